@@ -1,0 +1,124 @@
+"""Numbers as people read them: units, SI prefixes, and n/a where nothing was measured."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from inspector.floats import shortest
+
+NA = "n/a"
+MINUS = "−"
+
+_LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """`digits` significant digits, no trailing zeros; powers of ten where plain digits would be long."""
+    if value is None:
+        return NA
+    if not math.isfinite(value):
+        return _special(value)
+    if value == 0:
+        return "0"
+    magnitude = abs(value)
+    if 1e-3 <= magnitude < 10 ** max(digits, 5):
+        decimals = max(digits - 1 - math.floor(math.log10(magnitude)), 0)
+        text = f"{value:,.{decimals}f}"
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+    else:
+        mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
+        mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+        text = f"{mantissa}e{int(exponent)}"
+    return text.replace("-", MINUS)
+
+
+def exact(value: float | np.float32 | None) -> str:
+    """The shortest text that reads back as the same float32; NaN, inf and −inf by name."""
+    if value is None:
+        return NA
+    as_f32 = np.float32(value)
+    return shortest(as_f32).replace("-", MINUS) if np.isfinite(as_f32) else _special(float(as_f32))
+
+
+def count(value: int | None) -> str:
+    """A whole number with thousands separators."""
+    return NA if value is None else f"{value:,}".replace("-", MINUS)
+
+
+def short_count(value: float) -> str:
+    """A count in three digits and an SI prefix: 116 M, 20 k, 256."""
+    return f"{_scaled(value, _LARGE)}".strip()
+
+
+def nbytes(value: float | None) -> str:
+    """Bytes in binary units: 464 MiB, 1.5 KiB, 12 B."""
+    if value is None:
+        return NA
+    for unit, name in _BINARY:
+        if abs(value) >= unit:
+            return f"{_three_digits(value / unit)} {name}"
+    return f"{value:.0f} B"
+
+
+def milliseconds(ms: float | None) -> str:
+    """A time given in ms, in the unit that suits it; n/a where the clock gave nothing."""
+    if ms is None or not math.isfinite(ms):
+        return NA
+    if abs(ms) >= 1000:
+        return f"{_three_digits(ms / 1000)} s"
+    if abs(ms) >= 0.1 or ms == 0:
+        return f"{_three_digits(ms)} ms"
+    if abs(ms) >= 1e-4:
+        return f"{_three_digits(ms * 1e3)} µs"
+    return f"{_three_digits(ms * 1e6)} ns"
+
+
+def rate(per_second: float | None, what: str = "steps") -> str:
+    """So many a second."""
+    if per_second is None or not math.isfinite(per_second):
+        return f"{NA} {what}/s"
+    return f"{_scaled(per_second, _LARGE)} {what}/s"
+
+
+def plural(value: int, noun: str) -> str:
+    """A count and its noun: 1 step, 2 steps."""
+    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
+
+
+def shape(extents: tuple[int, ...]) -> str:
+    """A shape: 768 × 2,304; "scalar" where there are no dimensions."""
+    return " × ".join(f"{n:,}" for n in extents) or "scalar"
+
+
+def multi_index(flat: int, extents: tuple[int, ...]) -> str:
+    """The index of a flat element in C order: [3, 17]."""
+    index: list[str] = []
+    for extent in reversed(extents):
+        flat, at = divmod(flat, extent) if extent else (flat, 0)
+        index.append(str(at))
+    return "[" + ", ".join(reversed(index)) + "]"
+
+
+def _special(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "inf" if value > 0 else MINUS + "inf"
+
+
+def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
+    for unit, name in units:
+        # Compare as it will be rounded, so that 999,999 is 1 M and not 1000 k.
+        if abs(value) >= unit * 0.9995:
+            return f"{_three_digits(value / unit)} {name}"
+    return _three_digits(value)
+
+
+def _three_digits(value: float) -> str:
+    magnitude = abs(value)
+    decimals = 0 if magnitude >= 99.95 else 1 if magnitude >= 9.995 else 2
+    text = f"{value:,.{decimals}f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return text.replace("-", MINUS)
