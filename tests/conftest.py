@@ -1,0 +1,65 @@
+"""What every test gets: fixed seeds, numpy errors raised, no thread left behind; and --soak."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+SEED = 20140612
+THREAD_GRACE_S = 2.0
+# wgpu keeps one thread a device that waits for the GPU; it lives as long as the device object.
+THREADS_OF_LIBRARIES = ("PollThread",)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="also run the long forms, marked soak")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--soak"):
+        return
+    for item in items:
+        if item.get_closest_marker("soak"):
+            item.add_marker(pytest.mark.skip(reason="a long form: run with --soak"))
+
+
+@pytest.fixture(autouse=True)
+def fixed_seeds() -> None:
+    random.seed(SEED)
+    np.random.seed(SEED)  # noqa: NPY002 - for libraries; the project passes its generators
+
+
+@pytest.fixture(autouse=True)
+def numpy_errors_raised() -> Iterator[None]:
+    """Raise on overflow, division by zero and invalid values; code that means them says so itself.
+
+    Underflow stays silent: a squared small gradient underflows by design.
+    """
+    with np.errstate(over="raise", divide="raise", invalid="raise", under="ignore"):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_leaked_threads() -> Iterator[None]:
+    """Fail a test that leaves a Python thread running, after a moment's grace for it to end."""
+    before = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + THREAD_GRACE_S
+    while (leaked := _leaked_threads(before)) and time.monotonic() < deadline:
+        leaked[0].join(timeout=0.05)
+    assert not leaked, f"the test left threads running: {[thread.name for thread in leaked]}"
+
+
+def _leaked_threads(before: set[threading.Thread]) -> list[threading.Thread]:
+    return [
+        thread
+        for thread in set(threading.enumerate()) - before
+        # A dummy stands for a thread of Qt or the driver that once called into Python.
+        if not isinstance(thread, threading._DummyThread)
+        and type(thread).__name__ not in THREADS_OF_LIBRARIES
+    ]
