@@ -1,0 +1,1 @@
+"""Findings: rules over the statistics of a step."""

@@ -1,0 +1,1 @@
+"""Device, pipelines, stepper, statistics, map images and timing on wgpu."""

@@ -1,0 +1,148 @@
+"""What dispatches overwrote, kept on the GPU so that they can be taken back byte for byte."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inspector.errors import OutOfMemoryError
+from inspector.gpu.device import Gpu
+from inspector.stepping import Cursor, UndoInfo
+
+Range = tuple[str, int, int]
+"""Buffer name, byte offset, byte size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A range as it was, at the start of a buffer of its own."""
+
+    buffer: str
+    offset: int
+    size: int
+    copy: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One position to go back to: the cursor there, and what was overwritten since."""
+
+    cursor: Cursor
+    saved: tuple[Saved, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it holds."""
+        return sum(s.copy.size for s in self.saved)
+
+
+class UndoLog:
+    """A stack of entries, bounded in bytes: the oldest go when a new one needs their room.
+
+    Buffers of dropped entries are used again for later ones of the same size, so a run in which every step
+    is alike allocates nothing once the bound is reached.
+    """
+
+    def __init__(self, gpu: Gpu, limit: int) -> None:
+        self._gpu = gpu
+        self.limit = limit
+        self._entries: deque[Entry] = deque()
+        self._free: dict[int, list[Any]] = {}
+        self._nbytes = 0
+        self._dispatches = 0
+        self._starts = 0
+
+    @property
+    def top(self) -> Entry | None:
+        """The newest entry."""
+        return self._entries[-1] if self._entries else None
+
+    @property
+    def info(self) -> UndoInfo:
+        """How far it reaches back, and the bytes it takes."""
+        return UndoInfo(self._dispatches, self._starts, self._nbytes, self.limit)
+
+    def save(self, encoder: Any, cursor: Cursor, ranges: Sequence[Range], buffers: Mapping[str, Any]) -> bool:
+        """Record copies of `ranges` as they are now. False, and empty, where they are over the limit."""
+        needed = sum(_padded(size) for _, _, size in ranges)
+        if needed > self.limit:
+            self.clear()
+            return False
+        while self._nbytes + needed > self.limit:
+            self._drop_oldest()
+        saved: list[Saved] = []
+        try:
+            for name, offset, size in ranges:
+                saved.append(Saved(name, offset, size, self._take(_padded(size))))
+        except OutOfMemoryError:
+            # Going back is a comfort: without room for it the run goes on, reaching back less far.
+            for part in saved:
+                self._gpu.release(part.copy)
+            self.limit = self._nbytes
+            self.clear()
+            return False
+        for part in saved:
+            encoder.copy_buffer_to_buffer(buffers[part.buffer], part.offset, part.copy, 0, _padded4(part.size))
+        self._entries.append(Entry(cursor, tuple(saved)))
+        self._count(self._entries[-1], 1)
+        return True
+
+    def undo(self, encoder: Any, buffers: Mapping[str, Any]) -> Cursor:
+        """Record the restoring of the newest entry and drop it; IndexError where there is none."""
+        entry = self._entries.pop()
+        for part in entry.saved:
+            encoder.copy_buffer_to_buffer(part.copy, 0, buffers[part.buffer], part.offset, _padded4(part.size))
+        self._forget(entry)
+        return entry.cursor
+
+    def reaches(self, cursor: Cursor) -> bool:
+        """True where going back far enough ends at that position."""
+        return any(e.cursor == cursor for e in self._entries)
+
+    def cursors(self) -> tuple[Cursor, ...]:
+        """The positions it reaches, oldest first."""
+        return tuple(e.cursor for e in self._entries)
+
+    def clear(self) -> None:
+        """Forget everything and give the memory back."""
+        while self._entries:
+            self._drop_oldest()
+        for copies in self._free.values():
+            for copy in copies:
+                self._gpu.release(copy)
+        self._free.clear()
+
+    def _drop_oldest(self) -> None:
+        self._forget(self._entries.popleft())
+
+    def _forget(self, entry: Entry) -> None:
+        self._count(entry, -1)
+        for part in entry.saved:
+            self._free.setdefault(part.copy.size, []).append(part.copy)
+
+    def _count(self, entry: Entry, sign: int) -> None:
+        self._nbytes += sign * entry.nbytes
+        self._dispatches += sign * (not entry.cursor.at_end)
+        self._starts += sign * (entry.cursor.dispatch == 0)
+
+    def _take(self, size: int) -> Any:
+        free = self._free.get(size)
+        if free:
+            return free.pop()
+        # Free buffers of other sizes may hold the room this one needs.
+        held = self._nbytes + sum(s * len(c) for s, c in self._free.items())
+        if held + size > self.limit:
+            for other in list(self._free):
+                for copy in self._free.pop(other):
+                    self._gpu.release(copy)
+        return self._gpu.storage("undo", size)
+
+
+def _padded(size: int) -> int:
+    return max(-(-size // 16) * 16, 16)
+
+
+def _padded4(size: int) -> int:
+    return -(-size // 4) * 4

@@ -1,0 +1,99 @@
+"""Hyper-parameters, their validation, and the per-step bias terms, computed on the host in float64."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import numpy as np
+
+from inspector.errors import UsageError
+from inspector.floats import F32Array, shortest
+
+Numerics = Literal["published", "precise"]
+NUMERICS: tuple[Numerics, ...] = ("published", "precise")
+
+
+@dataclass(frozen=True, slots=True)
+class Hyper:
+    """Hyper-parameters of one AdamW step; all dimensionless. Defaults as published.
+
+    Any value is allowed here, also one that makes no sense: settings found in a file run as the kernels
+    would run them. `check_hyper` is for what a person types.
+    """
+
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+
+
+HYPER_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Hyper))
+
+
+def check_hyper(hyper: Hyper) -> Hyper:
+    """Return `hyper`, or raise UsageError naming the first setting that nobody can mean."""
+    for name in HYPER_NAMES:
+        check_value(name, getattr(hyper, name))
+    return hyper
+
+
+def check_value(name: str, value: float) -> None:
+    """Raise UsageError where `value` is outside what the hyper-parameter `name` may be."""
+    text = shortest(value)
+    option = "--" + name.replace("_", "-")
+    if name == "max_grad_norm":
+        if math.isnan(value) or value < 0:
+            raise UsageError(f"{option} {text} is not a clip limit: give a number of 0 or more, or inf for no clipping.")
+        return
+    if not math.isfinite(value):
+        raise UsageError(f"{option} {text} is not a finite number.")
+    if name in ("beta1", "beta2"):
+        if not 0 <= value < 1:
+            raise UsageError(f"{option} {text} is outside [0, 1).")
+    elif value < 0:
+        raise UsageError(f"{option} {text} is negative: give a number of 0 or more.")
+    if abs(value) > float(np.finfo(np.float32).max):
+        raise UsageError(f"{option} {text} does not fit in a float32.")
+
+
+def with_value(hyper: Hyper, name: str, value: float) -> Hyper:
+    """`hyper` with one setting changed; KeyError for a name it does not have."""
+    if name not in HYPER_NAMES:
+        raise KeyError(name)
+    return replace(hyper, **{name: value})
+
+
+def hp_uniform(hyper: Hyper, *, decays: bool) -> F32Array:
+    """The `hp` uniform, float32[4]: lr, β₁, β₂, λ; λ is 0 in the no-wd block."""
+    decay = hyper.weight_decay if decays else 0.0
+    return _f32(hyper.lr, hyper.beta1, hyper.beta2, decay)
+
+
+def bias_uniform(hyper: Hyper, step: int, numerics: Numerics) -> F32Array:
+    """The `bias` uniform, float32[4], for step t = `step`, counted from 1.
+
+    published: β₁ᵗ, β₂ᵗ, ε, 0 with the powers in float64 of β in float64, then rounded.
+    precise: 1/(1-β₁ᵗ), 1/(1-β₂ᵗ), ε, 1-β₂, all in float64, then rounded.
+    """
+    if step < 1:
+        raise UsageError(f"Step {step} cannot be run: steps count from 1.")
+    with np.errstate(all="ignore"):
+        power1 = np.float64(hyper.beta1) ** step
+        power2 = np.float64(hyper.beta2) ** step
+        if numerics == "published":
+            return _f32(power1, power2, hyper.eps, 0.0)
+        return _f32(1 / (1 - power1), 1 / (1 - power2), hyper.eps, 1 - np.float64(hyper.beta2))
+
+
+def max_grad_norm_uniform(hyper: Hyper) -> F32Array:
+    """The `max_grad_norm` uniform, float32[1]."""
+    return _f32(hyper.max_grad_norm)
+
+
+def _f32(*values: float) -> F32Array:
+    with np.errstate(all="ignore"):
+        return np.array(values, dtype=np.float64).astype(np.float32)

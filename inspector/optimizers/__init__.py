@@ -1,0 +1,27 @@
+"""Optimizers as data: each in a folder of its own with its plan, its uniforms and its float64 oracle."""
+
+from __future__ import annotations
+
+from inspector.errors import UsageError
+from inspector.layout import Layout
+from inspector.optimizers import adamw
+from inspector.optimizers.definition import Optimizer
+from inspector.plan import Limits, Plan, Variant
+
+OPTIMIZERS: dict[str, Optimizer] = {adamw.ADAMW.name: adamw.ADAMW}
+
+
+def optimizer(name: str) -> Optimizer:
+    """The optimizer of that name; UsageError naming those there are."""
+    try:
+        return OPTIMIZERS[name]
+    except KeyError:
+        raise UsageError(f"There is no optimizer {name!r}: choose one of {', '.join(OPTIMIZERS)}.") from None
+
+
+def plan_step(layout: Layout, limits: Limits, variant: Variant) -> Plan:
+    """The dispatches of one step on a device with these limits.
+
+    Raises UsageError where the device cannot run it, naming what it needs and the limit.
+    """
+    return optimizer(variant.optimizer).plan(layout, limits, variant).check()

@@ -1,0 +1,180 @@
+"""The AdamW step in numpy: in float64 as the truth, in float32 as an evaluation without fused operations.
+
+Formulas: KERNELS of the published optimizer; AdamW after Loshchilov & Hutter 2019, algorithm 2, with the
+gradient clipped by its global norm (Pascanu et al. 2013) and non-finite gradients taken as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inspector.floats import BoolArray, F32Array, F64Array
+from inspector.hyper import Hyper, Numerics, bias_uniform, hp_uniform, max_grad_norm_uniform
+from inspector.layout import Layout
+
+Array = npt.NDArray[np.floating[Any]]
+FloatType = type[np.float32] | type[np.float64]
+
+CLIP_FLOOR = 1e-6
+BIAS_FLOOR = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the update: what is computed, the formula as a person reads it, and its value."""
+
+    name: str
+    formula: str
+    value: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """w, m, v after one step (same shape and dtype as the evaluation), and every line that led there."""
+
+    w: Array
+    m: Array
+    v: Array
+    lines: tuple[Line, ...]
+
+    def line(self, name: str) -> Array:
+        """The value of the line of that name."""
+        return next(line.value for line in self.lines if line.name == name)
+
+
+def true_norm(g: F32Array) -> float:
+    """√Σg² over the finite elements, in float64, scaled so that nothing over- or underflows."""
+    finite = np.asarray(g, dtype=np.float64).ravel()
+    finite = finite[np.isfinite(finite)]
+    largest = float(np.max(np.abs(finite), initial=0.0))
+    if largest == 0.0:
+        return 0.0
+    return float(largest * np.sqrt(np.sum((finite / largest) ** 2)))
+
+
+def kernel_norm(g: F32Array) -> float:
+    """The norm a float32 kernel can give: infinite where Σg² overflows float32, 0 where every g² vanishes."""
+    values = np.asarray(g, dtype=np.float64).ravel()
+    values = values[np.isfinite(values)]
+    squares = values**2
+    with np.errstate(over="ignore"):
+        # A square below half the least denormal rounds to 0 before it is added.
+        squares = np.where(squares < 2.0**-150, 0.0, squares)
+        norm_sq = np.float64(np.float32(np.sum(squares)))
+    return float(np.sqrt(norm_sq))
+
+
+def clip_scale(grad_norm: float, max_grad_norm: float, dtype: FloatType = np.float64) -> np.floating[Any]:
+    """min(1, max_grad_norm / max(grad_norm, 1e-6)) with the limit as rounded to float32."""
+    limit = dtype(max_grad_norm_uniform(Hyper(max_grad_norm=max_grad_norm))[0])
+    with np.errstate(all="ignore"):
+        return dtype(np.minimum(dtype(1), limit / np.maximum(dtype(grad_norm), dtype(CLIP_FLOOR))))
+
+
+def update(
+    w: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    *,
+    scale: float | np.floating[Any],
+    hyper: Hyper,
+    step: int,
+    decays: bool | BoolArray,
+    numerics: Numerics = "published",
+    dtype: FloatType = np.float64,
+) -> Updated:
+    """One element-wise update at step `step` (from 1); arrays of one shape, `decays` a bool or mask of it.
+
+    published: the hyper-parameters as rounded to float32, in either dtype. precise: as rounded in float32,
+    and unrounded in float64. `scale` is the clip scale.
+    """
+    lr, beta1, beta2, decay, eps, first, second, one_minus_beta2 = _coefficients(hyper, step, numerics, dtype)
+    one = dtype(1)
+    w, g, m, v = (np.asarray(x, dtype=dtype) for x in (w, g, m, v))
+    with np.errstate(all="ignore"):
+        lam = np.where(decays, decay, dtype(0))
+        grad = dtype(scale) * np.where(np.isfinite(g), g, dtype(0))
+        m1 = beta1 * m + (one - beta1) * grad
+        v1 = beta2 * v + one_minus_beta2 * (grad * grad)
+        if numerics == "published":
+            m_hat = m1 / np.maximum(one - first, dtype(BIAS_FLOOR))
+            v_hat = v1 / np.maximum(one - second, dtype(BIAS_FLOOR))
+        else:
+            m_hat = m1 * first
+            v_hat = v1 * second
+        denominator = np.sqrt(v_hat) + eps
+        ratio = m_hat / denominator
+        decayed = lam * w
+        change = lr * (ratio + decayed)
+        w1 = np.where(np.isfinite(change), w - change, w)
+    divide = numerics == "published"
+    lines = (
+        Line("g'", "clipScale · (g if finite else 0)", grad),
+        Line("m", "β₁·m + (1-β₁)·g'", m1),
+        Line("v", "β₂·v + (1-β₂)·g'²", v1),
+        Line("m̂", "m / max(1-β₁ᵗ, 1e-12)" if divide else "m · 1/(1-β₁ᵗ)", m_hat),
+        Line("v̂", "v / max(1-β₂ᵗ, 1e-12)" if divide else "v · 1/(1-β₂ᵗ)", v_hat),
+        Line("denominator", "√v̂ + ε", denominator),
+        Line("ratio", "m̂ / denominator", ratio),
+        Line("decay", "λ·w", decayed),
+        Line("update", "lr·(ratio + decay)", change),
+        Line("w", "w - update (w where the update is not finite)", w1),
+    )
+    return Updated(w1, m1, v1, lines)
+
+
+@dataclass(frozen=True, slots=True)
+class OracleStep:
+    """A whole step over a layout: w, m, v by param name (float64, flat), and the two scalars."""
+
+    w: Mapping[str, F64Array]
+    m: Mapping[str, F64Array]
+    v: Mapping[str, F64Array]
+    grad_norm: float
+    clip_scale: float
+
+
+def oracle_step(
+    layout: Layout,
+    state: tuple[Mapping[str, Array], Mapping[str, Array], Mapping[str, Array]],
+    gradients: Mapping[str, F32Array],
+    *,
+    hyper: Hyper,
+    step: int,
+    numerics: Numerics = "published",
+) -> OracleStep:
+    """The whole step in float64: norm, clip and update of every param. `state` is (w, m, v) by name, flat."""
+    everything = [np.asarray(gradients[s.name]).ravel() for s in layout if s.name in gradients]
+    norm = kernel_norm(np.concatenate(everything) if everything else np.zeros(0, np.float32))
+    scale = float(clip_scale(norm, hyper.max_grad_norm))
+    w, m, v = state
+    new: tuple[dict[str, F64Array], ...] = ({}, {}, {})
+    for segment in layout:
+        name = segment.name
+        zero = np.zeros(segment.numel)
+        done = update(
+            w[name], gradients.get(name, zero), m.get(name, zero), v.get(name, zero),
+            scale=scale, hyper=hyper, step=step, decays=segment.block == "wd", numerics=numerics,
+        )  # fmt: skip
+        for target, value in zip(new, (done.w, done.m, done.v), strict=True):
+            target[name] = np.asarray(value, dtype=np.float64)
+    return OracleStep(*new, grad_norm=norm, clip_scale=scale)
+
+
+def _coefficients(hyper: Hyper, step: int, numerics: Numerics, dtype: FloatType) -> tuple[Any, ...]:
+    """lr, β₁, β₂, λ, ε, first and second bias term, 1-β₂; see `update` for which are rounded."""
+    if numerics == "precise" and dtype is np.float64:
+        beta1, beta2 = np.float64(hyper.beta1), np.float64(hyper.beta2)
+        with np.errstate(all="ignore"):
+            terms = (1 / (1 - beta1**step), 1 / (1 - beta2**step))
+        return np.float64(hyper.lr), beta1, beta2, np.float64(hyper.weight_decay), np.float64(hyper.eps), *terms, 1 - beta2
+    lr, beta1, beta2, decay = (dtype(x) for x in hp_uniform(hyper, decays=True))
+    bias = [dtype(x) for x in bias_uniform(hyper, step, numerics)]
+    one_minus_beta2 = bias[3] if numerics == "precise" else dtype(1) - beta2
+    return lr, beta1, beta2, decay, bias[2], bias[0], bias[1], one_minus_beta2

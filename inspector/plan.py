@@ -1,0 +1,176 @@
+"""The plan of a step as data: dispatches with their bindings, grids and uniforms, for a device's limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from inspector.errors import UsageError
+from inspector.hyper import Numerics
+from inspector.layout import BlockName, Layout
+
+WORKGROUP_SIZE = 256
+
+Kernel = Literal["f32"]
+Reduce = Literal["two-pass", "atomic"]
+DispatchForm = Literal["two-block", "per-tensor"]
+Grid = Literal["capped", "published"]
+Access = Literal["read", "read_write", "uniform"]
+
+KERNELS: tuple[Kernel, ...] = ("f32",)
+REDUCES: tuple[Reduce, ...] = ("two-pass", "atomic")
+DISPATCH_FORMS: tuple[DispatchForm, ...] = ("two-block", "per-tensor")
+GRIDS: tuple[Grid, ...] = ("capped", "published")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a device that shape a plan; the values WebGPU guarantees by default (W3C WebGPU §3.6.2)."""
+
+    max_storage_buffer_binding_size: int = 128 << 20
+    max_buffer_size: int = 256 << 20
+    max_compute_workgroups_per_dimension: int = 65_535
+    max_storage_buffers_per_shader_stage: int = 8
+    min_storage_buffer_offset_alignment: int = 256
+    min_uniform_buffer_offset_alignment: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Which form of the step to run.
+
+    `grid` "published" is the scalar form with ceil(n/256) groups, kept to measure against; "capped" is the
+    vectorised form with a bounded grid for the norm.
+    """
+
+    optimizer: str = "adamw"
+    kernel: Kernel = "f32"
+    numerics: Numerics = "published"
+    reduce: Reduce = "two-pass"
+    dispatch: DispatchForm = "two-block"
+    grid: Grid = "capped"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A buffer bound at a slot of group 0: `offset` and `size` in bytes."""
+
+    slot: int
+    name: str
+    buffer: str
+    offset: int
+    size: int
+    access: Access
+
+    @property
+    def stop(self) -> int:
+        """The byte after the last."""
+        return self.offset + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """A GPU buffer the plan needs, `size` in bytes. "state" buffers outlive the plan."""
+
+    name: str
+    size: int
+    kind: Literal["state", "scratch", "uniform"]
+
+
+@dataclass(frozen=True, slots=True)
+class UniformSpec:
+    """A value in the uniform buffer at byte `offset`.
+
+    `constant` is its value where the plan alone decides it, else the optimizer gives it for each step by `key`.
+    """
+
+    key: str
+    type: Literal["u32", "f32", "vec4<f32>"]
+    offset: int
+    constant: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes it takes."""
+        return 16 if self.type == "vec4<f32>" else 4
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """One compute dispatch. `elements` is the range [start, stop) of the mega-buffer it works on."""
+
+    index: int
+    kernel: str
+    """The shader file's stem, below inspector/shaders/."""
+    entry_point: str
+    label: str
+    block: BlockName | None
+    groups: tuple[int, int, int]
+    bindings: tuple[Binding, ...]
+    elements: tuple[int, int]
+    constants: tuple[tuple[str, float], ...] = ()
+    clears: tuple[Binding, ...] = ()
+    """Ranges set to zero before it runs."""
+
+    @property
+    def writes(self) -> tuple[Binding, ...]:
+        """What it may change, the ranges it clears included."""
+        return tuple(b for b in self.bindings if b.access == "read_write")
+
+    @property
+    def storage_bindings(self) -> int:
+        """Number of storage buffers it binds."""
+        return sum(b.access != "uniform" for b in self.bindings)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The dispatches of one step, in order, and the buffers and uniforms they bind."""
+
+    layout: Layout
+    limits: Limits
+    variant: Variant
+    dispatches: tuple[Dispatch, ...]
+    buffers: tuple[BufferSpec, ...]
+    uniforms: tuple[UniformSpec, ...]
+
+    @cached_property
+    def uniform_at(self) -> dict[int, UniformSpec]:
+        """The uniforms by their byte offset in the uniform buffer."""
+        return {u.offset: u for u in self.uniforms}
+
+    def check(self) -> Plan:
+        """Return the plan, or raise UsageError naming the first limit of the device that it breaks."""
+        limits = self.limits
+        for buffer in self.buffers:
+            if buffer.size > limits.max_buffer_size:
+                raise UsageError(
+                    f"Buffer {buffer.name} needs {buffer.size:,} bytes, over this device's buffer limit of "
+                    f"{limits.max_buffer_size:,}: use a smaller model or another adapter."
+                )
+        for dispatch in self.dispatches:
+            if dispatch.storage_bindings > limits.max_storage_buffers_per_shader_stage:
+                raise UsageError(
+                    f"Kernel {dispatch.entry_point} binds {dispatch.storage_bindings} storage buffers, over this "
+                    f"device's limit of {limits.max_storage_buffers_per_shader_stage} a stage: use another adapter."
+                )
+        return self
+
+
+def split_grid(groups: int, per_dimension: int) -> tuple[int, int, int]:
+    """`groups` workgroups as a grid within the limit per dimension: one row where it fits, else several.
+
+    The kernels take the flat id gid.y · groups.x · 256 + gid.x and ignore what lies beyond the size.
+    """
+    if groups <= per_dimension:
+        return max(groups, 1), 1, 1
+    rows = -(-groups // per_dimension)
+    if rows > per_dimension:
+        raise UsageError(f"{groups:,} workgroups do not fit in a grid of {per_dimension:,} by {per_dimension:,}.")
+    return -(-groups // rows), rows, 1
+
+
+def page_buffer(kind: str, layout: Layout, page: int) -> str:
+    """The name of the GPU buffer that holds page `page` of mega-buffer `kind`: "w", or "w[1]" of several."""
+    return kind if len(layout.pages) <= 1 else f"{kind}[{page}]"

@@ -1,0 +1,1 @@
+"""The worker thread, the commands sent to it and the snapshots it sends back."""

@@ -1,0 +1,133 @@
+"""What the UI may ask of the worker: frozen dataclasses, carried out in the order sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inspector.plan import Variant
+from inspector.stepping import Lane, MapRequest
+
+
+@dataclass(frozen=True, slots=True)
+class StepDispatch:
+    """Run one dispatch; at the end of a step, take the next gradients and run its first."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepIteration:
+    """Run to the end of the step, or the whole next one when at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run until paused, or to the end of step `until`."""
+
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Stop at the end of the step that is running."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndoDispatch:
+    """Take the last dispatch back."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndoIteration:
+    """Go back to the start of the step, or from there to the start of the step before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seek:
+    """Go to the end of step `step`, back through memory or forward by running. A newer one replaces it."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetHyper:
+    """Change one hyper-parameter from the next step on (now, where the step has not started)."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class SetSchedule:
+    """Change the learning-rate schedule, as text (`constant`, `warmup:100`, …)."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetVariant:
+    """Run in another form from the next step on."""
+
+    variant: Variant
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSource:
+    """Leave the current source and start on another, named as on the command line."""
+
+    spec: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewMap:
+    """What the map shows; None while nobody sees it. A newer one replaces it."""
+
+    request: MapRequest | None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewValues:
+    """Which elements of `param` the value table shows; None while nobody sees it. A newer one replaces it."""
+
+    param: str | None
+    start: int = 0
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ViewHistograms:
+    """Whose histograms are shown: a param, or None for all; `lanes` empty while nobody sees them."""
+
+    param: str | None
+    lanes: tuple[Lane, ...] = ("m", "v")
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverDevice:
+    """Make a new device after the old one was lost and go on from the last state kept on the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """End the worker; nothing follows."""
+
+
+Command = (
+    StepDispatch
+    | StepIteration
+    | Run
+    | Pause
+    | UndoDispatch
+    | UndoIteration
+    | Seek
+    | SetHyper
+    | SetSchedule
+    | SetVariant
+    | OpenSource
+    | ViewMap
+    | ViewValues
+    | ViewHistograms
+    | RecoverDevice
+    | Shutdown
+)
+
+REPLACES_QUEUED = (Seek, ViewMap, ViewValues, ViewHistograms)
+"""Of these only the newest in the queue matters; all others are each carried out."""

@@ -1,0 +1,134 @@
+"""Immutable pictures of a run, as the worker sends them to the UI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from inspector.diagnosis.findings import Finding
+from inspector.floats import F32Array
+from inspector.history import EMPTY_HISTORY, History
+from inspector.hyper import Hyper
+from inspector.plan import Plan
+from inspector.statistics import BufferStats, NonFinite
+from inspector.stepping import LANES, Cursor, DeviceInfo, KernelTime, Lane, MapRequest, UndoInfo
+
+Mode = Literal["starting", "paused", "running", "lost", "failed", "closed"]
+"""`lost`: the device is gone and what is shown is stale; `failed`: the source could not be opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """The numbers of one step. What no dispatch has produced yet is None.
+
+    `loss` in nats, `lr` as used (schedule applied), `grad_norm` before clipping.
+    """
+
+    step: int
+    lr: float
+    loss: float | None = None
+    grad_norm: float | None = None
+    clip_scale: float | None = None
+    nonfinite: NonFinite = NonFinite()
+    kernels: tuple[KernelTime, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something a person did at a point of the time axis: it holds from `step` on."""
+
+    step: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapImage:
+    """The map's lanes as pixels, arrays of shape [height, width] ([height, width, 4] for rgba), read-only.
+
+    `rgba` is ready to draw; `values` and `nonfinite` are what lies under each pixel (see MapPixels).
+    `scale` is the magnitude drawn at the end of the colour map, one a lane; `low` the one at its start.
+    """
+
+    request: MapRequest
+    rgba: Mapping[Lane, npt.NDArray[np.uint8]]
+    values: Mapping[Lane, F32Array]
+    nonfinite: Mapping[Lane, F32Array]
+    low: Mapping[Lane, float]
+    scale: Mapping[Lane, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValuesWindow:
+    """Elements [start, start + n) of `param`, flat, by lane, before and after the last dispatch.
+
+    `before` lacks a lane that the last dispatch did not write: its values are those of `after`.
+    """
+
+    param: str
+    start: int
+    after: Mapping[Lane, F32Array]
+    before: Mapping[Lane, F32Array]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histograms:
+    """Statistics by lane of one param, or of all where `param` is None, as of `cursor`."""
+
+    param: str | None
+    cursor: Cursor
+    stats: Mapping[Lane, BufferStats]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A sentence for the person, shown once: notices are told apart by `serial`."""
+
+    serial: int
+    severity: Literal["info", "warning", "error"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """One moment of a run. Parts that did not change are the same objects as in the snapshot before."""
+
+    serial: int
+    mode: Mode
+    source: str
+    description: str = ""
+    plan: Plan | None = None
+    cursor: Cursor | None = None
+    hyper: Hyper = Hyper()
+    schedule: str = "constant"
+    record: StepRecord | None = None
+    """The step at the cursor."""
+    dispatch_times: tuple[KernelTime | None, ...] = ()
+    """The latest time of each dispatch of the plan, None where it has not run yet."""
+    uniforms: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """The values of the plan's uniforms at the cursor, by key."""
+    history: History = EMPTY_HISTORY
+    marks: tuple[Mark, ...] = ()
+    map: MapImage | None = None
+    values: ValuesWindow | None = None
+    histograms: Histograms | None = None
+    findings: tuple[Finding, ...] = ()
+    undo: UndoInfo = UndoInfo()
+    device: DeviceInfo | None = None
+    memory_bytes: int = 0
+    steps_per_second: float | None = None
+    last_step: int | None = None
+    """The last step the source has gradients for."""
+    notice: Notice | None = None
+    stale: bool = False
+    """True where the device was lost: the numbers are the last that were seen."""
+
+
+METRICS = ("loss", "grad_norm", "clip_scale", "lr", "nonfinite")
+"""Names in Snapshot.history; kernel times stand beside them as "ms/LABEL", LABEL being Dispatch.label."""
+
+ALL_LANES = LANES

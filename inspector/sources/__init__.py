@@ -1,0 +1,1 @@
+"""Where gradients come from: the live model, synthetic data, state files."""

@@ -1,0 +1,214 @@
+"""What a stepper is, seen from above: its cursor, what it takes and what it gives back.
+
+The runtime drives any object of this shape: the one on a GPU, or a recording on a machine without any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from inspector.floats import F32Array
+from inspector.hyper import Hyper
+from inspector.layout import BlockName, Layout
+from inspector.plan import Plan, Variant
+from inspector.statistics import BufferStats, NonFinite
+
+Lane = Literal["w", "g", "m", "v"]
+LANES: tuple[Lane, ...] = ("w", "g", "m", "v")
+
+Quantity = Literal["value", "magnitude", "change", "nonfinite"]
+QUANTITIES: tuple[Quantity, ...] = ("value", "magnitude", "change", "nonfinite")
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a run stands: in step `step` (t, from 1), after `dispatch` of its `count` dispatches.
+
+    At dispatch 0 the gradients of the step are in place and nothing has run. (t, count) is the end of step t.
+    """
+
+    step: int
+    dispatch: int
+    count: int
+
+    @property
+    def at_end(self) -> bool:
+        """True once the step is complete."""
+        return self.dispatch == self.count
+
+    @property
+    def finished_steps(self) -> int:
+        """How many steps are complete."""
+        return self.step if self.at_end else self.step - 1
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """w, m, v by param name, flat float32; a param missing in m or v starts at zero. `finished_steps` is t."""
+
+    w: Mapping[str, F32Array]
+    m: Mapping[str, F32Array]
+    v: Mapping[str, F32Array]
+    finished_steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedState:
+    """Weights drawn on the device: normal, one (mean, standard deviation) by param name; m = v = 0."""
+
+    seed: int
+    normal: Mapping[str, tuple[float, float]]
+    finished_steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostGradients:
+    """Gradients by param name, flat float32; a missing param has gradient 0. `loss` in nats, None if unknown."""
+
+    values: Mapping[str, F32Array]
+    loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedGradients:
+    """Gradients drawn on the device from (seed, step): normal, one (mean, standard deviation) by param name."""
+
+    seed: int
+    step: int
+    normal: Mapping[str, tuple[float, float]]
+    loss: float | None = None
+
+
+State = HostState | GeneratedState
+Gradients = HostGradients | GeneratedGradients
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """What one dispatch took. `ms` is None where the clock gave nothing usable (shown as n/a)."""
+
+    name: str
+    block: BlockName | None
+    ms: float | None
+    clock: Literal["gpu", "cpu"]
+    cold: bool = False
+    """Measured after the device had idled, so at low clocks; left out of means."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradStats:
+    """grad_stats as the kernel left them, float32 widened: gradient norm before clipping, and clip scale."""
+
+    grad_norm: float
+    clip_scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """The adapter in use, for people. `software` means it runs on the CPU."""
+
+    name: str
+    backend: str
+    software: bool
+    timestamps: bool
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UndoInfo:
+    """What can be undone: dispatches and whole steps in memory, bytes used and the bound on them."""
+
+    dispatches: int = 0
+    steps: int = 0
+    nbytes: int = 0
+    limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MapRequest:
+    """The part of the mega-buffers a map shows.
+
+    Column x of `width` covers elements start + [x, x+1) · elements_per_pixel; the `height` pixels of a
+    column cut that run into equal parts from top to bottom, all of them the same where it is shorter.
+    """
+
+    start: float
+    elements_per_pixel: float
+    width: int
+    height: int
+    quantity: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class MapPixels:
+    """One lane reduced to pixels: float32 [height, width] arrays, read-only.
+
+    `values` is the element of largest magnitude under the pixel (signed for "value" and "change"), NaN where
+    the pixel covers no element of any param; `nonfinite` counts non-finite elements under the pixel.
+    """
+
+    values: F32Array
+    nonfinite: F32Array
+
+
+class Stepper(Protocol):
+    """A run that can stop between any two dispatches, look at every buffer, and go back.
+
+    All methods are called on one thread. Positions and counts are in elements of the mega-buffer.
+    """
+
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def cursor(self) -> Cursor: ...
+    @property
+    def device(self) -> DeviceInfo: ...
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of GPU memory allocated."""
+        ...
+
+    @property
+    def undo_info(self) -> UndoInfo: ...
+
+    def begin_step(self, gradients: Gradients) -> None:
+        """Put the gradients of the next step in place; the cursor moves to (t + 1, 0)."""
+        ...
+
+    def run_dispatch(self, hyper: Hyper) -> KernelTime:
+        """Run the dispatch at the cursor, keeping what it overwrites."""
+        ...
+
+    def run_to_end(self, hyper: Hyper) -> tuple[KernelTime, ...]:
+        """Run the rest of the step in one submission; one time for each dispatch that ran."""
+        ...
+
+    def undo_dispatch(self) -> bool:
+        """Take the last dispatch back, byte for byte; False where memory does not reach back."""
+        ...
+
+    def rewind_step(self) -> bool:
+        """Go back to the start of the current step, or from there to the start of the one before."""
+        ...
+
+    def grad_stats(self) -> GradStats: ...
+    def nonfinite_gradients(self) -> NonFinite: ...
+    def stats(self, lane: Lane, param: str | None, *, before: bool = False) -> BufferStats: ...
+    def read(self, lane: Lane, start: int, count: int, *, before: bool = False) -> F32Array:
+        """`count` elements from `start`; with `before` as they were before the last dispatch."""
+        ...
+
+    def map_pixels(self, lane: Lane, request: MapRequest) -> MapPixels: ...
+    def state(self) -> HostState:
+        """w, m, v as they are, read back."""
+        ...
+
+    def set_variant(self, variant: Variant) -> None:
+        """Run the next step in another form; only at the end of a step or at its start."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""Qt widgets, one file a view."""

@@ -1,0 +1,26 @@
+"""What every view is: a widget that shows snapshots and emits commands, and knows no other view."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QWidget
+
+from inspector.runtime.snapshots import Snapshot
+
+
+class View(QWidget):
+    """Base of all views.
+
+    `command` carries an inspector.runtime.commands.Command for the worker. `param_selected` carries a param's
+    name, or "" for all: the window passes it to `select_param` of every view.
+    """
+
+    command = Signal(object)
+    param_selected = Signal(str)
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        """Show this moment. Called on the UI thread at most once a frame; cheap where nothing changed."""
+        raise NotImplementedError
+
+    def select_param(self, name: str) -> None:
+        """A param was selected somewhere; "" for none."""
