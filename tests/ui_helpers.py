@@ -258,7 +258,7 @@ def make_snapshot(**changes: Any) -> Snapshot:
 
 
 class FakeWorker:
-    """Records what it is sent, answers requests for maps; `post` sends a snapshot as the real one would."""
+    """Records what it is sent and answers requests for maps; `post` sends a snapshot."""
 
     def __init__(self, first: Snapshot | None = None) -> None:
         self.sent: list[Command] = []

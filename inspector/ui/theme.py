@@ -31,7 +31,7 @@ AA_CONTRAST = 4.5
 
 @dataclass(frozen=True, slots=True)
 class Colours:
-    """The colours of one scheme. `muted` is still readable as text; `line` and `faint` are lines only."""
+    """The colours of one scheme. `muted` can be read as text; `line` and `faint` are for lines only."""
 
     scheme: Scheme
     window: QColor

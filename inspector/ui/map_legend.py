@@ -1,0 +1,51 @@
+"""The colour maps of the map as gradients, and the scale of a lane in words."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRectF
+from PySide6.QtGui import QColor, QLinearGradient
+
+from inspector.runtime.snapshots import MapImage
+from inspector.stepping import Lane, Quantity
+from inspector.ui import format as fmt
+from inspector.ui import theme
+
+QUANTITY_TEXT: dict[Quantity, str] = {
+    "value": "value",
+    "magnitude": "magnitude",
+    "change": "change by last dispatch",
+    "nonfinite": "non-finite",
+}
+QUANTITY_HELP: dict[Quantity, str] = {
+    "value": "Signed values on a linear scale centred on 0; under a pixel, the largest.",
+    "magnitude": "Magnitudes on a logarithmic scale; under a pixel, the largest.",
+    "change": "What the last dispatch added to each element, on a linear scale centred on 0.",
+    "nonfinite": "Where elements are NaN or infinite.",
+}
+VIRIDIS = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
+DIVERGING = (
+    *("#67001f", "#b2182b", "#d6604d", "#f4a582", "#fddbc7"),
+    *("#f7f7f7", "#d1e5f0", "#92c5de", "#4393c3", "#2166ac", "#053061"),
+)
+
+
+def gradient(quantity: Quantity, area: QRectF) -> QLinearGradient | QColor:
+    """The colour map from left to right; one colour where there is nothing to grade."""
+    if quantity == "nonfinite":
+        return theme.NONFINITE
+    stops = VIRIDIS if quantity == "magnitude" else DIVERGING
+    result = QLinearGradient(area.topLeft(), area.topRight())
+    for i, colour in enumerate(stops):
+        result.setColorAt(i / (len(stops) - 1), QColor(colour))
+    return result
+
+
+def scale_text(image: MapImage, lane: Lane) -> str:
+    """The ends of a lane's colour scale: ±0.08, or 1e-9 … 0.02."""
+    quantity = image.request.quantity
+    if quantity == "nonfinite":
+        return "non-finite"
+    high = fmt.number(image.scale.get(lane), 2)
+    if quantity == "magnitude":
+        return f"{fmt.number(image.low.get(lane), 2)} … {high}"
+    return f"± {high}"

@@ -1,0 +1,333 @@
+"""How the map is painted. Cost grows with the pixels on screen, never with elements or params."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+from PySide6.QtCore import QLineF, QRectF, QSize, Qt
+from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QImage, QPainter, QPen
+
+from inspector.runtime.snapshots import MapImage
+from inspector.stepping import LANES, Lane
+from inspector.ui import theme
+from inspector.ui.format import number
+from inspector.ui.map_geometry import CELL_BORDERS_FROM, Bracket, SegmentIndex, Viewport, ticks
+from inspector.ui.map_legend import gradient, scale_text
+
+LEFT, RIGHT = 60, 104
+"""Width of the gutters."""
+RULER, BLOCKS, NAMES, BRACKET = 16, 14, 18, 14
+"""Height of the rows."""
+CELL_TEXT_FROM = 52.0
+"""Pixels an element is wide before its value is written in it."""
+FLAG = 3
+"""Least size of a non-finite mark, so that one bad element among millions is seen."""
+
+_Centre = Qt.AlignmentFlag.AlignCenter
+_LeftMiddle = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+
+
+def lane_rects(size: QSize) -> dict[Lane, QRectF]:
+    """Where each lane's strip lies; every strip is equally high, in whole pixels."""
+    top = RULER + BLOCKS + NAMES
+    height = max((size.height() - top - RULER) // len(LANES) - BRACKET, 4)
+    width = max(size.width() - LEFT - RIGHT, 1)
+    return {
+        lane: QRectF(LEFT, top + i * (height + BRACKET) + BRACKET, width, height)
+        for i, lane in enumerate(LANES)
+    }
+
+
+class MapPainter:
+    """Draws one moment of the map; holds the pixels between paints."""
+
+    def __init__(self) -> None:
+        self._source: MapImage | None = None
+        self._images: dict[Lane, QImage] = {}
+        # A QImage made of an array does not keep it alive.
+        self._pixels: list[npt.NDArray[np.uint8]] = []
+        self._flags: dict[Lane, list[tuple[int, int]]] = {}
+
+    def set_image(self, image: MapImage | None) -> None:
+        """Take the worker's pixels over, without copying."""
+        self._source = image
+        self._images, self._flags, self._pixels = {}, {}, []
+        for lane in LANES if image is not None else ():
+            assert image is not None
+            rgba = np.ascontiguousarray(image.rgba[lane])
+            height, width = rgba.shape[:2]
+            picture = QImage(rgba.data, width, height, 4 * width, QImage.Format.Format_RGBA8888)
+            self._images[lane] = picture
+            self._pixels.append(rgba)
+            self._flags[lane] = _runs(np.any(image.nonfinite[lane] > 0, axis=0))
+
+    def paint(
+        self,
+        painter: QPainter,
+        size: QSize,
+        view: Viewport,
+        index: SegmentIndex,
+        brackets: Iterable[Bracket],
+        selected: str,
+    ) -> None:
+        """Everything, from back to front."""
+        c = theme.colours()
+        painter.fillRect(QRectF(0, 0, size.width(), size.height()), c.base)
+        rects = lane_rects(size)
+        bottom = rects[LANES[-1]].bottom()
+        painter.setFont(theme.ui_font(-1))
+        painter.setClipRect(QRectF(LEFT, 0, view.width + 1, size.height()))
+        self._rulers(painter, view, bottom)
+        self._blocks(painter, view, index)
+        edges = index.edges(view) + LEFT
+        gaps = index.gaps(view)
+        for lane, rect in rects.items():
+            self._lane(painter, view, index, lane, rect)
+            for gap in gaps:
+                area = QRectF(LEFT + gap.x, rect.top(), gap.width, rect.height()).intersected(rect)
+                painter.fillRect(area, c.gap)
+                painter.fillRect(area, QBrush(c.muted, Qt.BrushStyle.Dense7Pattern))
+            painter.setPen(QPen(theme.faded(c.text, 0.4), 1))
+            painter.drawLines([QLineF(x + 0.5, rect.top(), x + 0.5, rect.bottom()) for x in edges])
+            self._flagged(painter, view, lane, rect)
+        self._names(painter, view, index, edges)
+        self._pages(painter, view, index, bottom)
+        for bracket in brackets:
+            self._bracket(painter, view, bracket, rects[bracket.lane])
+        self._selection(painter, view, index, selected, bottom)
+        painter.setClipping(False)
+        self._gutters(painter, size, rects)
+
+    def paint_empty(self, painter: QPainter, size: QSize, text: str) -> None:
+        """Say what would be here."""
+        c = theme.colours()
+        area = QRectF(0, 0, size.width(), size.height())
+        painter.fillRect(area, c.base)
+        painter.setPen(c.muted)
+        inner = area.adjusted(24, 8, -24, -8)
+        painter.drawText(inner, int(_Centre | Qt.TextFlag.TextWordWrap), text)
+
+    def paint_focus(self, painter: QPainter, size: QSize) -> None:
+        """Show that keys go to the map."""
+        painter.setPen(QPen(theme.colours().accent, 1))
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.drawRect(QRectF(0.5, 0.5, size.width() - 1, size.height() - 1))
+
+    def _rulers(self, painter: QPainter, view: Viewport, bottom: float) -> None:
+        c = theme.colours()
+        for unit, y, up in (("bytes", 0.0, 1), ("elements", bottom, -1)):
+            for tick in ticks(view, unit):
+                x = LEFT + view.x_of(tick.element)
+                edge = y + (RULER if up > 0 else 0)
+                painter.setPen(c.line)
+                painter.drawLine(QLineF(x + 0.5, edge, x + 0.5, edge - up * 5))
+                width = _width(painter, tick.text)
+                if x + 4 + width <= LEFT + view.width:
+                    painter.setPen(c.muted)
+                    painter.drawText(QRectF(x + 4, y, width + 2, RULER), int(_LeftMiddle), tick.text)
+
+    def _blocks(self, painter: QPainter, view: Viewport, index: SegmentIndex) -> None:
+        c = theme.colours()
+        for block in index.layout.blocks:
+            area = _span(view, block.start, block.stop, RULER, BLOCKS + NAMES, least=2)
+            painter.fillRect(area, c.raised)
+            if not block.decays:
+                painter.fillRect(area, QBrush(c.muted, Qt.BrushStyle.BDiagPattern))
+            text = "wd: weight decay" if block.decays else "no-wd: no weight decay"
+            seen = _visible(area, view)
+            words = next((t for t in (text, text.split(":")[0]) if _fits(painter, t, seen.width() - 8)), "")
+            if words:
+                box = QRectF(seen.left() + 2, RULER + 1, _width(painter, words) + 4, BLOCKS - 2)
+            elif not block.decays and 0 < seen.width() < view.width / 2:
+                # A few norm gains beside millions of weights: name them next to their sliver.
+                words = "no-wd"
+                width = _width(painter, words) + 4
+                box = QRectF(seen.left() - width - 1, RULER + 1, width, BLOCKS - 2)
+            else:
+                continue
+            painter.fillRect(box, c.raised)
+            painter.setPen(c.text)
+            painter.drawText(box, int(_Centre), words)
+
+    def _lane(self, painter: QPainter, view: Viewport, index: SegmentIndex, lane: Lane, rect: QRectF) -> None:
+        c = theme.colours()
+        painter.fillRect(rect, c.window)
+        picture, source = self._images.get(lane), self._source
+        if picture is not None and source is not None:
+            left, width = view.place(source.request)
+            # Only the part on screen: after a deep zoom the old pixels may be millions wide.
+            first, last = max(left, 0.0), min(left + width, float(view.width))
+            if last > first:
+                ratio = source.request.width / width
+                part = QRectF((first - left) * ratio, 0, (last - first) * ratio, picture.height())
+                target = QRectF(LEFT + first, rect.top(), last - first, rect.height())
+                painter.drawImage(target, picture, part)
+        no_wd = index.layout.block("no_wd")
+        if no_wd is not None:
+            area = _span(view, no_wd.start, no_wd.stop, rect.top(), rect.height(), least=2)
+            painter.fillRect(area, QBrush(theme.faded(c.text, 0.28), Qt.BrushStyle.BDiagPattern))
+        if 1 / view.per_pixel >= CELL_BORDERS_FROM:
+            self._cells(painter, view, lane, rect)
+
+    def _cells(self, painter: QPainter, view: Viewport, lane: Lane, rect: QRectF) -> None:
+        first, last = int(view.start), int(min(view.stop, view.total)) + 1
+        painter.setPen(QPen(theme.faded(theme.colours().text, 0.25), 1))
+        lines = [LEFT + view.x_of(e) for e in range(first, last + 1)]
+        painter.drawLines([QLineF(x, rect.top(), x, rect.bottom()) for x in lines])
+        source = self._source
+        if source is None or 1 / view.per_pixel < CELL_TEXT_FROM or rect.height() < 12:
+            return
+        for element in range(first, last):
+            column = int((element + 0.5 - source.request.start) / source.request.elements_per_pixel)
+            if not 0 <= column < source.request.width:
+                continue
+            value = float(source.values[lane][0, column])
+            pixel = source.rgba[lane][0, column]
+            if pixel[3]:
+                painter.setPen(theme.text_on(QColor(*(int(p) for p in pixel[:3]))))
+                cell = QRectF(LEFT + view.x_of(element), rect.top(), 1 / view.per_pixel, rect.height())
+                painter.drawText(cell, int(_Centre), number(value, 3))
+
+    def _flagged(self, painter: QPainter, view: Viewport, lane: Lane, rect: QRectF) -> None:
+        if self._source is None:
+            return
+        left, width = view.place(self._source.request)
+        column = width / self._source.request.width
+        for first, last in self._flags.get(lane, ()):
+            x, wide = LEFT + left + first * column, max((last - first) * column, FLAG)
+            painter.fillRect(QRectF(x, rect.bottom() - FLAG, wide, FLAG), theme.NONFINITE)
+            painter.fillRect(QRectF(x, rect.top(), wide, FLAG), theme.NONFINITE)
+
+    def _names(self, painter: QPainter, view: Viewport, index: SegmentIndex, edges: Iterable[float]) -> None:
+        c = theme.colours()
+        top = RULER + BLOCKS
+        painter.setPen(QPen(c.line, 1))
+        painter.drawLines([QLineF(x + 0.5, top, x + 0.5, top + NAMES) for x in edges])
+        metrics = QFontMetricsF(painter.font(), painter.device())
+        for segment in index.wide(view, 26):
+            seen = _visible(_span(view, segment.offset, segment.stop, top + 1, NAMES - 2), view)
+            text = _shortened(segment.name, metrics, seen.width() - 6)
+            if not text:
+                continue
+            if segment.block == "no_wd":
+                wide = min(metrics.horizontalAdvance(text) + 4, seen.width() - 2)
+                painter.fillRect(QRectF(seen.left() + 1, seen.top(), wide, seen.height()), c.raised)
+            painter.setPen(c.text)
+            painter.drawText(seen.adjusted(3, 0, -2, 0), int(_LeftMiddle), text)
+
+    def _pages(self, painter: QPainter, view: Viewport, index: SegmentIndex, bottom: float) -> None:
+        c = theme.colours()
+        for page in index.layout.pages[1:]:
+            x = LEFT + view.x_of(page.start)
+            if LEFT <= x <= LEFT + view.width:
+                painter.setPen(QPen(c.text, 2, Qt.PenStyle.DashLine))
+                painter.drawLine(QLineF(x, RULER, x, bottom))
+                painter.setPen(c.text)
+                text = f"buffer [{page.index}]"
+                box = QRectF(x + 3, RULER + 1, _width(painter, text) + 4, BLOCKS - 2)
+                painter.fillRect(box, c.raised)
+                painter.drawText(box, int(_Centre), text)
+
+    def _bracket(self, painter: QPainter, view: Viewport, bracket: Bracket, rect: QRectF) -> None:
+        c = theme.colours()
+        area = _span(view, bracket.start, bracket.stop, rect.top() - BRACKET, BRACKET, least=3)
+        seen = _visible(area, view)
+        if seen.width() <= 0:
+            return
+        access = "read, written" if bracket.access == "read_write" else "read"
+        text = f"slot {bracket.slot}  {bracket.name}  {access}"
+        painter.setPen(QPen(c.accent, 2))
+        y = seen.bottom() - 2
+        painter.drawLine(QLineF(seen.left() + 1, y, seen.right() - 1, y))
+        for x, inside in ((area.left() + 1, area.left() >= LEFT), (area.right() - 1, True)):
+            if inside and x <= LEFT + view.width:
+                painter.drawLine(QLineF(x, y, x, seen.top() + 3))
+        width = _width(painter, text) + 6
+        # Beside a bracket that is too narrow, on the side where there is room.
+        left = seen.left() + 5 if width < seen.width() else seen.left() - width - 2
+        if left < LEFT:
+            left = seen.right() + 2
+        painter.setPen(c.accent)
+        painter.drawText(QRectF(left, seen.top() - 1, width, BRACKET - 2), int(_LeftMiddle), text)
+
+    def _selection(
+        self, painter: QPainter, view: Viewport, index: SegmentIndex, name: str, bottom: float
+    ) -> None:
+        if name not in index.layout:
+            return
+        c = theme.colours()
+        segment = index.layout[name]
+        top = RULER + BLOCKS
+        area = _span(view, segment.offset, segment.stop, top, bottom - top, least=3)
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        for colour, width in ((c.base, 4), (c.accent, 2)):
+            painter.setPen(QPen(colour, width))
+            painter.drawRect(area.adjusted(0, 1, 0, -1))
+
+    def _gutters(self, painter: QPainter, size: QSize, rects: dict[Lane, QRectF]) -> None:
+        c = theme.colours()
+        bottom = rects[LANES[-1]].bottom()
+        painter.setPen(c.muted)
+        for text, y, height in (
+            ("bytes", 0.0, RULER),
+            ("block", RULER, BLOCKS),
+            ("param", RULER + BLOCKS, NAMES),
+            ("elements", bottom, RULER),
+        ):
+            painter.drawText(QRectF(4, y, LEFT - 8, height), int(_LeftMiddle), text)
+        for lane, rect in rects.items():
+            painter.fillRect(QRectF(LEFT - 10, rect.top(), 6, rect.height()), theme.LANE_COLOURS[lane])
+            font = theme.ui_font(1)
+            font.setBold(True)
+            painter.setFont(font)
+            painter.setPen(c.text)
+            painter.drawText(QRectF(4, rect.top(), LEFT - 20, rect.height()), int(_LeftMiddle), lane)
+            painter.setFont(theme.ui_font(-1))
+            self._legend(painter, lane, QRectF(rect.right() + 8, rect.top(), RIGHT - 12, rect.height()))
+
+    def _legend(self, painter: QPainter, lane: Lane, area: QRectF) -> None:
+        if self._source is None:
+            return
+        c = theme.colours()
+        bar = QRectF(area.left(), area.top(), area.width(), 6)
+        painter.fillRect(bar, QBrush(gradient(self._source.request.quantity, bar)))
+        painter.setPen(c.muted)
+        box = QRectF(area.left(), area.top() + 6, area.width(), max(area.height() - 6, 14))
+        painter.drawText(box, int(Qt.AlignmentFlag.AlignTop), scale_text(self._source, lane))
+
+
+def _span(view: Viewport, start: int, stop: int, y: float, height: float, least: float = 0) -> QRectF:
+    left = LEFT + view.x_of(start)
+    return QRectF(left, y, max((stop - start) / view.per_pixel, least), height)
+
+
+def _visible(area: QRectF, view: Viewport) -> QRectF:
+    """The part of `area` between the gutters."""
+    left, right = max(area.left(), LEFT), min(area.right(), LEFT + view.width)
+    return QRectF(left, area.top(), max(right - left, 0.0), area.height())
+
+
+def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Runs of True as (first, after the last)."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.view(np.int8), [0]))))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _width(painter: QPainter, text: str) -> float:
+    return QFontMetricsF(painter.font(), painter.device()).horizontalAdvance(text)
+
+
+def _fits(painter: QPainter, text: str, width: float) -> bool:
+    return _width(painter, text) <= width
+
+
+def _shortened(name: str, metrics: QFontMetricsF, width: float) -> str:
+    """The name, less what says least where room is short, or elided; empty where there is no room."""
+    parts = name.removesuffix(".weight").split(".")
+    for text in (name, *(".".join(parts[first:]) for first in range(len(parts)))):
+        if metrics.horizontalAdvance(text) <= width:
+            return text
+    text = metrics.elidedText(parts[-1], Qt.TextElideMode.ElideRight, width)
+    return text if len(text) > 2 else ""

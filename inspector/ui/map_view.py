@@ -1,0 +1,145 @@
+"""The mega-buffer map: four lanes side by side, their params, and what the current dispatch binds."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
+
+from inspector.plan import Plan
+from inspector.runtime.commands import ViewMap
+from inspector.runtime.snapshots import Snapshot
+from inspector.stepping import QUANTITIES, Cursor, MapRequest, Quantity
+from inspector.ui import format as fmt
+from inspector.ui import theme
+from inspector.ui.map_canvas import MapCanvas
+from inspector.ui.map_geometry import brackets
+from inspector.ui.map_legend import QUANTITY_HELP, QUANTITY_TEXT
+from inspector.ui.view import View
+from inspector.ui.widgets import ElidedLabel
+
+FRAME_MS = 16
+
+
+class MapView(View):
+    """Asks the worker for the pixels on screen, at most once a frame, and draws the last it got."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.canvas = MapCanvas(self)
+        self.quantity = QComboBox(self)
+        self.quantity.setObjectName("map_quantity")
+        for quantity in QUANTITIES:
+            self.quantity.addItem(QUANTITY_TEXT[quantity], quantity)
+            self.quantity.setItemData(self.quantity.count() - 1, QUANTITY_HELP[quantity], 3)
+        self.note = ElidedLabel(self)
+        self.note.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.scale = QLabel(self)
+        self._plan: Plan | None = None
+        self._cursor: Cursor | None = None
+        self._asked: MapRequest | None = None
+        self._frame = QTimer(self, singleShot=True, interval=FRAME_MS)
+        self._frame.timeout.connect(self._ask)
+        self.quantity.currentIndexChanged.connect(self._on_quantity)
+        self.canvas.viewport_changed.connect(self._on_viewport)
+        self.canvas.param_picked.connect(self._on_picked)
+        theme.changes().changed.connect(self.canvas.update)
+        self._lay_out()
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        if snapshot.plan is not self._plan or snapshot.cursor != self._cursor:
+            self._plan, self._cursor = snapshot.plan, snapshot.cursor
+            self.canvas.set_layout(snapshot.plan.layout if snapshot.plan else None)
+            self._show_dispatch()
+        if snapshot.map is not None and self._plan is not None:
+            self.canvas.set_image(snapshot.map)
+
+    def select_param(self, name: str) -> None:
+        self.canvas.set_selected(name)
+        self.canvas.reveal(name)
+
+    def shown_quantity(self) -> Quantity:
+        """What is asked for."""
+        quantity: Quantity = self.quantity.currentData()
+        return quantity
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._frame.start()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._frame.stop()
+        if self._asked is not None:
+            self._asked = None
+            self.command.emit(ViewMap(None))
+
+    def _lay_out(self) -> None:
+        bar = QHBoxLayout()
+        bar.setContentsMargins(8, 4, 8, 0)
+        bar.setSpacing(8)
+        label = QLabel("&Show", self)
+        label.setBuddy(self.quantity)
+        bar.addWidget(label)
+        bar.addWidget(self.quantity)
+        for text, tip, act in (
+            ("−", "Zoom out (−)", lambda: self.canvas.zoom(1 / 1.5)),
+            ("+", "Zoom in (+)", lambda: self.canvas.zoom(1.5)),
+            ("All", "Show everything (Home)", self.canvas.show_all),
+        ):
+            button = QToolButton(self)
+            button.setText(text)
+            button.setToolTip(tip)
+            button.setAccessibleName(tip)
+            button.setAutoRaise(True)
+            button.clicked.connect(act)
+            bar.addWidget(button)
+        bar.addWidget(self.scale)
+        bar.addWidget(self.note, 1)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.setSpacing(4)
+        outer.addLayout(bar)
+        outer.addWidget(self.canvas, 1)
+
+    def _on_quantity(self) -> None:
+        self.quantity.setToolTip(QUANTITY_HELP[self.shown_quantity()])
+        self._frame.start()
+
+    def _on_viewport(self) -> None:
+        view = self.canvas.view
+        self.scale.setText(_zoom_text(view.per_pixel) if view else "")
+        if self.isVisible() and not self._frame.isActive():
+            self._frame.start()
+
+    def _on_picked(self, name: str) -> None:
+        self.canvas.set_selected(name)
+        self.param_selected.emit(name)
+
+    def _ask(self) -> None:
+        request = self.canvas.request(self.shown_quantity()) if self.isVisible() else None
+        if request != self._asked:
+            self._asked = request
+            self.command.emit(ViewMap(request))
+
+    def _show_dispatch(self) -> None:
+        plan, cursor = self._plan, self._cursor
+        if plan is None or cursor is None or not plan.dispatches:
+            self.canvas.set_brackets(())
+            self.note.setText("")
+            return
+        at = min(cursor.dispatch, len(plan.dispatches) - 1)
+        dispatch = plan.dispatches[at]
+        self.canvas.set_brackets(brackets(plan, at))
+        lanes = {b.slot for b in brackets(plan, at)}
+        others = [
+            f"{b.name} ({b.slot})" for b in dispatch.bindings if b.slot not in lanes and b.access != "uniform"
+        ]
+        binds = f"; off the map: {', '.join(others)}" if others else ""
+        self.note.setText(f"{'last' if cursor.at_end else 'next'}: {dispatch.label}{binds}")
+
+
+def _zoom_text(per_pixel: float) -> str:
+    if per_pixel >= 1:
+        return f"1 px = {fmt.short_count(per_pixel)} elements"
+    return f"1 element = {fmt.short_count(1 / per_pixel)} px"
