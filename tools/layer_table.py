@@ -68,9 +68,7 @@ class LayerTableContract(Contract):
                 if not layer.may_import(layer_of(imported, graph), imported):
                     details = graph.get_import_details(importer=importer, imported=imported)
                     lines = ", ".join(str(detail["line_number"]) for detail in details)
-                    illegal[f"{layer.name} may not import"].append(
-                        f"{importer} -> {imported} (l.{lines})"
-                    )
+                    illegal[f"{layer.name} may not import"].append(f"{importer} -> {imported} (l.{lines})")
         return ContractCheck(kept=not illegal, metadata={"illegal": dict(illegal)})
 
     def render_broken_contract(self, check: ContractCheck) -> None:
