@@ -1,0 +1,69 @@
+"""The rows of the map: their places, and what fits in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from PySide6.QtCore import QRectF, QSize, Qt
+from PySide6.QtGui import QFontMetricsF, QPainter
+
+from inspector.stepping import LANES, Lane
+from inspector.ui.map_geometry import Viewport
+
+LEFT, RIGHT = 60, 104
+"""Width of the gutters."""
+RULER, BLOCKS, NAMES, BRACKET = 16, 14, 18, 14
+"""Height of the rows."""
+CELL_TEXT_FROM = 52.0
+"""Pixels an element is wide before its value is written in it."""
+FLAG = 3
+"""Least size of a non-finite mark, so that one bad element among millions is seen."""
+
+
+def lane_rects(size: QSize) -> dict[Lane, QRectF]:
+    """Where each lane's strip lies; every strip is equally high, in whole pixels."""
+    top = RULER + BLOCKS + NAMES
+    height = max((size.height() - top - RULER) // len(LANES) - BRACKET, 4)
+    width = max(size.width() - LEFT - RIGHT, 1)
+    return {
+        lane: QRectF(LEFT, top + i * (height + BRACKET) + BRACKET, width, height)
+        for i, lane in enumerate(LANES)
+    }
+
+
+def span(view: Viewport, start: int, stop: int, y: float, height: float, least: float = 0) -> QRectF:
+    """Where elements [start, stop) lie in a row."""
+    left = LEFT + view.x_of(start)
+    return QRectF(left, y, max((stop - start) / view.per_pixel, least), height)
+
+
+def visible(area: QRectF, view: Viewport) -> QRectF:
+    """The part of `area` between the gutters."""
+    left, right = max(area.left(), LEFT), min(area.right(), LEFT + view.width)
+    return QRectF(left, area.top(), max(right - left, 0.0), area.height())
+
+
+def runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Runs of True as (first, after the last)."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.view(np.int8), [0]))))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def text_width(painter: QPainter, text: str) -> float:
+    """Pixels a text takes."""
+    return QFontMetricsF(painter.font(), painter.device()).horizontalAdvance(text)
+
+
+def fits(painter: QPainter, text: str, width: float) -> bool:
+    """True where there is room for a text."""
+    return text_width(painter, text) <= width
+
+
+def shortened(name: str, metrics: QFontMetricsF, width: float) -> str:
+    """The name, less what says least where room is short, or elided; empty where there is no room."""
+    parts = name.removesuffix(".weight").split(".")
+    for text in (name, *(".".join(parts[first:]) for first in range(len(parts)))):
+        if metrics.horizontalAdvance(text) <= width:
+            return text
+    text = metrics.elidedText(parts[-1], Qt.TextElideMode.ElideRight, width)
+    return text if len(text) > 2 else ""

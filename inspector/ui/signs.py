@@ -1,0 +1,29 @@
+"""Small signs painted on an axis: what a person did, and findings by severity."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QBrush, QColor, QPainter, QPolygonF
+
+from inspector.diagnosis.findings import Severity
+
+
+def diamond(painter: QPainter, x: float, y: float, colour: QColor) -> None:
+    """Something a person did."""
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(QBrush(colour))
+    painter.drawPolygon(
+        QPolygonF([QPointF(x, y - 5), QPointF(x + 4, y), QPointF(x, y + 5), QPointF(x - 4, y)])
+    )
+
+
+def severity_sign(painter: QPainter, x: float, y: float, severity: Severity, colour: QColor) -> None:
+    """A circle, triangle or square, so that severity is told without colour."""
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(QBrush(colour))
+    if severity == "info":
+        painter.drawEllipse(QPointF(x, y), 4, 4)
+    elif severity == "warning":
+        painter.drawPolygon(QPolygonF([QPointF(x, y - 5), QPointF(x + 5, y + 4), QPointF(x - 5, y + 4)]))
+    else:
+        painter.drawRect(QRectF(x - 4, y - 4, 8, 8))
