@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from inspector.colormap import colour
 from inspector.diagnosis.findings import Finding
 from inspector.floats import F32Array
 from inspector.history import History, HistoryRecorder
@@ -77,8 +78,7 @@ def wide_layout(params: int = 20_000) -> Layout:
     rng = np.random.default_rng(7)
     sizes = rng.integers(1, 65, (params, 2))
     return make_layout(
-        Param(f"blocks.{i}.weight", (int(a), int(b)), decay=bool(i % 4))
-        for i, (a, b) in enumerate(sizes)
+        Param(f"blocks.{i}.weight", (int(a), int(b)), decay=bool(i % 4)) for i, (a, b) in enumerate(sizes)
     )
 
 
@@ -116,9 +116,13 @@ def make_map(
     x = np.arange(request.width)[None, :]
     y = np.arange(request.height)[:, None]
     e = np.floor(request.start + (x + y / max(request.height, 1)) * request.elements_per_pixel)
+    scale = {"w": 0.08, "g": 2e-3, "m": 4e-4, "v": 1e-6}
+    low = {lane: (value * 1e-4 if request.quantity == "magnitude" else 0.0) for lane, value in scale.items()}
     rgba, values, flags = {}, {}, {}
     for lane in LANES:
         under = lane_values(lane, layout, e, step)
+        if request.quantity == "magnitude":
+            under = np.abs(under)
         counts = np.zeros(under.shape, np.float32)
         for flagged, element in nonfinite:
             column = int((element - request.start) // request.elements_per_pixel)
@@ -127,13 +131,9 @@ def make_map(
                 row = min(int(part * request.height), request.height - 1)
                 rows = slice(None) if request.elements_per_pixel <= 1 else row
                 counts[rows, column] = 1
-        rgba[lane] = _frozen(_coloured(under, counts, lane))
+        rgba[lane] = _frozen(colour(under, counts, request.quantity, low[lane], scale[lane]))
         values[lane] = _frozen(under)
         flags[lane] = _frozen(counts)
-    scale = {"w": 0.08, "g": 2e-3, "m": 4e-4, "v": 1e-6}
-    low = {
-        lane: (value * 1e-4 if request.quantity == "magnitude" else 0.0) for lane, value in scale.items()
-    }
     return MapImage(
         request,
         MappingProxyType(rgba),
@@ -170,9 +170,7 @@ def make_history(steps: int = 128, *, labels: Sequence[str] | None = None) -> Hi
     return recorder.freeze()
 
 
-def make_values(
-    param: str, start: int = 0, count: int = 64, layout: Layout | None = None
-) -> ValuesWindow:
+def make_values(param: str, start: int = 0, count: int = 64, layout: Layout | None = None) -> ValuesWindow:
     """The value window of a param, with w, m and v as before and after an update."""
     layout = layout or small_layout()
     segment = layout[param]
@@ -232,9 +230,7 @@ def make_snapshot(**changes: Any) -> Snapshot:
     )
     uniforms = {}
     if plan and cursor:
-        made = optimizer(plan.variant.optimizer).uniforms(
-            hyper, max(cursor.step, 1), plan.variant.numerics
-        )
+        made = optimizer(plan.variant.optimizer).uniforms(hyper, max(cursor.step, 1), plan.variant.numerics)
         uniforms = {key: tuple(float(x) for x in value) for key, value in made.items()}
     base = Snapshot(
         serial=next(_serials),
@@ -300,16 +296,3 @@ def _history() -> History:
 def _frozen(array: np.ndarray) -> np.ndarray:
     array.flags.writeable = False
     return array
-
-
-def _coloured(values: F32Array, flags: F32Array, lane: Lane) -> np.ndarray:
-    """Roughly what a worker draws: brown to white to blue, vermilion where flagged, clear in gaps."""
-    scale = {"w": 0.08, "g": 2e-3, "m": 4e-4, "v": 1e-6}[lane]
-    t = np.clip(np.nan_to_num(values) / scale, -1, 1)[..., None]
-    white, high, low = np.array([247.0] * 3), np.array([5.0, 48, 97]), np.array([103.0, 0, 31])
-    rgb = np.where(t >= 0, white + (high - white) * t, white + (low - white) * -t)
-    image = np.empty((*values.shape, 4), np.uint8)
-    image[..., :3] = rgb
-    image[..., 3] = np.where(np.isnan(values), 0, 255)
-    image[flags > 0] = (0xD5, 0x5E, 0x00, 255)
-    return image

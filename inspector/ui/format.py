@@ -84,8 +84,9 @@ def rate(per_second: float | None, what: str = "steps") -> str:
 
 
 def plural(value: int, noun: str) -> str:
-    """A count and its noun: 1 step, 2 steps."""
-    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
+    """A count and its noun: 1 step, 2 steps, 3 dispatches."""
+    ending = "" if value == 1 else "es" if noun.endswith(("ch", "sh", "s", "x")) else "s"
+    return f"{value:,} {noun}{ending}"
 
 
 def shape(extents: tuple[int, ...]) -> str:

@@ -21,7 +21,8 @@ from inspector.runtime.snapshots import MapImage
 from inspector.stepping import Lane, MapRequest, Quantity
 from inspector.ui import format as fmt
 from inspector.ui.map_geometry import Bracket, SegmentIndex, Viewport, whole
-from inspector.ui.map_paint import LEFT, RIGHT, MapPainter, lane_rects
+from inspector.ui.map_paint import MapPainter
+from inspector.ui.map_rows import LEFT, RIGHT, lane_rects
 
 EMPTY_TEXT = (
     "The mega-buffers w, g, m and v appear here once a source is open: choose one in the toolbar, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QRectF
 from PySide6.QtGui import QColor, QLinearGradient
 
+from inspector.colormap import DIVERGING, VIRIDIS
 from inspector.runtime.snapshots import MapImage
 from inspector.stepping import Lane, Quantity
 from inspector.ui import format as fmt
@@ -22,21 +23,18 @@ QUANTITY_HELP: dict[Quantity, str] = {
     "change": "What the last dispatch added to each element, on a linear scale centred on 0.",
     "nonfinite": "Where elements are NaN or infinite.",
 }
-VIRIDIS = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
-DIVERGING = (
-    *("#67001f", "#b2182b", "#d6604d", "#f4a582", "#fddbc7"),
-    *("#f7f7f7", "#d1e5f0", "#92c5de", "#4393c3", "#2166ac", "#053061"),
-)
+STOPS = 9
 
 
 def gradient(quantity: Quantity, area: QRectF) -> QLinearGradient | QColor:
     """The colour map from left to right; one colour where there is nothing to grade."""
     if quantity == "nonfinite":
         return theme.NONFINITE
-    stops = VIRIDIS if quantity == "magnitude" else DIVERGING
+    table = VIRIDIS if quantity == "magnitude" else DIVERGING
     result = QLinearGradient(area.topLeft(), area.topRight())
-    for i, colour in enumerate(stops):
-        result.setColorAt(i / (len(stops) - 1), QColor(colour))
+    for i in range(STOPS):
+        at = i / (STOPS - 1)
+        result.setColorAt(at, QColor(*table[round(at * (len(table) - 1)), :3].tolist()))
     return result
 
 

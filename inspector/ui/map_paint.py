@@ -15,29 +15,26 @@ from inspector.ui import theme
 from inspector.ui.format import number
 from inspector.ui.map_geometry import CELL_BORDERS_FROM, Bracket, SegmentIndex, Viewport, ticks
 from inspector.ui.map_legend import gradient, scale_text
-
-LEFT, RIGHT = 60, 104
-"""Width of the gutters."""
-RULER, BLOCKS, NAMES, BRACKET = 16, 14, 18, 14
-"""Height of the rows."""
-CELL_TEXT_FROM = 52.0
-"""Pixels an element is wide before its value is written in it."""
-FLAG = 3
-"""Least size of a non-finite mark, so that one bad element among millions is seen."""
+from inspector.ui.map_rows import (
+    BLOCKS,
+    BRACKET,
+    CELL_TEXT_FROM,
+    FLAG,
+    LEFT,
+    NAMES,
+    RIGHT,
+    RULER,
+    fits,
+    lane_rects,
+    runs,
+    shortened,
+    span,
+    text_width,
+    visible,
+)
 
 _Centre = Qt.AlignmentFlag.AlignCenter
 _LeftMiddle = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
-
-
-def lane_rects(size: QSize) -> dict[Lane, QRectF]:
-    """Where each lane's strip lies; every strip is equally high, in whole pixels."""
-    top = RULER + BLOCKS + NAMES
-    height = max((size.height() - top - RULER) // len(LANES) - BRACKET, 4)
-    width = max(size.width() - LEFT - RIGHT, 1)
-    return {
-        lane: QRectF(LEFT, top + i * (height + BRACKET) + BRACKET, width, height)
-        for i, lane in enumerate(LANES)
-    }
 
 
 class MapPainter:
@@ -61,7 +58,7 @@ class MapPainter:
             picture = QImage(rgba.data, width, height, 4 * width, QImage.Format.Format_RGBA8888)
             self._images[lane] = picture
             self._pixels.append(rgba)
-            self._flags[lane] = _runs(np.any(image.nonfinite[lane] > 0, axis=0))
+            self._flags[lane] = runs(np.any(image.nonfinite[lane] > 0, axis=0))
 
     def paint(
         self,
@@ -123,7 +120,7 @@ class MapPainter:
                 edge = y + (RULER if up > 0 else 0)
                 painter.setPen(c.line)
                 painter.drawLine(QLineF(x + 0.5, edge, x + 0.5, edge - up * 5))
-                width = _width(painter, tick.text)
+                width = text_width(painter, tick.text)
                 if x + 4 + width <= LEFT + view.width:
                     painter.setPen(c.muted)
                     painter.drawText(QRectF(x + 4, y, width + 2, RULER), int(_LeftMiddle), tick.text)
@@ -131,19 +128,19 @@ class MapPainter:
     def _blocks(self, painter: QPainter, view: Viewport, index: SegmentIndex) -> None:
         c = theme.colours()
         for block in index.layout.blocks:
-            area = _span(view, block.start, block.stop, RULER, BLOCKS + NAMES, least=2)
+            area = span(view, block.start, block.stop, RULER, BLOCKS + NAMES, least=2)
             painter.fillRect(area, c.raised)
             if not block.decays:
                 painter.fillRect(area, QBrush(c.muted, Qt.BrushStyle.BDiagPattern))
             text = "wd: weight decay" if block.decays else "no-wd: no weight decay"
-            seen = _visible(area, view)
-            words = next((t for t in (text, text.split(":")[0]) if _fits(painter, t, seen.width() - 8)), "")
+            seen = visible(area, view)
+            words = next((t for t in (text, text.split(":")[0]) if fits(painter, t, seen.width() - 8)), "")
             if words:
-                box = QRectF(seen.left() + 2, RULER + 1, _width(painter, words) + 4, BLOCKS - 2)
+                box = QRectF(seen.left() + 2, RULER + 1, text_width(painter, words) + 4, BLOCKS - 2)
             elif not block.decays and 0 < seen.width() < view.width / 2:
                 # A few norm gains beside millions of weights: name them next to their sliver.
                 words = "no-wd"
-                width = _width(painter, words) + 4
+                width = text_width(painter, words) + 4
                 box = QRectF(seen.left() - width - 1, RULER + 1, width, BLOCKS - 2)
             else:
                 continue
@@ -166,7 +163,7 @@ class MapPainter:
                 painter.drawImage(target, picture, part)
         no_wd = index.layout.block("no_wd")
         if no_wd is not None:
-            area = _span(view, no_wd.start, no_wd.stop, rect.top(), rect.height(), least=2)
+            area = span(view, no_wd.start, no_wd.stop, rect.top(), rect.height(), least=2)
             painter.fillRect(area, QBrush(theme.faded(c.text, 0.28), Qt.BrushStyle.BDiagPattern))
         if 1 / view.per_pixel >= CELL_BORDERS_FROM:
             self._cells(painter, view, lane, rect)
@@ -207,8 +204,8 @@ class MapPainter:
         painter.drawLines([QLineF(x + 0.5, top, x + 0.5, top + NAMES) for x in edges])
         metrics = QFontMetricsF(painter.font(), painter.device())
         for segment in index.wide(view, 26):
-            seen = _visible(_span(view, segment.offset, segment.stop, top + 1, NAMES - 2), view)
-            text = _shortened(segment.name, metrics, seen.width() - 6)
+            seen = visible(span(view, segment.offset, segment.stop, top + 1, NAMES - 2), view)
+            text = shortened(segment.name, metrics, seen.width() - 6)
             if not text:
                 continue
             if segment.block == "no_wd":
@@ -226,14 +223,14 @@ class MapPainter:
                 painter.drawLine(QLineF(x, RULER, x, bottom))
                 painter.setPen(c.text)
                 text = f"buffer [{page.index}]"
-                box = QRectF(x + 3, RULER + 1, _width(painter, text) + 4, BLOCKS - 2)
+                box = QRectF(x + 3, RULER + 1, text_width(painter, text) + 4, BLOCKS - 2)
                 painter.fillRect(box, c.raised)
                 painter.drawText(box, int(_Centre), text)
 
     def _bracket(self, painter: QPainter, view: Viewport, bracket: Bracket, rect: QRectF) -> None:
         c = theme.colours()
-        area = _span(view, bracket.start, bracket.stop, rect.top() - BRACKET, BRACKET, least=3)
-        seen = _visible(area, view)
+        area = span(view, bracket.start, bracket.stop, rect.top() - BRACKET, BRACKET, least=3)
+        seen = visible(area, view)
         if seen.width() <= 0:
             return
         access = "read, written" if bracket.access == "read_write" else "read"
@@ -244,7 +241,7 @@ class MapPainter:
         for x, inside in ((area.left() + 1, area.left() >= LEFT), (area.right() - 1, True)):
             if inside and x <= LEFT + view.width:
                 painter.drawLine(QLineF(x, y, x, seen.top() + 3))
-        width = _width(painter, text) + 6
+        width = text_width(painter, text) + 6
         # Beside a bracket that is too narrow, on the side where there is room.
         left = seen.left() + 5 if width < seen.width() else seen.left() - width - 2
         if left < LEFT:
@@ -260,7 +257,7 @@ class MapPainter:
         c = theme.colours()
         segment = index.layout[name]
         top = RULER + BLOCKS
-        area = _span(view, segment.offset, segment.stop, top, bottom - top, least=3)
+        area = span(view, segment.offset, segment.stop, top, bottom - top, least=3)
         painter.setBrush(Qt.BrushStyle.NoBrush)
         for colour, width in ((c.base, 4), (c.accent, 2)):
             painter.setPen(QPen(colour, width))
@@ -296,38 +293,3 @@ class MapPainter:
         painter.setPen(c.muted)
         box = QRectF(area.left(), area.top() + 6, area.width(), max(area.height() - 6, 14))
         painter.drawText(box, int(Qt.AlignmentFlag.AlignTop), scale_text(self._source, lane))
-
-
-def _span(view: Viewport, start: int, stop: int, y: float, height: float, least: float = 0) -> QRectF:
-    left = LEFT + view.x_of(start)
-    return QRectF(left, y, max((stop - start) / view.per_pixel, least), height)
-
-
-def _visible(area: QRectF, view: Viewport) -> QRectF:
-    """The part of `area` between the gutters."""
-    left, right = max(area.left(), LEFT), min(area.right(), LEFT + view.width)
-    return QRectF(left, area.top(), max(right - left, 0.0), area.height())
-
-
-def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Runs of True as (first, after the last)."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.view(np.int8), [0]))))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
-
-
-def _width(painter: QPainter, text: str) -> float:
-    return QFontMetricsF(painter.font(), painter.device()).horizontalAdvance(text)
-
-
-def _fits(painter: QPainter, text: str, width: float) -> bool:
-    return _width(painter, text) <= width
-
-
-def _shortened(name: str, metrics: QFontMetricsF, width: float) -> str:
-    """The name, less what says least where room is short, or elided; empty where there is no room."""
-    parts = name.removesuffix(".weight").split(".")
-    for text in (name, *(".".join(parts[first:]) for first in range(len(parts)))):
-        if metrics.horizontalAdvance(text) <= width:
-            return text
-    text = metrics.elidedText(parts[-1], Qt.TextElideMode.ElideRight, width)
-    return text if len(text) > 2 else ""

@@ -1,0 +1,149 @@
+"""Everything a person can do from the window, as actions with a key, a tooltip and a reason when disabled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtGui import QAction, QKeySequence
+from PySide6.QtWidgets import QMainWindow
+
+from inspector.runtime.commands import (
+    Command,
+    Pause,
+    RecoverDevice,
+    Run,
+    StepDispatch,
+    StepIteration,
+    UndoDispatch,
+    UndoIteration,
+)
+from inspector.runtime.snapshots import Snapshot
+from inspector.ui.icons import IconName, icon
+
+
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    name: str
+    text: str
+    keys: tuple[str, ...]
+    help: str
+    icon: IconName | None = None
+    command: Command | None = None
+
+
+SPECS = (
+    _Spec("undo_iteration", "Back one iteration", ("Shift+F11",),
+          "Go back to the start of this step, or of the one before", "undo_iteration", UndoIteration()),
+    _Spec("undo_dispatch", "Back one dispatch", ("Shift+F10",),
+          "Take the last dispatch back", "undo_dispatch", UndoDispatch()),
+    _Spec("step_dispatch", "Step dispatch", ("F10",),
+          "Run one dispatch", "step_dispatch", StepDispatch()),
+    _Spec("step_iteration", "Step iteration", ("F11",),
+          "Run to the end of the step, or the whole next one", "step_iteration", StepIteration()),
+    _Spec("run", "Run", ("F5",), "Run until paused; F5 again pauses", "run"),
+    _Spec("pause", "Pause", ("F6", "Shift+F5"), "Stop at the end of the running step", "pause", Pause()),
+    _Spec("go_to_step", "Go to step…", ("Ctrl+G",), "Type a step to go to"),
+    _Spec("recover", "Recover the device", (), "Make a new device and go on from the last state kept", None,
+          RecoverDevice()),
+    _Spec("open", "Open file…", ("Ctrl+O",), "Open a state file: safetensors with w/… and g/…"),
+    _Spec("quit", "Quit", ("Ctrl+Q",), "Close the window and end the run"),
+    _Spec("dismiss", "Dismiss the message", ("Ctrl+Backspace",), "Close the message below the toolbar"),
+    _Spec("keys", "Keys", ("F1", "?"), "All keys at a glance"),
+    _Spec("restore_layout", "Restore default layout", ("Ctrl+Shift+R",), "Put every panel back in its place"),
+)  # fmt: skip
+STEPPING = ("step_dispatch", "step_iteration")
+
+
+class Actions(QObject):
+    """The actions by name, on the window so that their keys work wherever the focus is."""
+
+    def __init__(self, window: QMainWindow, send: Callable[[Command], None]) -> None:
+        super().__init__(window)
+        self._send = send
+        self._by_name: dict[str, QAction] = {}
+        self._running = False
+        for spec in SPECS:
+            action = QAction(spec.text, window)
+            action.setObjectName(spec.name)
+            action.setShortcuts([QKeySequence(key) for key in spec.keys])
+            action.setShortcutContext(Qt.ShortcutContext.WindowShortcut)
+            action.setAutoRepeat(spec.name in (*STEPPING, "undo_dispatch", "undo_iteration"))
+            window.addAction(action)
+            self._by_name[spec.name] = action
+            if spec.command is not None:
+                action.triggered.connect(lambda _checked=False, command=spec.command: send(command))
+        self["run"].triggered.connect(self._toggle_run)
+        self.refresh_icons()
+        self._allow({spec.name: "starting" for spec in SPECS if spec.icon or spec.name == "go_to_step"})
+
+    def __getitem__(self, name: str) -> QAction:
+        return self._by_name[name]
+
+    def refresh_icons(self) -> None:
+        """Draw the icons anew in the colours of the theme."""
+        for spec in SPECS:
+            if spec.icon:
+                self[spec.name].setIcon(icon(spec.icon))
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        """Enable what can work now."""
+        self._running = snapshot.mode == "running"
+        self["run"].setText("Pause" if self._running else "Run")
+        self._allow(reasons(snapshot))
+
+    def _toggle_run(self) -> None:
+        self._send(Pause() if self._running else Run())
+
+    def _allow(self, why_not: dict[str, str]) -> None:
+        for spec in SPECS:
+            reason = why_not.get(spec.name, "")
+            keys = f" ({' or '.join(spec.keys)})" if spec.keys else ""
+            tip = f"{spec.help}{keys}" + (f"\nNot now: {reason}" if reason else "")
+            action = self[spec.name]
+            if action.isEnabled() == bool(reason):
+                action.setEnabled(not reason)
+            if action.toolTip() != tip:
+                action.setToolTip(tip)
+
+
+def reasons(snapshot: Snapshot) -> dict[str, str]:
+    """Why actions cannot work at this moment, by name; an action that is not named can."""
+    blocked = _blocked(snapshot)
+    names = [spec.name for spec in SPECS if spec.icon or spec.name == "go_to_step"]
+    result = dict.fromkeys(names, blocked) if blocked else _stepping_reasons(snapshot)
+    if snapshot.mode != "lost":
+        result["recover"] = "the device is working"
+    return result
+
+
+def _blocked(snapshot: Snapshot) -> str:
+    if snapshot.mode == "starting":
+        return "the source is being opened"
+    if snapshot.mode == "lost":
+        return "the device is lost, recover it first"
+    if snapshot.mode == "failed":
+        return "the source could not be opened, choose another"
+    if snapshot.mode == "closed" or snapshot.plan is None or snapshot.cursor is None:
+        return "no source is open"
+    return ""
+
+
+def _stepping_reasons(snapshot: Snapshot) -> dict[str, str]:
+    cursor, undo = snapshot.cursor, snapshot.undo
+    assert cursor is not None
+    result: dict[str, str] = {}
+    if snapshot.mode == "running":
+        for name in (*STEPPING, "undo_dispatch", "undo_iteration"):
+            result[name] = "it is running, pause first (F5)"
+        return result
+    result["pause"] = "nothing is running"
+    if cursor.at_end and snapshot.last_step is not None and cursor.step >= snapshot.last_step:
+        for name in (*STEPPING, "run"):
+            result[name] = f"step {cursor.step:,} is the last of this source"
+    if undo.dispatches == 0:
+        result["undo_dispatch"] = "no dispatch before this one is kept in memory"
+    if undo.steps == 0 and not (undo.dispatches and cursor.dispatch):
+        result["undo_iteration"] = "no earlier step is kept in memory"
+    return result

@@ -1,0 +1,102 @@
+"""The line below the toolbar: one sentence at a time, with an icon for its severity; never in the way."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Signal
+from PySide6.QtGui import QPalette
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QWidget
+
+from inspector.diagnosis.findings import Severity
+from inspector.runtime.snapshots import Snapshot
+from inspector.ui import theme
+from inspector.ui.icons import icon
+
+LOST_TEXT = "The device was lost: what is shown is the last that was seen, and stale."
+SEVERITY_WORD: dict[Severity, str] = {"info": "Note", "warning": "Warning", "error": "Error"}
+
+
+class Banner(QFrame):
+    """Shows a lost device until it is back, and each notice once until dismissed."""
+
+    recover = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("banner")
+        self._severity: Severity = "info"
+        self._lost = False
+        self._last_serial: int | None = None
+        self._notice: tuple[Severity, str] | None = None
+        self.sign = QLabel(self)
+        self.label = QLabel(self)
+        self.label.setObjectName("banner_text")
+        self.label.setWordWrap(True)
+        self.recover_button = QPushButton("&Recover", self)
+        self.recover_button.setObjectName("banner_recover")
+        self.recover_button.setToolTip("Make a new device and go on from the last state kept in memory")
+        self.recover_button.clicked.connect(self.recover)
+        self.close_button = QToolButton(self)
+        self.close_button.setObjectName("banner_close")
+        self.close_button.setText("Dismiss")
+        self.close_button.setToolTip("Close this message (Ctrl+Backspace)")
+        self.close_button.clicked.connect(self.dismiss)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(8, 4, 8, 4)
+        row.setSpacing(8)
+        row.addWidget(self.sign)
+        row.addWidget(self.label, 1)
+        row.addWidget(self.recover_button)
+        row.addWidget(self.close_button)
+        theme.changes().changed.connect(self._dress)
+        self._show()
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        """Take a notice that is new, and the loss of the device."""
+        notice = snapshot.notice
+        if notice is not None and notice.serial != self._last_serial:
+            self._last_serial = notice.serial
+            self._notice = (notice.severity, notice.text)
+            self._show()
+        if (snapshot.mode == "lost") != self._lost:
+            self._lost = snapshot.mode == "lost"
+            self._show()
+
+    def tell(self, severity: Severity, text: str) -> None:
+        """Show a sentence of the window's own."""
+        self._notice = (severity, text)
+        self._show()
+
+    def dismiss(self) -> None:
+        """Close the notice; the loss of the device stays until it is recovered."""
+        self._notice = None
+        self._show()
+
+    @property
+    def text(self) -> str:
+        """What is said now."""
+        return self.label.text() if not self.isHidden() else ""
+
+    def _show(self) -> None:
+        parts = [LOST_TEXT] if self._lost else []
+        self._severity = "error" if self._lost else "info"
+        if self._notice is not None:
+            parts.append(self._notice[1])
+            self._severity = "error" if self._lost else self._notice[0]
+        self.label.setText(" ".join(parts))
+        self.recover_button.setVisible(self._lost)
+        self.close_button.setVisible(self._notice is not None)
+        self.setVisible(bool(parts))
+        self._dress()
+
+    def _dress(self) -> None:
+        c = theme.colours()
+        colour = {"info": c.info, "warning": c.warning, "error": c.error}[self._severity]
+        word = SEVERITY_WORD[self._severity]
+        self.sign.setPixmap(icon(self._severity, colour).pixmap(QSize(16, 16), self.devicePixelRatioF()))
+        self.sign.setAccessibleName(word)
+        self.sign.setToolTip(word)
+        self.setAutoFillBackground(True)
+        palette = self.palette()
+        palette.setColor(QPalette.ColorRole.Window, c.raised)
+        palette.setColor(QPalette.ColorRole.WindowText, c.text)
+        self.setPalette(palette)

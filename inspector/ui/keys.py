@@ -1,0 +1,48 @@
+"""All keys at a glance."""
+
+from __future__ import annotations
+
+from html import escape
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QVBoxLayout, QWidget
+
+from inspector.ui import map_canvas, timeline_view
+from inspector.ui.actions import SPECS
+from inspector.ui.docks import PANELS
+
+
+class KeysDialog(QDialog):
+    """Stays open beside the window while a person tries the keys."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("keys_dialog")
+        self.setWindowTitle("Keys")
+        self.setModal(False)
+        self.label = QLabel(_text(), self)
+        self.label.setTextFormat(Qt.TextFormat.RichText)
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close, self)
+        buttons.rejected.connect(self.reject)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(16, 12, 16, 12)
+        column.addWidget(self.label)
+        column.addWidget(buttons)
+
+
+def _text() -> str:
+    window = tuple((" or ".join(spec.keys), spec.text.rstrip("…")) for spec in SPECS if spec.keys)
+    panels = tuple((panel.key, f"go to {panel.title.lower()}") for panel in PANELS)
+    groups = (
+        (("Anywhere", window), ("Panels", panels)),
+        (("On the map", map_canvas.KEYS), ("On the timeline", timeline_view.KEYS)),
+    )
+    columns = "".join(f"<td valign='top'>{''.join(_group(*g) for g in column)}</td>" for column in groups)
+    return f"<table cellpadding='0' cellspacing='12'><tr>{columns}</tr></table>"
+
+
+def _group(title: str, rows: tuple[tuple[str, str], ...]) -> str:
+    lines = "".join(
+        f"<tr><td><b>{escape(key)}</b>&nbsp;&nbsp;</td><td>{escape(what)}</td></tr>" for key, what in rows
+    )
+    return f"<p><i>{title}</i></p><table cellpadding='2'>{lines}</table>"

@@ -1,0 +1,227 @@
+"""The window: toolbar, panels and status bar around the views, which know nothing of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from PySide6.QtCore import QSettings, QSize, Qt, Signal
+from PySide6.QtGui import QAction, QCloseEvent, QPaintEvent, QShowEvent
+from PySide6.QtWidgets import QFileDialog, QMainWindow, QToolBar, QWidget
+
+from inspector.runtime.commands import Command, OpenSource, RecoverDevice
+from inspector.runtime.snapshots import Snapshot
+from inspector.ui import docks as panels
+from inspector.ui import theme
+from inspector.ui.actions import Actions
+from inspector.ui.banner import Banner
+from inspector.ui.bus import Bus
+from inspector.ui.keys import KeysDialog
+from inspector.ui.status import StatusLine
+from inspector.ui.toolbar import MainToolBar
+from inspector.ui.view import View
+
+DEFAULT_SIZE = QSize(1440, 900)
+TITLE = "Optimizer inspector"
+FILE_FILTER = "State files (*.safetensors);;All files (*)"
+
+
+class MainWindow(QMainWindow):
+    """Passes each snapshot to every view, their commands to the bus, and a selection to all of them."""
+
+    painted_first = Signal()
+
+    def __init__(
+        self,
+        bus: Bus,
+        views: Mapping[str, View],
+        *,
+        settings: QSettings | None = None,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self.setObjectName("main_window")
+        self.setWindowTitle(TITLE)
+        self.setDockNestingEnabled(True)
+        self.resize(DEFAULT_SIZE)
+        self._bus = bus
+        self._settings = settings
+        self._painted = False
+        self._placed = False
+        self._keys: KeysDialog | None = None
+        self.views = dict(views)
+        self.snapshot: Snapshot | None = None
+        self.actions_by_name = Actions(self, self.send)
+        self.toolbar = MainToolBar(self.actions_by_name, self)
+        self.banner = Banner(self)
+        self.status = StatusLine(self)
+        self.docks = panels.make_docks(self, self.views)
+        self._assemble()
+        self._connect()
+
+    def send(self, command: Command) -> None:
+        """Send a command to the worker."""
+        self._bus.send(command)
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        """Show this moment everywhere."""
+        self.snapshot = snapshot
+        self.actions_by_name.show_snapshot(snapshot)
+        self.toolbar.show_snapshot(snapshot)
+        self.banner.show_snapshot(snapshot)
+        self._show_banner()
+        self.status.show_snapshot(snapshot)
+        self._show_titles(snapshot)
+        for view in self.views.values():
+            view.show_snapshot(snapshot)
+
+    def select_param(self, name: str) -> None:
+        """Select a param in every view; "" for none."""
+        for view in self.views.values():
+            view.select_param(name)
+
+    def tell_problem(self, text: str) -> None:
+        """Show a sentence about something that went wrong in the window itself."""
+        self.banner.tell("error", text)
+        self._show_banner()
+
+    def restore_default_layout(self) -> None:
+        """Put every panel back in its place."""
+        panels.place(self, self.docks)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        if self._settings is not None:
+            self._settings = panels.save(self, self._settings)
+        event.accept()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if not self._placed:
+            self._placed = True
+            # Sizes of docks hold only once the window has its own.
+            if self._settings is None or not panels.restore(self, self._settings):
+                self.restore_default_layout()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self._painted:
+            self._painted = True
+            self.painted_first.emit()
+
+    def _assemble(self) -> None:
+        self.addToolBar(self.toolbar)
+        self.addToolBarBreak()
+        self._banner_bar = QToolBar("Messages", self)
+        self._banner_bar.setObjectName("banner_bar")
+        self._banner_bar.setMovable(False)
+        self._banner_bar.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
+        self._banner_bar.addWidget(self.banner)
+        self.addToolBar(self._banner_bar)
+        self.setStatusBar(self.status)
+        for action in (self.toolbar.toggleViewAction(), self._banner_bar.toggleViewAction()):
+            action.setEnabled(False)
+        panels.place(self, self.docks)
+        self._make_menus()
+        self._show_banner()
+
+    def _make_menus(self) -> None:
+        acts = self.actions_by_name
+        bar = self.menuBar()
+        file_menu = bar.addMenu("&File")
+        file_menu.addActions([acts["open"], acts["quit"]])
+        run_menu = bar.addMenu("&Run")
+        for name in ("step_dispatch", "step_iteration", "run", "pause"):
+            run_menu.addAction(acts[name])
+        run_menu.addSeparator()
+        for name in ("undo_dispatch", "undo_iteration", "go_to_step"):
+            run_menu.addAction(acts[name])
+        run_menu.addSeparator()
+        run_menu.addAction(acts["recover"])
+        view_menu = bar.addMenu("&View")
+        for panel in panels.PANELS:
+            if panel.name in self.docks:
+                view_menu.addAction(self._go_action(panel))
+        view_menu.addSeparator()
+        for dock in self.docks.values():
+            view_menu.addAction(dock.toggleViewAction())
+        view_menu.addSeparator()
+        view_menu.addActions([acts["dismiss"], acts["restore_layout"]])
+        help_menu = bar.addMenu("&Help")
+        help_menu.addAction(acts["keys"])
+        for menu in (file_menu, run_menu, view_menu, help_menu):
+            menu.setToolTipsVisible(True)
+
+    def _go_action(self, panel: panels.Panel) -> QAction:
+        action = QAction(f"Go to {panel.title.lower()}", self)
+        action.setObjectName(f"go_{panel.name}")
+        action.setShortcut(panel.key)
+        action.setToolTip(f"Show the panel and give it the keys ({panel.key})")
+        action.triggered.connect(lambda: self._go_to(panel.name))
+        self.addAction(action)
+        return action
+
+    def _go_to(self, name: str) -> None:
+        dock = self.docks[name]
+        dock.show()
+        dock.raise_()
+        inside = [w for w in dock.widget().findChildren(QWidget) if _takes_keys(w)]
+        target = dock.widget() if _takes_keys(dock.widget()) else next(iter(inside), None)
+        if target is not None:
+            target.setFocus(Qt.FocusReason.ShortcutFocusReason)
+
+    def _connect(self) -> None:
+        acts = self.actions_by_name
+        self._bus.snapshot_arrived.connect(self.show_snapshot)
+        self.toolbar.command.connect(self.send)
+        self.toolbar.open_file.connect(self._choose_file)
+        self.toolbar.step_edit.left.connect(self._leave_step_edit)
+        self.banner.recover.connect(lambda: self.send(RecoverDevice()))
+        self.banner.close_button.clicked.connect(self._show_banner)
+        acts["dismiss"].triggered.connect(self.banner.dismiss)
+        acts["dismiss"].triggered.connect(self._show_banner)
+        acts["open"].triggered.connect(self._choose_file)
+        acts["quit"].triggered.connect(self.close)
+        acts["keys"].triggered.connect(self._show_keys)
+        acts["restore_layout"].triggered.connect(self.restore_default_layout)
+        theme.changes().changed.connect(acts.refresh_icons)
+        for view in self.views.values():
+            view.command.connect(self.send)
+            view.param_selected.connect(self.select_param)
+
+    def _show_banner(self) -> None:
+        self._banner_bar.setVisible(not self.banner.isHidden())
+
+    def _show_titles(self, snapshot: Snapshot) -> None:
+        title = f"{snapshot.source} — {TITLE}" if snapshot.source else TITLE
+        if self.windowTitle() != title:
+            self.setWindowTitle(title)
+        if "findings" in self.docks:
+            count = len(snapshot.findings)
+            text = f"Findings ({count:,})" if count else "Findings"
+            if self.docks["findings"].windowTitle() != text:
+                self.docks["findings"].setWindowTitle(text)
+
+    def _leave_step_edit(self) -> None:
+        target = self.views.get("map", self)
+        target.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _show_keys(self) -> None:
+        if self._keys is None:
+            self._keys = KeysDialog(self)
+        self._keys.show()
+        self._keys.raise_()
+
+    def _choose_file(self) -> None:
+        dialog = QFileDialog(self, "Open a state file", "", FILE_FILTER)
+        dialog.setObjectName("open_dialog")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
+        dialog.fileSelected.connect(lambda path: self.send(OpenSource(path)))
+        # The combo shows what runs, not the entry that opened this dialog.
+        if self.snapshot is not None:
+            self.toolbar.show_snapshot(self.snapshot)
+        dialog.show()
+
+
+def _takes_keys(widget: QWidget) -> bool:
+    tabbed = widget.focusPolicy().value & Qt.FocusPolicy.TabFocus.value
+    return bool(tabbed) and widget.isVisible() and widget.isEnabled()

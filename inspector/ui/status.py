@@ -1,0 +1,59 @@
+"""The status bar: adapter, memory, speed, and how much can be undone."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QLabel, QStatusBar, QWidget
+
+from inspector.runtime.snapshots import Snapshot
+from inspector.ui import format as fmt
+from inspector.ui.widgets import ElidedLabel
+
+
+class StatusLine(QStatusBar):
+    """Plain figures with their units; n/a where nothing was measured."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setSizeGripEnabled(False)
+        self.adapter = ElidedLabel(self)
+        self.memory = QLabel(self)
+        self.speed = QLabel(self)
+        self.undo = QLabel(self)
+        self.addWidget(self.adapter, 1)
+        for label, name, tip in (
+            (self.memory, "status_memory", "GPU memory that this run has allocated"),
+            (self.speed, "status_speed", "Steps completed a second while running"),
+            (self.undo, "status_undo", "How far back memory reaches, and what it takes on the host"),
+        ):
+            label.setObjectName(name)
+            label.setToolTip(tip)
+            label.setContentsMargins(8, 0, 8, 0)
+            self.addPermanentWidget(label)
+        self.adapter.setObjectName("status_adapter")
+        self.adapter.setContentsMargins(8, 0, 8, 0)
+        self.adapter.setText("no device yet")
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        """Show the figures of this moment."""
+        device = snapshot.device
+        if device is not None:
+            kind = " · runs on the CPU" if device.software else ""
+            times = "" if device.timestamps else " · CPU times only"
+            self.adapter.setText(f"{device.name} · {device.backend}{kind}{times}")
+        elif snapshot.mode == "starting":
+            self.adapter.setText("looking for an adapter…")
+        else:
+            self.adapter.setText("no device")
+        undo = snapshot.undo
+        texts = (
+            (self.memory, f"GPU memory {fmt.nbytes(snapshot.memory_bytes) if device else fmt.NA}"),
+            (self.speed, fmt.rate(snapshot.steps_per_second)),
+            (
+                self.undo,
+                f"undo {fmt.plural(undo.steps, 'step')}, {fmt.plural(undo.dispatches, 'dispatch')} · "
+                f"{fmt.nbytes(undo.nbytes)} of {fmt.nbytes(undo.limit)}",
+            ),
+        )
+        for label, text in texts:
+            if label.text() != text:
+                label.setText(text)

@@ -1,0 +1,207 @@
+"""The toolbar: what runs, in which form, the stepping buttons, and where the run stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
+from PySide6.QtGui import QFocusEvent, QIntValidator, QKeyEvent
+from PySide6.QtWidgets import QComboBox, QLabel, QLineEdit, QToolBar, QToolButton, QWidget
+
+from inspector.hyper import NUMERICS
+from inspector.plan import DISPATCH_FORMS, KERNELS, REDUCES, Variant
+from inspector.runtime.commands import OpenSource, Seek, SetVariant
+from inspector.runtime.snapshots import Snapshot
+from inspector.ui.actions import Actions
+from inspector.ui.widgets import ElidedLabel
+
+SOURCES = ("charlm", "synthetic:1000000", "gpt-116m")
+OPEN_FILE = "open file…"
+MAX_STEP = 2_147_483_647
+
+CHOICES: tuple[tuple[str, Sequence[str], str], ...] = (
+    ("kernel", KERNELS, "The update kernel"),
+    ("reduce", REDUCES,
+     "How the gradient norm is summed: two-pass gives the same bits every run, atomic adds in any order"),
+    ("dispatch", DISPATCH_FORMS, "One update for the wd and one for the no-wd block, or one a param"),
+    ("numerics", NUMERICS,
+     "published: 1-β in float32 as the kernels came; precise: bias terms in float64 on the host"),
+)  # fmt: skip
+BUTTONS = (
+    ("undo_iteration", False),
+    ("undo_dispatch", False),
+    ("step_dispatch", True),
+    ("step_iteration", True),
+    ("run", True),
+    ("pause", False),
+)
+
+
+class StepEdit(QLineEdit):
+    """A step to go to; Enter goes, Esc gives up."""
+
+    left = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("go_to_step_edit")
+        self.setPlaceholderText("go to step")
+        self.setAccessibleName("Go to step")
+        self.setToolTip("Type a step and press Enter (Ctrl+G)")
+        self.setValidator(QIntValidator(0, MAX_STEP, self))
+        self.setMaximumWidth(self.fontMetrics().horizontalAdvance("go to step 00"))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.clear()
+            self.left.emit()
+        else:
+            super().keyPressEvent(event)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.selectAll()
+
+
+class MainToolBar(QToolBar):
+    """Shows the form of the run and changes it."""
+
+    command = Signal(object)
+    open_file = Signal()
+
+    def __init__(self, actions: Actions, parent: QWidget | None = None) -> None:
+        super().__init__("Run", parent)
+        self.setObjectName("main_toolbar")
+        self.setMovable(False)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
+        self.setIconSize(QSize(16, 16))
+        self._shown: Variant | None = None
+        self._wanted: Variant | None = None
+        self._wanted_until: tuple[int, int | None] = (0, None)
+        self.source = self._combo("source", SOURCES, "Where gradients come from")
+        self.source.addItem(OPEN_FILE)
+        self.source.activated.connect(self._on_source)
+        self.choices: dict[str, QComboBox] = {}
+        for name, options, tip in CHOICES:
+            # A choice of one is no choice.
+            if len(options) > 1:
+                combo = self._combo(name, options, tip + ". Holds from the next step on.")
+                combo.activated.connect(self._on_choice)
+                combo.setEnabled(False)
+                self.choices[name] = combo
+        self.addSeparator()
+        for name, with_key in BUTTONS:
+            self._button(actions, name, with_key)
+        self.addSeparator()
+        self.cursor_label = ElidedLabel(self)
+        self.cursor_label.setObjectName("cursor_label")
+        self.addWidget(self.cursor_label)
+        self.step_edit = StepEdit(self)
+        self.step_edit.setEnabled(False)
+        self.step_edit.returnPressed.connect(self._on_step_entered)
+        self.addWidget(self.step_edit)
+        actions["go_to_step"].triggered.connect(self._focus_step_edit)
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        """Show source, form and cursor."""
+        self._show_source(snapshot.source)
+        self._show_variant(snapshot)
+        text = cursor_text(snapshot)
+        self.cursor_label.setText(text)
+        self.step_edit.setEnabled(snapshot.cursor is not None and snapshot.mode in ("paused", "running"))
+
+    def _combo(self, name: str, options: Sequence[str], tip: str) -> QComboBox:
+        label = QLabel(name, self)
+        label.setContentsMargins(8, 0, 4, 0)
+        label.setToolTip(tip)
+        combo = QComboBox(self)
+        combo.setObjectName(f"{name}_combo")
+        combo.setAccessibleName(name)
+        combo.setToolTip(tip)
+        combo.addItems(list(options))
+        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        longest = max(len(option) for option in options)
+        combo.setMinimumContentsLength(min(longest, 10))
+        label.setBuddy(combo)
+        self.addWidget(label)
+        self.addWidget(combo)
+        return combo
+
+    def _button(self, actions: Actions, name: str, with_key: bool) -> None:
+        button = QToolButton(self)
+        button.setObjectName(f"{name}_button")
+        action = actions[name]
+        button.setDefaultAction(action)
+        if with_key:
+            key = action.shortcut().toString()
+            button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+            # The key says more here than the name, which is in the tooltip.
+            action.setIconText(key)
+            action.changed.connect(lambda: action.setIconText(key) if action.iconText() != key else None)
+        self.addWidget(button)
+
+    def _show_source(self, source: str) -> None:
+        if self.source.view().isVisible():
+            return
+        with QSignalBlocker(self.source):
+            if source and self.source.findText(source) < 0:
+                self.source.insertItem(0, source)
+            self.source.setCurrentIndex(self.source.findText(source))
+            self.source.setToolTip(f"Where gradients come from: {source or 'nothing yet'}")
+
+    def _show_variant(self, snapshot: Snapshot) -> None:
+        variant = snapshot.plan.variant if snapshot.plan else None
+        notice = snapshot.notice.serial if snapshot.notice else None
+        step = snapshot.cursor.step if snapshot.cursor else 0
+        # A choice that waits for the next step stays on screen until it holds or was refused.
+        if self._wanted is not None and (variant == self._wanted or (step, notice) != self._wanted_until):
+            self._wanted = None
+        self._wanted_until = (step, notice)
+        self._shown = variant
+        for name, combo in self.choices.items():
+            combo.setEnabled(variant is not None and snapshot.mode in ("paused", "running"))
+            if variant is not None and not combo.view().isVisible():
+                combo.setCurrentText(str(getattr(self._wanted or variant, name)))
+
+    def _on_source(self, index: int) -> None:
+        text = self.source.itemText(index)
+        if text == OPEN_FILE:
+            self.open_file.emit()
+        else:
+            self.command.emit(OpenSource(text))
+
+    def _on_choice(self) -> None:
+        if self._shown is not None:
+            chosen = {name: combo.currentText() for name, combo in self.choices.items()}
+            self._wanted = replace(self._shown, **chosen)  # type: ignore[arg-type]
+            if self._wanted.reduce != "atomic" and self._wanted.grid == "published":
+                self._wanted = replace(self._wanted, grid="capped")
+            self.command.emit(SetVariant(self._wanted))
+
+    def _focus_step_edit(self) -> None:
+        self.step_edit.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        self.step_edit.selectAll()
+
+    def _on_step_entered(self) -> None:
+        self.command.emit(Seek(int(self.step_edit.text())))
+        self.step_edit.clear()
+        self.step_edit.left.emit()
+
+
+def cursor_text(snapshot: Snapshot) -> str:
+    """Where the run stands, in words."""
+    if snapshot.mode == "starting":
+        return f"opening {snapshot.source}…" if snapshot.source else "starting…"
+    if snapshot.mode == "failed":
+        return "no source is open"
+    cursor, plan = snapshot.cursor, snapshot.plan
+    if cursor is None or plan is None:
+        return ""
+    where = f"step {cursor.step:,} · dispatch {cursor.dispatch}/{cursor.count}"
+    if snapshot.mode == "running":
+        return f"{where} · running"
+    if cursor.at_end:
+        last = snapshot.last_step is not None and cursor.step >= snapshot.last_step
+        return f"{where} · {'end of the source' if last else f'next: step {cursor.step + 1:,}'}"
+    return f"{where} · next: {plan.dispatches[cursor.dispatch].label}"
