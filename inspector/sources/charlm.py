@@ -529,8 +529,9 @@ def loss_and_gradients(
 def one_blas_thread() -> Iterator[None]:
     """Keeps matrix products on the thread that asks for them, where numpy brings OpenBLAS.
 
-    OpenBLAS's threads wait for each other by spinning. Matrices this small gain nothing from them, and while
-    something else has the cores (a software GPU driver), one step took 320 ms with them and 20 ms without.
+    OpenBLAS's threads wait for each other by spinning, and matrices this small gain nothing from them. While
+    other programs had both cores of a machine, as a software GPU driver may, a step took up to 320 ms with
+    them and about 20 ms without.
     """
     openblas = _openblas()
     if openblas is None:
