@@ -119,6 +119,11 @@ class Dispatch:
         return tuple(b for b in self.bindings if b.access == "read_write")
 
     @property
+    def timing_key(self) -> str:
+        """What its time is added up under: the kernel and its block, whatever the number of dispatches."""
+        return self.entry_point + (f" {self.block.replace('_', '-')}" if self.block else "")
+
+    @property
     def storage_bindings(self) -> int:
         """Number of storage buffers it binds."""
         return sum(b.access != "uniform" for b in self.bindings)

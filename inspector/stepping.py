@@ -13,7 +13,7 @@ from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import BlockName, Layout
 from inspector.plan import Plan, Variant
-from inspector.statistics import BufferStats, NonFinite
+from inspector.statistics import BufferStats
 
 Lane = Literal["w", "g", "m", "v"]
 LANES: tuple[Lane, ...] = ("w", "g", "m", "v")
@@ -195,9 +195,27 @@ class Stepper(Protocol):
         """Go back to the start of the current step, or from there to the start of the one before."""
         ...
 
+    def rewind_to(self, step: int) -> bool:
+        """Go back to the end of step `step`; False where memory does not reach that far."""
+        ...
+
     def grad_stats(self) -> GradStats: ...
-    def nonfinite_gradients(self) -> NonFinite: ...
-    def stats(self, lane: Lane, param: str | None, *, before: bool = False) -> BufferStats: ...
+    def gradient_counts(self) -> BufferStats:
+        """Counts over all gradients, without the histogram."""
+        ...
+
+    def stats(self, lane: Lane, param: str | None) -> BufferStats:
+        """Statistics of a param, or of all params, in one lane."""
+        ...
+
+    def changed_lanes(self) -> tuple[Lane, ...]:
+        """The lanes of which the last dispatch kept what it overwrote."""
+        ...
+
+    def weights(self) -> Mapping[str, F32Array]:
+        """w by param name, read back, each in its param's shape."""
+        ...
+
     def read(self, lane: Lane, start: int, count: int, *, before: bool = False) -> F32Array:
         """`count` elements from `start`; with `before` as they were before the last dispatch."""
         ...

@@ -94,13 +94,13 @@ def blank_gaps(pixels: np.ndarray[Any, np.dtype[np.float32]], layout: Layout, re
 
     def blank(low: float, high: float) -> None:
         """Blank the pixels whose elements all lie in [low, high)."""
-        first = max(math.ceil((low - start) / run - (0 if group == 1 else 0.5)), 0)
-        last = math.ceil((high - start) / run - 0.5) if group > 1 else math.floor((high - start) / run)
+        middle = 0.5 if group > 1 else 0.0
+        first = max(math.ceil((low - start) / run - middle), 0)
+        last = math.floor((high - start) / run) if run > 1 else math.ceil((high - start) / run - middle)
         if last > first:
             pixels[first * group : last * group] = np.nan
 
-    total_columns = request.width
-    stop = start + total_columns * per_pixel
+    stop = start + request.width * per_pixel
     end = max((s.stop for s in layout.segments), default=0)
     if stop > end:
         blank(end, stop + per_pixel)

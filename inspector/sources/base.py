@@ -8,6 +8,7 @@ from typing import Protocol
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Param
+from inspector.schedule import Schedule
 from inspector.stepping import Gradients, State
 
 ReadWeights = Callable[[], Mapping[str, F32Array]]
@@ -44,11 +45,12 @@ class Source(Protocol):
         """The last step it has gradients for, None if there is no end."""
         ...
 
-    def initial_state(self) -> State: ...
-
-    def lr_factor(self, step: int) -> float:
-        """What the learning rate of `step` is multiplied by (warm-up and decay); 1 for a constant rate."""
+    @property
+    def schedule(self) -> Schedule:
+        """The learning-rate schedule it comes with."""
         ...
+
+    def initial_state(self) -> State: ...
 
     def gradients(self, step: int, read_weights: ReadWeights) -> Gradients: ...
 

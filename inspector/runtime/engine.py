@@ -1,0 +1,309 @@
+"""A run under control: a source, a stepper and the numbers they give, moved by one call at a time.
+
+Knows no threads; the worker calls it from its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from inspector.diagnosis.findings import Finding
+from inspector.diagnosis.rules import SETTING_RULES, StepFacts, step_findings
+from inspector.floats import F32Array, shortest
+from inspector.history import History, HistoryRecorder
+from inspector.hyper import Hyper, check_value, with_value
+from inspector.optimizers import optimizer
+from inspector.plan import Variant
+from inspector.runtime.snapshots import Mark, StepRecord
+from inspector.schedule import Schedule
+from inspector.sources.base import Source
+from inspector.statistics import BufferStats
+from inspector.stepping import HostGradients, HostState, KernelTime, State, Stepper
+
+RECORDS = 4096
+"""Steps whose full records are kept; what lies further back stands in the history only."""
+MAX_MARKS = 1000
+MAX_FINDINGS = 1000
+CHECKPOINT_SHARE = 10
+"""A copy of the state on the host is made when at least so many times its cost has passed since the last."""
+MAX_CHECKPOINT_BYTES = 2 << 30
+
+T = TypeVar("T")
+
+
+class OpenRun(Protocol):
+    """What the runtime is handed: ways to a source and to a stepper for it."""
+
+    def open_source(self, spec: str) -> Source: ...
+    def make_stepper(self, source: Source, variant: Variant, state: State) -> Stepper: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """The step at the cursor: what holds for the whole of it."""
+
+    hyper: Hyper
+    """With the schedule applied to lr."""
+    gradients: BufferStats
+
+
+class Engine:
+    """See the methods. `hyper` is what a person set; the schedule multiplies its lr."""
+
+    def __init__(self, source: Source, stepper: Stepper, *, hyper: Hyper | None = None) -> None:
+        self.source = source
+        self.stepper = stepper
+        self.hyper = hyper or source.hyper
+        self.schedule: Schedule = source.schedule
+        self.record: StepRecord | None = None
+        self.dispatch_times: list[KernelTime | None] = [None] * stepper.cursor.count
+        self.marks: deque[Mark] = deque(maxlen=MAX_MARKS)
+        self.findings: deque[Finding] = deque(maxlen=MAX_FINDINGS)
+        self.checkpoint: HostState | None = None
+        self._checkpoint_cost = 0.0
+        self._checkpoint_at = -float("inf")
+        self._history = HistoryRecorder()
+        self._records: OrderedDict[int, StepRecord] = OrderedDict()
+        self._pending: _Pending | None = None
+        self._pendings: OrderedDict[int, _Pending] = OrderedDict()
+        self._reported: set[str] = set()
+        self._initial_moments = stepper.cursor.finished_steps == 0 and any(
+            stepper.stats(lane, None).zeros != stepper.layout.elements for lane in ("m", "v")
+        )
+        self._first_step = stepper.cursor.finished_steps + 1
+
+    # --- forward
+
+    def begin(self) -> None:
+        """Take the gradients of the next step, so that the cursor is before its first dispatch.
+
+        Raises EndOfSourceError where the source has none.
+        """
+        step = self.stepper.cursor.step + 1
+        gradients = self.source.gradients(step, self._weights)
+        self.stepper.begin_step(gradients)
+        counts = self.stepper.gradient_counts()
+        self._pending = _Pending(self._hyper_at(step), counts)
+        _keep(self._pendings, step, self._pending)
+        loss = gradients.loss if isinstance(gradients, HostGradients) else None
+        self.record = StepRecord(step, self._pending.hyper.lr, loss, nonfinite=counts.nonfinite)
+        self.dispatch_times = [None] * self.stepper.cursor.count
+
+    def step_dispatch(self) -> None:
+        """Run one dispatch, the first of the next step where this one is complete."""
+        if self.stepper.cursor.at_end:
+            self.begin()
+        time_ = self.stepper.run_dispatch(self._step_hyper())
+        self._ran((time_,))
+
+    def step_iteration(self) -> None:
+        """Run to the end of the step, or the whole next one."""
+        if self.stepper.cursor.at_end:
+            self.begin()
+        self._ran(self.stepper.run_to_end(self._step_hyper()))
+
+    def _ran(self, times: tuple[KernelTime, ...]) -> None:
+        assert self.record is not None
+        cursor = self.stepper.cursor
+        first = cursor.dispatch - len(times)
+        self.dispatch_times[first : cursor.dispatch] = times
+        kernels = tuple(t for t in self.dispatch_times if t is not None)
+        self.record = replace(self.record, kernels=kernels)
+        written = self.stepper.plan.dispatches[first : cursor.dispatch]
+        if any(b.buffer == "grad_stats" for d in written for b in d.writes):
+            stats = self.stepper.grad_stats()
+            self.record = replace(self.record, grad_norm=stats.grad_norm, clip_scale=stats.clip_scale)
+            self._diagnose()
+        if cursor.at_end:
+            self._finish()
+
+    def _finish(self) -> None:
+        assert self.record is not None
+        record = self.record
+        metrics = {"lr": record.lr, "nonfinite": float(record.nonfinite.total)}
+        for name in ("loss", "grad_norm", "clip_scale"):
+            value = getattr(record, name)
+            if value is not None:
+                metrics[name] = value
+        for dispatch, time_ in zip(self.stepper.plan.dispatches, self.dispatch_times, strict=True):
+            if time_ is not None:
+                key = f"ms/{dispatch.timing_key}"
+                metrics[key] = metrics.get(key, 0.0) + (np.nan if time_.ms is None else time_.ms)
+        self._history.append(record.step, metrics)
+        _keep(self._records, record.step, record)
+        self._make_checkpoint()
+
+    def _diagnose(self) -> None:
+        assert self.record is not None and self._pending is not None
+        facts = StepFacts(
+            step=self.record.step,
+            layout=self.stepper.layout,
+            hyper=self._pending.hyper,
+            gradients=self._pending.gradients,
+            grad_norm=self.record.grad_norm,
+            clip_scale=self.record.clip_scale,
+            loss=self.record.loss,
+            initial_moments=self._initial_moments,
+        )
+        for finding in step_findings(facts):
+            if finding.rule in SETTING_RULES:
+                if finding.rule in self._reported:
+                    continue
+                self._reported.add(finding.rule)
+            if finding not in self.findings:
+                self.findings.append(finding)
+
+    # --- back
+
+    def undo_dispatch(self) -> bool:
+        """Take the last dispatch back; False where memory does not reach."""
+        return self.stepper.undo_dispatch() and self._moved_back()
+
+    def undo_iteration(self) -> bool:
+        """Go to the start of the step, or of the one before; False where memory does not reach."""
+        return self.stepper.rewind_step() and self._moved_back()
+
+    def rewind_to(self, step: int) -> bool:
+        """Go back to the end of step `step`; False where memory does not reach."""
+        return self.stepper.rewind_to(step) and self._moved_back()
+
+    def _moved_back(self) -> bool:
+        cursor = self.stepper.cursor
+        self._history.truncate(cursor.finished_steps)
+        self._checkpoint_at = -float("inf")
+        if self.checkpoint is not None and self.checkpoint.finished_steps > cursor.finished_steps:
+            self.checkpoint = None
+        self._pending = self._pendings.get(cursor.step)
+        for kept in (self._records, self._pendings):
+            while kept and next(reversed(kept)) > cursor.step:
+                kept.popitem()
+        record = self._records.get(cursor.step) or self.record
+        self.findings = deque((f for f in self.findings if f.step <= cursor.step), maxlen=MAX_FINDINGS)
+        if record is None or record.step != cursor.step:
+            self.record = None
+            return True
+        times = list(record.kernels[: cursor.dispatch])
+        self.dispatch_times = [*times, *[None] * (cursor.count - len(times))]
+        known = any(
+            b.buffer == "grad_stats"
+            for d in self.stepper.plan.dispatches[: cursor.dispatch]
+            for b in d.writes
+        )
+        self.record = replace(
+            record,
+            kernels=tuple(times),
+            grad_norm=record.grad_norm if known else None,
+            clip_scale=record.clip_scale if known else None,
+        )
+        if not cursor.at_end:
+            self._records.pop(cursor.step, None)
+        return True
+
+    # --- settings
+
+    def set_hyper(self, name: str, value: float) -> int:
+        """Change one setting; returns the first step it holds for. UsageError for a value nobody can mean."""
+        check_value(name, value)
+        old = getattr(self.hyper, name)
+        self.hyper = with_value(self.hyper, name, value)
+        step = self._applies_from()
+        self.mark(step, f"{name} {shortest(old)} → {shortest(value)}")
+        if name == "max_grad_norm":
+            self._reported.discard("invalid-max-grad-norm")
+        return step
+
+    def set_schedule(self, text: str) -> int:
+        """Change the schedule; returns the first step it holds for. UsageError for text that is none."""
+        schedule = Schedule.from_text(text)
+        old, self.schedule = self.schedule, schedule
+        step = self._applies_from()
+        self.mark(step, f"schedule {old} → {schedule}")
+        return step
+
+    def set_variant(self, variant: Variant) -> None:
+        """Run in another form from here on; UsageError in the middle of a step."""
+        self.stepper.set_variant(variant)
+        self.dispatch_times = [None] * self.stepper.cursor.count
+        numerics, reduce_, form = variant.numerics, variant.reduce, variant.dispatch
+        self.mark(self._applies_from(), f"{numerics} numerics, {reduce_}, {form}")
+
+    def mark(self, step: int, text: str) -> None:
+        """Put a mark on the time axis."""
+        self.marks.append(Mark(step, text))
+
+    def _applies_from(self) -> int:
+        """The first step that takes a changed setting: the one at the cursor if none of it has run."""
+        cursor = self.stepper.cursor
+        if cursor.dispatch == 0:
+            self._pending = replace(self._pending, hyper=self._hyper_at(cursor.step)) if self._pending else None
+            if self.record is not None and self._pending is not None:
+                self.record = replace(self.record, lr=self._pending.hyper.lr)
+            return cursor.step
+        return cursor.step + 1
+
+    def _hyper_at(self, step: int) -> Hyper:
+        return replace(self.hyper, lr=self.hyper.lr * self.schedule.factor(step))
+
+    def _step_hyper(self) -> Hyper:
+        return self._pending.hyper if self._pending else self._hyper_at(self.stepper.cursor.step)
+
+    # --- what it shows
+
+    def history(self) -> History:
+        """All metrics so far."""
+        return self._history.freeze()
+
+    def uniforms(self) -> Mapping[str, tuple[float, ...]]:
+        """The uniforms of the step at the cursor, by key; those of step 1 before it."""
+        variant = self.stepper.plan.variant
+        step = max(self.stepper.cursor.step, 1)
+        hyper = self._step_hyper() if self.stepper.cursor.step else self._hyper_at(1)
+        values = optimizer(variant.optimizer).uniforms(hyper, step, variant.numerics)
+        return MappingProxyType({key: tuple(float(x) for x in value) for key, value in values.items()})
+
+    @property
+    def at_source_end(self) -> bool:
+        """True where the source has no gradients for another step."""
+        last = self.source.last_step
+        return last is not None and self.stepper.cursor.at_end and self.stepper.cursor.step >= last
+
+    # --- state on the host
+
+    def _weights(self) -> Mapping[str, F32Array]:
+        kept = self.checkpoint
+        if kept is not None and kept.finished_steps == self.stepper.cursor.finished_steps:
+            return {s.name: kept.w[s.name].reshape(s.param.shape) for s in self.stepper.layout}
+        return self.stepper.weights()
+
+    def _make_checkpoint(self) -> None:
+        """Keep the state on the host, as often as that is cheap, so that a lost device loses little."""
+        if 12 * self.stepper.layout.padded_elements > MAX_CHECKPOINT_BYTES:
+            return
+        started = time.perf_counter()
+        if started - self._checkpoint_at < CHECKPOINT_SHARE * self._checkpoint_cost:
+            return
+        self.checkpoint = self.stepper.state()
+        self._checkpoint_at = time.perf_counter()
+        self._checkpoint_cost = self._checkpoint_at - started
+
+    def recover(self, stepper: Stepper) -> None:
+        """Go on with a new stepper that was made from the checkpoint or the source's own state."""
+        self.stepper = stepper
+        self._pending = None
+        self.record = None
+        self.dispatch_times = [None] * stepper.cursor.count
+        self._moved_back()
+        self.record = self._records.get(stepper.cursor.step)
+
+
+def _keep(kept: OrderedDict[int, T], step: int, value: T) -> None:
+    kept[step] = value
+    while len(kept) > RECORDS:
+        kept.popitem(last=False)

@@ -1,0 +1,124 @@
+"""What the UI looks at besides the numbers: map, values and histograms, refreshed as often as they are cheap."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import TypeVar
+
+import numpy as np
+
+from inspector.colormap import colour, colour_range
+from inspector.runtime.commands import ViewHistograms, ViewMap, ViewValues
+from inspector.runtime.snapshots import Histograms, MapImage, ValuesWindow
+from inspector.stepping import LANES, MapRequest, Stepper
+
+MAX_VALUES = 65_536
+"""Rows of one window of values; a table shows fewer than a hundred at a time."""
+RUNNING_SHARE = 5
+"""While a run goes on, a view is refreshed when at least so many times its cost has passed since the last."""
+RUNNING_PERIOD_S = 0.1
+
+T = TypeVar("T")
+
+
+class Viewer:
+    """Holds what is asked for and what was last shown of it."""
+
+    def __init__(self) -> None:
+        self.map: MapImage | None = None
+        self.values: ValuesWindow | None = None
+        self.histograms: Histograms | None = None
+        self._asked_map: MapRequest | None = None
+        self._asked_values = ViewValues(None)
+        self._asked_histograms = ViewHistograms(None, ())
+        self._stale = {"map": True, "values": True, "histograms": True}
+        self._done_at = dict.fromkeys(self._stale, -float("inf"))
+        self._cost = dict.fromkeys(self._stale, 0.0)
+
+    def ask(self, command: ViewMap | ViewValues | ViewHistograms) -> None:
+        """Remember what is wanted from now on; nothing is computed yet."""
+        if isinstance(command, ViewMap):
+            self._asked_map = command.request
+            self._stale["map"] = True
+        elif isinstance(command, ViewValues):
+            self._asked_values = command
+            self._stale["values"] = True
+        else:
+            self._asked_histograms = command
+            self._stale["histograms"] = True
+
+    def moved(self) -> None:
+        """The run has moved: everything shown is out of date."""
+        self._stale = dict.fromkeys(self._stale, True)
+
+    def forget(self) -> None:
+        """Another run: nothing of the old one may be shown."""
+        self.map = self.values = self.histograms = None
+        self.moved()
+
+    def refresh(self, stepper: Stepper, *, running: bool) -> None:
+        """Bring what is asked for up to date; while running, only what is due."""
+        self.map = self._refreshed("map", running, self.map, lambda: self._map(stepper))
+        self.values = self._refreshed("values", running, self.values, lambda: self._values(stepper))
+        self.histograms = self._refreshed(
+            "histograms", running, self.histograms, lambda: self._histograms(stepper)
+        )
+
+    def _refreshed(self, name: str, running: bool, old: T | None, make: Callable[[], T | None]) -> T | None:
+        if not self._stale[name]:
+            return old
+        started = time.perf_counter()
+        wait = max(RUNNING_PERIOD_S, RUNNING_SHARE * self._cost[name]) if running else 0.0
+        if started - self._done_at[name] < wait:
+            return old
+        new = make()
+        self._stale[name] = False
+        self._done_at[name] = time.perf_counter()
+        self._cost[name] = self._done_at[name] - started
+        return new
+
+    def _map(self, stepper: Stepper) -> MapImage | None:
+        request = self._asked_map
+        if request is None:
+            return None
+        pixels = {lane: stepper.map_pixels(lane, request) for lane in LANES}
+        ranges = {lane: colour_range(p.values, request.quantity) for lane, p in pixels.items()}
+        rgba = {}
+        for lane, p in pixels.items():
+            image = colour(p.values, p.nonfinite, request.quantity, *ranges[lane])
+            image.flags.writeable = False
+            rgba[lane] = image
+        return MapImage(
+            request=request,
+            rgba=MappingProxyType(rgba),
+            values=MappingProxyType({lane: p.values for lane, p in pixels.items()}),
+            nonfinite=MappingProxyType({lane: p.nonfinite for lane, p in pixels.items()}),
+            low=MappingProxyType({lane: r[0] for lane, r in ranges.items()}),
+            scale=MappingProxyType({lane: r[1] for lane, r in ranges.items()}),
+        )
+
+    def _values(self, stepper: Stepper) -> ValuesWindow | None:
+        asked = self._asked_values
+        if asked.param is None or asked.param not in stepper.layout:
+            return None
+        segment = stepper.layout[asked.param]
+        start = min(max(asked.start, 0), segment.numel)
+        count = min(asked.count, segment.numel - start, MAX_VALUES)
+        first = segment.offset + start
+        after = {lane: stepper.read(lane, first, count) for lane in LANES}
+        before = {
+            lane: stepper.read(lane, first, count, before=True) for lane in stepper.changed_lanes()
+        }
+        for array in (*after.values(), *before.values()):
+            array.flags.writeable = False
+        return ValuesWindow(asked.param, start, MappingProxyType(after), MappingProxyType(before))
+
+    def _histograms(self, stepper: Stepper) -> Histograms | None:
+        asked = self._asked_histograms
+        if not asked.lanes or (asked.param is not None and asked.param not in stepper.layout):
+            return None
+        with np.errstate(all="ignore"):
+            stats = {lane: stepper.stats(lane, asked.param) for lane in asked.lanes}
+        return Histograms(asked.param, stepper.cursor, MappingProxyType(stats))

@@ -1,0 +1,342 @@
+"""The worker thread: the only one that touches the device. Takes commands, sends snapshots."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+
+from inspector.errors import DeviceLostError, InspectorError
+from inspector.plan import Variant
+from inspector.runtime import commands as c
+from inspector.runtime.engine import Engine, OpenRun
+from inspector.runtime.snapshots import Mode, Notice, Snapshot
+from inspector.runtime.viewer import Viewer
+from inspector.sources.base import EndOfSourceError
+
+FRAME_S = 1 / 30
+"""While running, at most so often a snapshot is sent."""
+SLOW_STEP_S = 0.1
+"""A step that takes longer runs one dispatch at a time, so that a pause or a look need not wait for all of it."""
+RATE_WINDOW_S = 1.0
+
+
+class Worker:
+    """Runs commands on a thread of its own, in the order sent.
+
+    `opener` makes sources and steppers, on the thread. `on_snapshot` is called on the thread.
+    """
+
+    def __init__(self, opener: OpenRun, spec: str, variant: Variant | None = None, *, paused: bool = True) -> None:
+        self._opener = opener
+        self._spec = spec
+        self._variant = variant or Variant()
+        self._queue: queue.SimpleQueue[c.Command] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._on_snapshot: Callable[[Snapshot], None] = lambda snapshot: None
+        self._engine: Engine | None = None
+        self._viewer = Viewer()
+        self._mode: Mode = "starting"
+        self._start_paused = paused
+        self._until: int | None = None
+        self._serial = 0
+        self._notice: Notice | None = None
+        self._last = Snapshot(0, "starting", spec)
+        self._sent_at = -float("inf")
+        self._stale = False
+        self._closing = threading.Event()
+        self._step_s = 0.0
+        self._rate_from: tuple[float, int] = (0.0, 0)
+        self._rate: float | None = None
+        self._steps_run = 0
+
+    # --- called on any thread
+
+    def start(self, on_snapshot: Callable[[Snapshot], None]) -> None:
+        """Start the thread; snapshots go to `on_snapshot` from now on."""
+        self._on_snapshot = on_snapshot
+        self._thread = threading.Thread(target=self._run, name="inspector-worker", daemon=True)
+        self._thread.start()
+
+    def send(self, command: c.Command) -> None:
+        """Queue a command; returns at once."""
+        self._queue.put(command)
+
+    def close(self, timeout: float) -> bool:
+        """End the thread and the device; False where it did not end within `timeout` seconds."""
+        self._closing.set()
+        self._queue.put(c.Shutdown())
+        if self._thread is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # --- on the worker's thread
+
+    def _run(self) -> None:
+        try:
+            self._open(self._spec, self._variant)
+            if not self._start_paused and self._mode == "paused":
+                self._mode = "running"
+            self._publish()
+            while not self._closing.is_set():
+                for command in coalesce(self._waiting()):
+                    if isinstance(command, c.Shutdown):
+                        return
+                    self._guarded(lambda command=command: self._handle(command))
+                if self._mode == "running" and not self._closing.is_set():
+                    self._guarded(self._advance)
+                self._publish(force=self._mode != "running")
+        finally:
+            self._close_engine()
+            self._mode = "closed"
+
+    def _waiting(self) -> list[c.Command]:
+        """What is queued; waits for the first where nothing else is to do."""
+        found: list[c.Command] = []
+        try:
+            found.append(self._queue.get(block=self._mode != "running"))
+            while True:
+                found.append(self._queue.get_nowait())
+        except queue.Empty:
+            return found
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        """Run something; what goes wrong becomes one sentence, and the run is paused with its state kept."""
+        try:
+            act()
+        except DeviceLostError as error:
+            self._stale = True
+            self._mode = "lost"
+            kept = self._engine.checkpoint.finished_steps if self._engine and self._engine.checkpoint else None
+            where = f"the state after step {kept:,} is kept" if kept is not None else "it can start again"
+            self._notify("error", f"{error} What is shown is stale; recover to go on with a new device: {where}.")
+        except EndOfSourceError as error:
+            self._pause()
+            self._notify("info", str(error))
+        except InspectorError as error:
+            self._pause()
+            self._notify("error", str(error))
+        except MemoryError:
+            self._pause()
+            self._notify("error", "This computer ran out of memory: choose a smaller model or a smaller view.")
+        except Exception as error:
+            # A fault of this program: told in one sentence, the details on the console for the report.
+            traceback.print_exc(file=sys.stderr)
+            self._pause()
+            self._notify("error", f"Something went wrong here ({type(error).__name__}: {error}); the run is paused.")
+
+    def _pause(self) -> None:
+        if self._mode == "running":
+            self._mode = "paused"
+        self._until = None
+
+    def _handle(self, command: c.Command) -> None:
+        if isinstance(command, c.OpenSource):
+            self._open(command.spec, self._variant)
+            return
+        if isinstance(command, (c.ViewMap, c.ViewValues, c.ViewHistograms)):
+            self._viewer.ask(command)
+            return
+        engine = self._engine
+        if engine is None:
+            return
+        if isinstance(command, c.RecoverDevice):
+            self._recover(engine)
+        elif self._mode == "lost":
+            self._notify("warning", "The GPU device is lost: recover it first, or open the source again.")
+        else:
+            self._drive(engine, command)
+
+    def _drive(self, engine: Engine, command: c.Command) -> None:
+        match command:
+            case c.StepDispatch():
+                self._pause()
+                self._timed(engine.step_dispatch)
+            case c.StepIteration():
+                self._pause()
+                self._timed(engine.step_iteration)
+            case c.Run(until):
+                self._mode, self._until = "running", until
+                self._rate_from = (time.perf_counter(), self._steps_run)
+            case c.Pause():
+                self._pause()
+            case c.UndoDispatch():
+                self._back(engine, engine.undo_dispatch)
+            case c.UndoIteration():
+                self._back(engine, engine.undo_iteration)
+            case c.Seek(step):
+                self._seek(engine, step)
+            case c.SetHyper(name, value):
+                engine.set_hyper(name, value)
+            case c.SetSchedule(text):
+                engine.set_schedule(text)
+            case c.SetVariant(variant):
+                engine.set_variant(variant)
+                self._variant = variant
+                self._viewer.moved()
+
+    def _timed(self, act: Callable[[], None]) -> None:
+        before = self._engine.stepper.cursor.finished_steps if self._engine else 0
+        act()
+        self._viewer.moved()
+        after = self._engine.stepper.cursor.finished_steps if self._engine else 0
+        self._steps_run += after - before
+
+    def _advance(self) -> None:
+        """One step of a run, or one dispatch of a slow one."""
+        engine = self._engine
+        assert engine is not None
+        cursor = engine.stepper.cursor
+        if self._until is not None and cursor.finished_steps >= self._until:
+            self._pause()
+            return
+        started = time.perf_counter()
+        if self._step_s > SLOW_STEP_S:
+            self._timed(engine.step_dispatch)
+            if engine.stepper.cursor.at_end and engine.record is not None:
+                times = [t.ms for t in engine.record.kernels]
+                self._step_s = sum(ms for ms in times if ms is not None) / 1e3
+        else:
+            self._timed(engine.step_iteration)
+            self._step_s = time.perf_counter() - started if engine.source.last_step is None else 0.0
+        self._count_rate()
+        if self._until is not None and engine.stepper.cursor.finished_steps >= self._until:
+            self._pause()
+
+    def _count_rate(self) -> None:
+        now = time.perf_counter()
+        since, steps = self._rate_from
+        if now - since >= RATE_WINDOW_S:
+            self._rate = (self._steps_run - steps) / (now - since)
+            self._rate_from = (now, self._steps_run)
+
+    def _back(self, engine: Engine, act: Callable[[], bool]) -> None:
+        self._pause()
+        if act():
+            self._viewer.moved()
+        else:
+            self._notify("info", "Memory does not reach further back: raise --undo-mb to keep more.")
+
+    def _seek(self, engine: Engine, step: int) -> None:
+        now_at = engine.stepper.cursor.finished_steps
+        if step < now_at or (step == now_at and not engine.stepper.cursor.at_end):
+            self._pause()
+            if engine.rewind_to(step):
+                self._viewer.moved()
+            else:
+                reach = now_at - engine.stepper.undo_info.steps
+                self._notify(
+                    "info",
+                    f"Step {step:,} is not in memory any more, which reaches back to step {max(reach, 0):,}: raise "
+                    "--undo-mb to keep more.",
+                )
+        elif step > now_at:
+            self._mode, self._until = "running", step
+            self._rate_from = (time.perf_counter(), self._steps_run)
+
+    # --- opening and closing
+
+    def _open(self, spec: str, variant: Variant) -> None:
+        def open_() -> None:
+            source = self._opener.open_source(spec)
+            # The old device goes first: two of them may not fit.
+            self._close_engine()
+            self._mode, self._stale, self._spec = "starting", False, spec
+            self._viewer.forget()
+            self._publish()
+            stepper = self._opener.make_stepper(source, variant, source.initial_state())
+            self._engine = Engine(source, stepper)
+            self._step_s = 0.0
+            self._rate = None
+            self._mode = "paused"
+            self._engine.begin()
+
+        self._guarded(open_)
+        if self._engine is None and self._mode == "starting":
+            self._mode = "failed"
+
+    def _recover(self, engine: Engine) -> None:
+        state = engine.checkpoint or engine.source.initial_state()
+        engine.stepper.close()
+        stepper = self._opener.make_stepper(engine.source, engine.stepper.plan.variant, state)
+        engine.recover(stepper)
+        self._viewer.forget()
+        self._stale, self._mode = False, "paused"
+        self._notify("info", f"Recovered on a new device, after step {stepper.cursor.finished_steps:,}.")
+        engine.begin()
+
+    def _close_engine(self) -> None:
+        if self._engine is not None:
+            try:
+                self._engine.stepper.close()
+            except InspectorError:
+                pass  # It is lost already, which is what closing is for.
+            self._engine = None
+
+    # --- snapshots
+
+    def _notify(self, severity: str, text: str) -> None:
+        serial = self._notice.serial + 1 if self._notice else 1
+        self._notice = Notice(serial, severity, text)  # type: ignore[arg-type]
+
+    def _publish(self, *, force: bool = True) -> None:
+        now = time.perf_counter()
+        if not force and now - self._sent_at < FRAME_S:
+            return
+        self._serial += 1
+        engine = self._engine
+        if engine is not None and self._mode in ("paused", "running"):
+            self._guarded(lambda: self._viewer.refresh(engine.stepper, running=self._mode == "running"))
+        if engine is None or self._mode in ("starting", "failed"):
+            snapshot = Snapshot(self._serial, self._mode, self._spec, notice=self._notice)
+        elif self._stale:
+            snapshot = replace(self._last, serial=self._serial, mode=self._mode, stale=True, notice=self._notice)
+        else:
+            snapshot = self._picture(engine)
+        self._last = snapshot
+        self._sent_at = time.perf_counter()
+        if not self._closing.is_set():
+            self._on_snapshot(snapshot)
+
+    def _picture(self, engine: Engine) -> Snapshot:
+        stepper = engine.stepper
+        return Snapshot(
+            serial=self._serial,
+            mode=self._mode,
+            source=engine.source.name,
+            description=engine.source.description,
+            plan=stepper.plan,
+            cursor=stepper.cursor,
+            hyper=engine.hyper,
+            schedule=str(engine.schedule),
+            record=engine.record,
+            dispatch_times=tuple(engine.dispatch_times),
+            uniforms=engine.uniforms(),
+            history=engine.history(),
+            marks=tuple(engine.marks),
+            map=self._viewer.map,
+            values=self._viewer.values,
+            histograms=self._viewer.histograms,
+            findings=tuple(engine.findings),
+            undo=stepper.undo_info,
+            device=stepper.device,
+            memory_bytes=stepper.memory_bytes,
+            steps_per_second=self._rate if self._mode == "running" else None,
+            last_step=engine.source.last_step,
+            notice=self._notice,
+        )
+
+
+def coalesce(waiting: list[c.Command]) -> list[c.Command]:
+    """Drop each command of the replaceable kinds that a newer one of its kind follows; keep all others."""
+    newest = {type(command): i for i, command in enumerate(waiting) if isinstance(command, c.REPLACES_QUEUED)}
+    return [
+        command
+        for i, command in enumerate(waiting)
+        if newest.get(type(command), i) == i
+    ]

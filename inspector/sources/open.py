@@ -1,0 +1,45 @@
+"""From what a person types as SOURCE to the source it names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from inspector.errors import UsageError
+from inspector.preset import GPT_116M
+from inspector.schedule import Schedule
+from inspector.sources.base import Source
+
+FORMS = "charlm, gpt-116m, synthetic:N (N elements) or the path of a state file"
+
+
+def open_source(spec: str, *, schedule: Schedule | None = None, seed: int | None = None) -> Source:
+    """The source named by `spec`; UsageError, naming what there is, for anything else."""
+    # Imported where they are used: opening a state file should not load the live model.
+    kind, _, argument = spec.partition(":")
+    if kind == "charlm":
+        from inspector.sources.charlm import CharLm, CharLmConfig
+
+        config = CharLmConfig.from_text(argument)
+        return CharLm(config if seed is None else replace(config, seed=seed), schedule=schedule)
+    if spec == GPT_116M:
+        from inspector.sources.synthetic import Synthetic
+
+        return Synthetic.gpt_116m(seed=seed or 0, schedule=schedule)
+    if kind == "synthetic":
+        from inspector.sources.synthetic import Synthetic
+
+        return Synthetic.of_size(_elements(argument, spec), seed=seed or 0, schedule=schedule)
+    path = Path(spec)
+    if not path.exists():
+        raise UsageError(f"{spec!r} is no source: give {FORMS}.")
+    from inspector.sources.statefile import StateFile
+
+    return StateFile(path, schedule=schedule)
+
+
+def _elements(text: str, spec: str) -> int:
+    try:
+        return int(text.replace("_", "").replace(",", ""))
+    except ValueError:
+        raise UsageError(f"{spec!r} is no source: write synthetic:N with N a number of elements.") from None

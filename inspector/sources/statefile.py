@@ -1,0 +1,184 @@
+"""State files: weights, gradients and moments of one or several steps in one safetensors file.
+
+Tensors w/NAME and g/NAME, optional m/NAME and v/NAME; g@T/NAME is the gradient of step T. Metadata: t (finished
+steps), lr, beta1, beta2, eps, weight_decay, max_grad_norm, no_decay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from inspector.errors import UsageError
+from inspector.floats import F32Array, parse_number, shortest
+from inspector.hyper import HYPER_NAMES, Hyper
+from inspector.layout import Param
+from inspector.schedule import Schedule
+from inspector.sources.base import EndOfSourceError, ReadWeights
+from inspector.sources.tensorfile import TensorFile, write_tensors
+from inspector.stepping import GradStats, HostGradients, HostState
+
+_KEY = re.compile(r"(?P<lane>[wgmv])(?:@(?P<step>[0-9]+))?/(?P<name>.+)", re.DOTALL)
+MAX_STEP = 2**31 - 1
+
+
+class StateFile:
+    """A state file as a source. Its settings are taken as they stand, however odd: they run as a kernel would."""
+
+    def __init__(self, path: Path, *, schedule: Schedule | None = None) -> None:
+        self._file = TensorFile(path)
+        self.schedule = schedule or Schedule()
+        self.name = str(path)
+        self._lanes: dict[str, set[str]] = {lane: set() for lane in "wgmv"}
+        self._steps: dict[int, set[str]] = {}
+        for key in self._file.entries:
+            self._sort(key)
+        if not self._lanes["w"]:
+            raise UsageError(f"{path} holds no weights: a state file names them w/NAME, their gradients g/NAME.")
+        self.finished_steps = self._finished_steps()
+        if self._lanes["g"]:
+            if self.finished_steps + 1 in self._steps:
+                raise UsageError(
+                    f"{path} gives the gradients of step {self.finished_steps + 1} twice, as g/ and as "
+                    f"g@{self.finished_steps + 1}/: leave one out."
+                )
+            self._steps[self.finished_steps + 1] = self._lanes["g"]
+        if not self._steps:
+            raise UsageError(f"{path} holds no gradients: a state file names them g/NAME, or g@T/NAME for step T.")
+        self.last_step: int | None = max(self._steps)
+        self._check_shapes()
+        self.params = self._params()
+        self.hyper = self._hyper()
+        elements = sum(p.numel for p in self.params)
+        count = len(self._steps)
+        self.description = (
+            f"{elements:,} elements in {len(self.params):,} params, gradients of {count:,} step{'s' * (count != 1)}"
+        )
+        self._order = [p.name for p in self.params]
+
+    def initial_state(self) -> HostState:
+        """w, m, v as in the file, widened to float32; t as in the metadata."""
+        lanes = {
+            lane: {name: self._flat(f"{lane}/{name}") for name in self._order if name in self._lanes[lane]}
+            for lane in "wmv"
+        }
+        return HostState(lanes["w"], lanes["m"], lanes["v"], self.finished_steps)
+
+    def gradients(self, step: int, read_weights: ReadWeights) -> HostGradients:
+        """The gradients of `step`; EndOfSourceError where the file has none for it."""
+        names = self._steps.get(step)
+        if names is None:
+            have = ", ".join(str(s) for s in sorted(self._steps)[:8]) + (", …" if len(self._steps) > 8 else "")
+            raise EndOfSourceError(f"{self.name} holds no gradients of step {step}; it has those of step {have}.")
+        plain = names is self._lanes["g"]
+        return HostGradients({n: self._flat(f"g/{n}" if plain else f"g@{step}/{n}") for n in names})
+
+    def has_step(self, step: int) -> bool:
+        """True where the file holds gradients of that step."""
+        return step in self._steps
+
+    def _sort(self, key: str) -> None:
+        match = _KEY.fullmatch(key)
+        if match is None or (match["step"] and match["lane"] != "g"):
+            raise UsageError(
+                f"{self.name}: tensor {key!r} has no place in a state file: names are w/NAME, g/NAME, g@T/NAME, m/NAME "
+                "and v/NAME."
+            )
+        if match["step"] is None:
+            self._lanes[match["lane"]].add(match["name"])
+            return
+        step = int(match["step"])
+        if not 1 <= step <= MAX_STEP:
+            raise UsageError(f"{self.name}: {key!r} names step {step}: steps count from 1.")
+        self._steps.setdefault(step, set()).add(match["name"])
+
+    def _finished_steps(self) -> int:
+        text = self._file.metadata.get("t", "0")
+        try:
+            steps = int(text)
+        except ValueError:
+            steps = -1
+        if not 0 <= steps < MAX_STEP:
+            raise UsageError(f"{self.name}: t is {text!r}: it is the number of finished steps, 0 or more.")
+        return steps
+
+    def _check_shapes(self) -> None:
+        entries = self._file.entries
+        tensors = [(f"{lane}/{name}", name) for lane in "gmv" for name in self._lanes[lane]]
+        tensors += [
+            (f"g@{step}/{name}", name)
+            for step, names in self._steps.items()
+            if names is not self._lanes["g"]
+            for name in names
+        ]
+        for key, name in sorted(tensors):
+            weight = entries.get(f"w/{name}")
+            if weight is None:
+                raise UsageError(f"{self.name} holds {key!r} but no 'w/{name}': every param needs its weights.")
+            if entries[key].shape != weight.shape:
+                other = self._same_shape(entries[key].shape, name)
+                raise UsageError(
+                    f"{self.name}: {key!r} has the shape {list(entries[key].shape)}, its weights 'w/{name}' have "
+                    f"{list(weight.shape)}{other}."
+                )
+
+    def _same_shape(self, shape: tuple[int, ...], besides: str) -> str:
+        for name in sorted(self._lanes["w"]):
+            if name != besides and self._file.entries[f"w/{name}"].shape == shape:
+                return f"; it would fit 'w/{name}', so the two may be swapped"
+        return ""
+
+    def _params(self) -> tuple[Param, ...]:
+        text = self._file.metadata.get("no_decay")
+        no_decay = None if text is None else {name.strip() for name in text.split(",") if name.strip()}
+        unknown = sorted((no_decay or set()) - self._lanes["w"])
+        if unknown:
+            raise UsageError(f"{self.name}: no_decay names {unknown[0]!r}, which the file does not hold.")
+        names = [key[2:] for key in self._file.entries if key.startswith("w/")]
+        return tuple(
+            Param(n, self._file.entries[f"w/{n}"].shape, None if no_decay is None else n not in no_decay) for n in names
+        )
+
+    def _hyper(self) -> Hyper:
+        given = {}
+        for name in HYPER_NAMES:
+            text = self._file.metadata.get(name)
+            if text is None:
+                continue
+            try:
+                given[name] = parse_number(text)
+            except ValueError:
+                raise UsageError(f"{self.name}: {name} is {text!r}, which is not a number.") from None
+        return Hyper(**given)
+
+    def _flat(self, key: str) -> F32Array:
+        return self._file.floats(key).reshape(-1)
+
+
+def write_state(
+    path: Path,
+    params: tuple[Param, ...],
+    lanes: Mapping[str, Mapping[str, F32Array]],
+    *,
+    finished_steps: int,
+    hyper: Hyper,
+    stats: GradStats | None,
+) -> None:
+    """Write w, g, m, v (`lanes` by name, flat) after step `finished_steps` as a state file.
+
+    `stats` go to the metadata as gradNorm and clipScale, the repr of the float32.
+    """
+    tensors = {
+        f"{lane}/{p.name}": np.asarray(values[p.name], dtype=np.float32).reshape(p.shape)
+        for lane, values in lanes.items()
+        for p in params
+    }
+    metadata = {"t": str(finished_steps)} | {name: shortest(getattr(hyper, name)) for name in HYPER_NAMES}
+    metadata["no_decay"] = ",".join(p.name for p in params if p.block == "no_wd")
+    if stats is not None:
+        metadata["gradNorm"] = shortest(np.float32(stats.grad_norm))
+        metadata["clipScale"] = shortest(np.float32(stats.clip_scale))
+    write_tensors(path, tensors, metadata)

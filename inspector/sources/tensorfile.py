@@ -1,0 +1,199 @@
+"""Safetensors files read without trust: every byte accounted for, tensors memory-mapped, bfloat16 widened.
+
+Format: https://github.com/huggingface/safetensors, "Format". The library's numpy reader knows no bfloat16 and
+says little about a damaged file, so the header is checked here; writing is left to the library.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from inspector.errors import UsageError
+from inspector.floats import F32Array
+
+MAX_HEADER_BYTES = 100_000_000
+"""The format's own bound."""
+
+_ITEM_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
+    "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
+}  # fmt: skip
+FLOAT_TYPES = ("F32", "F16", "BF16")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """A tensor in the file: `start` and `stop` in bytes from the start of the file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+class TensorFile:
+    """An opened safetensors file: `entries` by name in the order they lie in it, and its text metadata."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.entries, self.metadata = _read_header(path)
+
+    def floats(self, name: str) -> F32Array:
+        """A float tensor as float32, in its shape, read-only; float32 is mapped, not read."""
+        entry = self.entries[name]
+        if entry.dtype not in FLOAT_TYPES:
+            raise UsageError(
+                f"{self.path}: tensor {name!r} is {entry.dtype}; give float32, float16 or bfloat16 (F32, F16, BF16)."
+            )
+        kind = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}[entry.dtype]
+        count = math.prod(entry.shape)
+        if count == 0:
+            return np.zeros(entry.shape, np.float32)
+        # A map that is not aligned to the item is fine for numpy, and headers need not be padded.
+        raw: np.ndarray[Any, np.dtype[Any]] = np.memmap(
+            self.path, dtype=np.uint8, mode="r", offset=entry.start, shape=(entry.stop - entry.start,)
+        ).view(kind)
+        if entry.dtype == "BF16":
+            values = (raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        else:
+            with np.errstate(all="ignore"):
+                values = raw.astype(np.float32, copy=False)
+        values = values.reshape(entry.shape)
+        values.flags.writeable = False
+        return values
+
+
+def _read_header(path: Path) -> tuple[dict[str, TensorEntry], dict[str, str]]:
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            prefix = file.read(8)
+            foreign = _foreign_format(prefix)
+            if foreign:
+                raise UsageError(f"{path} is {foreign}")
+            if len(prefix) < 8:
+                raise UsageError(f"{path} is not a safetensors file: it has {size} bytes, its header alone takes 8.")
+            length = int.from_bytes(prefix, "little")
+            if length > min(MAX_HEADER_BYTES, size - 8):
+                raise UsageError(
+                    f"{path} is not a safetensors file, or is cut off: its header would take {length:,} bytes of {size:,}."
+                )
+            raw = file.read(length)
+    except IsADirectoryError:
+        raise UsageError(f"{path} is a folder: name a safetensors file.") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
+    try:
+        header = json.loads(raw.decode("utf-8"), object_pairs_hook=_no_duplicates)
+    except RecursionError:
+        raise UsageError(f"{path} is not a safetensors file: its header is nested too deep.") from None
+    except ValueError as error:
+        raise UsageError(f"{path} is not a safetensors file: its header is not valid JSON ({error}).") from None
+    if not isinstance(header, dict):
+        raise UsageError(f"{path} is not a safetensors file: its header is no JSON object.")
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise UsageError(f"{path}: __metadata__ has to map names to strings.")
+    data_start = 8 + length
+    entries = sorted((_entry(path, name, item, data_start) for name, item in header.items()), key=_place)
+    end = data_start
+    for entry in entries:
+        if entry.start != end:
+            raise UsageError(f"{path} is damaged: tensor {entry.name!r} does not start where the one before ends.")
+        end = entry.stop
+    if size < end:
+        raise UsageError(f"{path} is cut off: {end - size:,} bytes are missing at its end.")
+    if size > end:
+        raise UsageError(f"{path} is damaged: it has {size - end:,} bytes too many at its end.")
+    return {entry.name: entry for entry in entries}, metadata
+
+
+def _place(entry: TensorEntry) -> tuple[int, int]:
+    return entry.start, entry.stop
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands in it twice")
+    return found
+
+
+def _entry(path: Path, name: str, item: Any, data_start: int) -> TensorEntry:
+    def whole(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+    try:
+        dtype, shape, (start, stop) = item["dtype"], item["shape"], item["data_offsets"]
+        sound = dtype in _ITEM_BYTES and isinstance(shape, list) and all(map(whole, [*shape, start, stop]))
+    except (TypeError, KeyError, ValueError):
+        sound = False
+    if not sound:
+        raise UsageError(f"{path}: the header entry of tensor {name!r} is not valid.")
+    if stop - start != math.prod(shape) * _ITEM_BYTES[dtype]:
+        raise UsageError(
+            f"{path} is damaged: tensor {name!r} of shape {shape} and type {dtype} needs "
+            f"{math.prod(shape) * _ITEM_BYTES[dtype]:,} bytes, the header gives it {stop - start:,}."
+        )
+    return TensorEntry(name, dtype, tuple(shape), data_start + start, data_start + stop)
+
+
+def _foreign_format(prefix: bytes) -> str | None:
+    """What another program's file is, and how to open it, told by its first bytes."""
+    if prefix.startswith(b"PK\x03\x04"):
+        return (
+            "a PyTorch archive (.pt), not a safetensors file: load it in PyTorch with torch.load(…, weights_only=True) "
+            "and save its tensors with safetensors.torch.save_file."
+        )
+    if prefix[:1] == b"\x80" and prefix[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return "a Python pickle, not a safetensors file: it is not opened, since pickles can run code."
+    if prefix.startswith(b"\x93NUMPY"):
+        return "a numpy array file, not a safetensors file: save it with safetensors.numpy.save_file."
+    if prefix.startswith(b"GGUF"):
+        return "a GGUF model, which holds no gradients: give a safetensors state file."
+    if prefix.startswith(b"SQLite "):
+        return "an SQLite database: give a safetensors state file."
+    return None
+
+
+def write_tensors(path: Path, tensors: Mapping[str, F32Array], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file so that `path` holds the old content or the whole new one at every instant.
+
+    UsageError where the folder cannot be written.
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
+    try:
+        os.close(handle)
+        save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, temporary, dict(metadata))
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        mode = 0o666 & ~_umask()
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
+    except Exception as error:
+        # The library raises an exception of its own for a full disk.
+        raise UsageError(f"{path} cannot be written: {error}.") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
