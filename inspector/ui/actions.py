@@ -135,8 +135,7 @@ def _stepping_reasons(snapshot: Snapshot) -> dict[str, str]:
     assert cursor is not None
     result: dict[str, str] = {}
     if snapshot.mode == "running":
-        for name in (*STEPPING, "undo_dispatch", "undo_iteration"):
-            result[name] = "it is running, pause first (F5)"
+        # Stepping and going back pause it first.
         return result
     result["pause"] = "nothing is running"
     if cursor.at_end and snapshot.last_step is not None and cursor.step >= snapshot.last_step:

@@ -77,15 +77,12 @@ class Banner(QFrame):
         return self.label.text() if not self.isHidden() else ""
 
     def _show(self) -> None:
-        parts = [LOST_TEXT] if self._lost else []
-        self._severity = "error" if self._lost else "info"
-        if self._notice is not None:
-            parts.append(self._notice[1])
-            self._severity = "error" if self._lost else self._notice[0]
-        self.label.setText(" ".join(parts))
+        severity, text = self._notice or ("error" if self._lost else "info", LOST_TEXT if self._lost else "")
+        self._severity = "error" if self._lost else severity
+        self.label.setText(text)
         self.recover_button.setVisible(self._lost)
         self.close_button.setVisible(self._notice is not None)
-        self.setVisible(bool(parts))
+        self.setVisible(bool(text))
         self._dress()
 
     def _dress(self) -> None:

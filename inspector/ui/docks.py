@@ -75,7 +75,7 @@ def place(window: QMainWindow, docks: Mapping[str, QDockWidget]) -> None:
         docks[name].show()
     _share(window, docks, {"map": 280, "pipeline": 470, "timeline": 96}, down)
     _share(window, docks, {"plots": 250, "values": 220}, down)
-    _share(window, docks, {"pipeline": 230, "hyper": 240}, down)
+    _share(window, docks, {"pipeline": 280, "hyper": 190}, down)
     _share(window, docks, {"pipeline": 330, "plots": 950}, right)
     _share(window, docks, {"values": 560, "findings": 390}, right)
 

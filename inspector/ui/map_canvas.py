@@ -53,7 +53,7 @@ class MapCanvas(QWidget):
         self.setAccessibleName("Mega-buffer map")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMouseTracking(True)
-        self.setMinimumSize(320, 168)
+        self.setMinimumSize(320, 176)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.index: SegmentIndex | None = None
         self.view: Viewport | None = None

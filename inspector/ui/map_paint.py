@@ -247,7 +247,7 @@ class MapPainter:
         if left < LEFT:
             left = seen.right() + 2
         painter.setPen(c.accent)
-        painter.drawText(QRectF(left, seen.top() - 1, width, BRACKET - 2), int(_LeftMiddle), text)
+        painter.drawText(QRectF(left, seen.top(), width, BRACKET - 3), int(_LeftMiddle), text)
 
     def _selection(
         self, painter: QPainter, view: Viewport, index: SegmentIndex, name: str, bottom: float

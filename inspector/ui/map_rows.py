@@ -12,7 +12,7 @@ from inspector.ui.map_geometry import Viewport
 
 LEFT, RIGHT = 60, 104
 """Width of the gutters."""
-RULER, BLOCKS, NAMES, BRACKET = 16, 14, 18, 14
+RULER, BLOCKS, NAMES, BRACKET = 16, 14, 16, 16
 """Height of the rows."""
 CELL_TEXT_FROM = 52.0
 """Pixels an element is wide before its value is written in it."""

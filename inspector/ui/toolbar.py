@@ -18,6 +18,8 @@ from inspector.ui.widgets import ElidedLabel
 
 SOURCES = ("charlm", "synthetic:1000000", "gpt-116m")
 OPEN_FILE = "open file…"
+COMBO_FRAME = 32
+"""What frame and arrow take beside the text."""
 MAX_STEP = 2_147_483_647
 
 CHOICES: tuple[tuple[str, Sequence[str], str], ...] = (
@@ -54,14 +56,20 @@ class StepEdit(QLineEdit):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:
-            self.clear()
-            self.left.emit()
+            self.leave()
         else:
             super().keyPressEvent(event)
 
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        super().focusInEvent(event)
-        self.selectAll()
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        # A menu or another window takes the keys for a moment only.
+        if event.reason() in (Qt.FocusReason.MouseFocusReason, Qt.FocusReason.TabFocusReason):
+            self.leave()
+
+    def leave(self) -> None:
+        """Give up; what was typed is forgotten."""
+        self.clear()
+        self.left.emit()
 
 
 class MainToolBar(QToolBar):
@@ -94,22 +102,22 @@ class MainToolBar(QToolBar):
         for name, with_key in BUTTONS:
             self._button(actions, name, with_key)
         self.addSeparator()
+        self.step_edit = StepEdit(self)
+        self.step_edit.returnPressed.connect(self._on_step_entered)
+        self.step_edit.left.connect(lambda: self._show_step_edit(False))
+        self._step_edit_action = self.addWidget(self.step_edit)
         self.cursor_label = ElidedLabel(self)
         self.cursor_label.setObjectName("cursor_label")
+        self.cursor_label.setContentsMargins(4, 0, 4, 0)
         self.addWidget(self.cursor_label)
-        self.step_edit = StepEdit(self)
-        self.step_edit.setEnabled(False)
-        self.step_edit.returnPressed.connect(self._on_step_entered)
-        self.addWidget(self.step_edit)
-        actions["go_to_step"].triggered.connect(self._focus_step_edit)
+        self._show_step_edit(False)
+        actions["go_to_step"].triggered.connect(lambda: self._show_step_edit(True))
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Show source, form and cursor."""
         self._show_source(snapshot.source)
         self._show_variant(snapshot)
-        text = cursor_text(snapshot)
-        self.cursor_label.setText(text)
-        self.step_edit.setEnabled(snapshot.cursor is not None and snapshot.mode in ("paused", "running"))
+        self.cursor_label.setText(cursor_text(snapshot))
 
     def _combo(self, name: str, options: Sequence[str], tip: str) -> QComboBox:
         label = QLabel(name, self)
@@ -120,9 +128,10 @@ class MainToolBar(QToolBar):
         combo.setAccessibleName(name)
         combo.setToolTip(tip)
         combo.addItems(list(options))
-        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        longest = max(len(option) for option in options)
-        combo.setMinimumContentsLength(min(longest, 10))
+        metrics = combo.fontMetrics()
+        widest = max(metrics.horizontalAdvance(option) for option in options)
+        # A path or a long name is elided; the tooltip has it whole.
+        combo.setFixedWidth(min(widest, 110) + COMBO_FRAME)
         label.setBuddy(combo)
         self.addWidget(label)
         self.addWidget(combo)
@@ -179,14 +188,15 @@ class MainToolBar(QToolBar):
                 self._wanted = replace(self._wanted, grid="capped")
             self.command.emit(SetVariant(self._wanted))
 
-    def _focus_step_edit(self) -> None:
-        self.step_edit.setFocus(Qt.FocusReason.ShortcutFocusReason)
-        self.step_edit.selectAll()
+    def _show_step_edit(self, shown: bool) -> None:
+        self._step_edit_action.setVisible(shown)
+        if shown:
+            self.step_edit.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def _on_step_entered(self) -> None:
-        self.command.emit(Seek(int(self.step_edit.text())))
-        self.step_edit.clear()
-        self.step_edit.left.emit()
+        step = int(self.step_edit.text())
+        self.step_edit.leave()
+        self.command.emit(Seek(step))
 
 
 def cursor_text(snapshot: Snapshot) -> str:
@@ -203,5 +213,5 @@ def cursor_text(snapshot: Snapshot) -> str:
         return f"{where} · running"
     if cursor.at_end:
         last = snapshot.last_step is not None and cursor.step >= snapshot.last_step
-        return f"{where} · {'end of the source' if last else f'next: step {cursor.step + 1:,}'}"
-    return f"{where} · next: {plan.dispatches[cursor.dispatch].label}"
+        return f"{where} → {'end of the source' if last else f'step {cursor.step + 1:,}'}"
+    return f"{where} → {plan.dispatches[cursor.dispatch].label}"

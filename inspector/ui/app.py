@@ -1,0 +1,219 @@
+"""Starting and ending the window: first the picture, then the worker; closing ends the worker."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any, Protocol
+
+from PySide6.QtCore import QCoreApplication, QObject, QSocketNotifier, QTimer
+from PySide6.QtWidgets import QApplication
+
+from inspector.errors import InspectorError
+from inspector.runtime.commands import Command
+from inspector.runtime.snapshots import Snapshot
+from inspector.ui import docks, theme
+from inspector.ui.bus import Bus
+from inspector.ui.main_window import MainWindow
+from inspector.ui.view import View
+
+CLOSE_TIMEOUT_S = 10.0
+"""A step on a large model may have to end first."""
+PAINT_TIMEOUT_MS = 1000
+"""The worker starts after so long even where nothing paints, as in a window started minimised."""
+
+
+class WorkerLike(Protocol):
+    """What the window needs of a worker."""
+
+    def start(self, on_snapshot: Callable[[Snapshot], None]) -> None: ...
+    def send(self, command: Command) -> None: ...
+    def close(self, timeout: float) -> bool:
+        """End the thread; False where it did not end in time."""
+        ...
+
+
+class WorkerLink:
+    """Commands to a worker that is made only after the window has been painted; those before it wait."""
+
+    def __init__(self, make_worker: Callable[[], WorkerLike]) -> None:
+        self._make = make_worker
+        self._waiting: list[Command] = []
+        self._worker: WorkerLike | None = None
+        self._closed = False
+
+    def send(self, command: Command) -> None:
+        """Pass a command on, or keep it until there is a worker."""
+        if self._worker is not None:
+            self._worker.send(command)
+        elif not self._closed:
+            self._waiting.append(command)
+
+    def start(self, on_snapshot: Callable[[Snapshot], None]) -> None:
+        """Make the worker and start it, once."""
+        if self._worker is None and not self._closed:
+            self._worker = self._make()
+            self._worker.start(on_snapshot)
+            for command in self._waiting:
+                self._worker.send(command)
+            self._waiting.clear()
+
+    def close(self, timeout: float = CLOSE_TIMEOUT_S) -> bool:
+        """End the worker."""
+        self._closed = True
+        worker, self._worker = self._worker, None
+        return worker is None or worker.close(timeout)
+
+
+def make_views() -> dict[str, View]:
+    """Every view there is, by name."""
+    return {name: make_view(name) for panel in docks.PANELS for name in panel.views}
+
+
+def make_view(name: str) -> View:
+    """One view; each is imported only when it is made."""
+    from inspector.ui.findings_view import FindingsView
+    from inspector.ui.histogram_view import HistogramView
+    from inspector.ui.hyper_view import HyperView
+    from inspector.ui.map_view import MapView
+    from inspector.ui.pipeline_view import PipelineView
+    from inspector.ui.plots_view import PlotsView
+    from inspector.ui.timeline_view import TimelineView
+    from inspector.ui.timing_view import TimingView
+    from inspector.ui.values_view import ValuesView
+
+    kinds: dict[str, Callable[[], View]] = {
+        "map": MapView,
+        "pipeline": PipelineView,
+        "plots": PlotsView,
+        "histograms": HistogramView,
+        "timing": TimingView,
+        "values": ValuesView,
+        "hyper": HyperView,
+        "findings": FindingsView,
+        "timeline": TimelineView,
+    }
+    return kinds[name]()
+
+
+def run_window(
+    make_worker: Callable[[], WorkerLike],
+    *,
+    settings_path: str | None = None,
+    views: Callable[[], dict[str, View]] = make_views,
+    on_ready: Callable[[MainWindow], None] | None = None,
+) -> int:
+    """Show the window until it is closed; returns the exit code.
+
+    `make_worker` is called on the UI thread once the window has been painted. `on_ready` is told the window
+    then (for tests and measurements).
+    """
+    app = application()
+    theme.apply(app)
+    link = WorkerLink(make_worker)
+    bus = Bus(link.send)
+    window = MainWindow(bus, views(), settings=docks.open_settings(settings_path))
+
+    def start() -> None:
+        try:
+            link.start(bus.post_from_worker)
+        except InspectorError as error:
+            window.tell_problem(str(error))
+        if on_ready is not None:
+            on_ready(window)
+
+    _once(window.painted_first.connect, start, window)
+    with _interrupts(window.close, window), _problems_told(window.tell_problem):
+        window.show()
+        code = app.exec()
+        # Nothing is delivered any more: the worker's last snapshots go nowhere.
+        bus.blockSignals(True)
+        if not link.close():
+            sys.stderr.write("The worker did not end in time; its last step is not complete.\n")
+    window.deleteLater()
+    QCoreApplication.sendPostedEvents(None, 0)
+    app.processEvents()
+    return int(code)
+
+
+def application() -> QApplication:
+    """The application, made if there is none."""
+    app = QApplication.instance()
+    if not isinstance(app, QApplication):
+        app = QApplication(sys.argv[:1])
+        app.setApplicationName("inspector")
+        app.setApplicationDisplayName("Optimizer inspector")
+        app.setOrganizationName("inspector")
+    return app
+
+
+def _once(connect: Callable[..., Any], act: Callable[[], None], parent: QObject) -> None:
+    """Call `act` once after the signal, from the event loop; or after a while without it."""
+    timer = QTimer(parent, singleShot=True, interval=PAINT_TIMEOUT_MS)
+    timer.timeout.connect(act)
+    # Not from inside the paint event: the picture has to reach the screen first.
+    connect(lambda: timer.start(0))
+    timer.start()
+
+
+@contextmanager
+def _interrupts(close: Callable[[], object], parent: QObject) -> Iterator[None]:
+    """Ctrl-C in the terminal and a polite kill close the window.
+
+    Python runs its handlers only between bytecodes, of which an idle event loop runs none: the signal's byte
+    in a socket wakes it.
+    """
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    reader.setblocking(False)
+    notifier = QSocketNotifier(reader.fileno(), QSocketNotifier.Type.Read, parent)
+    notifier.activated.connect(lambda: _drain(reader))
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        close()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, handle) for number in numbers}
+    old = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(old)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        notifier.setEnabled(False)
+        notifier.deleteLater()
+        reader.close()
+        writer.close()
+
+
+def _drain(reader: socket.socket) -> None:
+    try:
+        reader.recv(64)
+    except BlockingIOError:
+        return
+
+
+@contextmanager
+def _problems_told(tell: Callable[[str], None]) -> Iterator[None]:
+    """An exception in a slot is told in one sentence; its traceback goes to the terminal for a report."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, InspectorError):
+            tell(str(error))
+            return
+        before(kind, error, trace)
+        text = str(error).strip().splitlines()
+        detail = f"{kind.__name__}: {text[0]}" if text else kind.__name__
+        tell(f"Part of the window failed ({detail}); the run itself goes on. Details are in the terminal.")
+
+    sys.excepthook = hook
+    try:
+        yield
+    finally:
+        sys.excepthook = before

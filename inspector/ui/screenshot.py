@@ -1,0 +1,126 @@
+"""Pictures of the window, or of one view, drawn off screen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from PySide6.QtCore import QEventLoop, QPoint, QSize, Qt, QTimer
+from PySide6.QtGui import QImage, QPainter
+from PySide6.QtWidgets import QApplication, QWidget
+
+from inspector.errors import InspectorError, UsageError
+from inspector.runtime.commands import Command
+from inspector.runtime.snapshots import Snapshot
+from inspector.ui import theme
+from inspector.ui.app import WorkerLike, WorkerLink, application, make_views
+from inspector.ui.bus import Bus
+from inspector.ui.main_window import MainWindow
+from inspector.ui.view import View
+
+SETTLED_MS = 250
+"""So long without a new snapshot, and what was asked for is drawn."""
+DEFAULT_SIZE = (1600, 1000)
+
+
+def settled(snapshot: Snapshot) -> bool:
+    """True where a picture would show the end of what was asked for."""
+    return snapshot.mode in ("paused", "failed", "lost") and (
+        snapshot.mode != "paused" or snapshot.plan is not None
+    )
+
+
+def grab_window(
+    make_worker: Callable[[], WorkerLike],
+    *,
+    size: tuple[int, int] = DEFAULT_SIZE,
+    view: str | None = None,
+    path: str | None = None,
+    scheme: theme.Scheme = "light",
+    scale: float = 1.0,
+    commands: Sequence[Command] = (),
+    until: Callable[[Snapshot], bool] = settled,
+    timeout_s: float = 120.0,
+    views: Callable[[], Mapping[str, View]] = make_views,
+) -> QImage:
+    """Run a worker until `until` holds, then draw the window (or `view`) at `size` logical pixels.
+
+    `commands` are sent first. Written to `path` where given; raises InspectorError where the picture could
+    not be made.
+    """
+    app = _off_screen_application(scale)
+    theme.apply(app, scheme)
+    link = WorkerLink(make_worker)
+    bus = Bus(link.send)
+    made = dict(views())
+    if view is not None and view not in made:
+        link.close()
+        raise UsageError(f"There is no view {view!r}: choose one of {', '.join(made)}.")
+    window = MainWindow(bus, made)
+    try:
+        window.setAttribute(Qt.WidgetAttribute.WA_DontShowOnScreen)
+        window.resize(QSize(*size))
+        window.show()
+        target: QWidget = window
+        if view is not None:
+            target = _alone(made[view], QSize(*size))
+        for command in commands:
+            link.send(command)
+        _wait(bus, link, until, timeout_s)
+        image = _drawn(target, scale)
+    finally:
+        bus.blockSignals(True)
+        link.close()
+        for view_widget in made.values():
+            view_widget.hide()
+        window.close()
+        window.deleteLater()
+    if path is not None and not image.save(path):
+        raise InspectorError(f"The picture could not be written to {path}: check the folder and the ending.")
+    return image
+
+
+def _off_screen_application(scale: float) -> QApplication:
+    if QApplication.instance() is None:
+        os.environ["QT_QPA_PLATFORM"] = "offscreen"
+        os.environ["QT_SCALE_FACTOR"] = str(scale)
+    return application()
+
+
+def _alone(view: View, size: QSize) -> QWidget:
+    """The view taken out of the window, at a size of its own."""
+    view.setParent(None)
+    view.setAttribute(Qt.WidgetAttribute.WA_DontShowOnScreen)
+    view.resize(size)
+    view.show()
+    return view
+
+
+def _wait(bus: Bus, link: WorkerLink, until: Callable[[Snapshot], bool], timeout_s: float) -> None:
+    loop = QEventLoop()
+    quiet = QTimer(singleShot=True, interval=SETTLED_MS)
+    quiet.timeout.connect(loop.quit)
+    limit = QTimer(singleShot=True, interval=int(timeout_s * 1000))
+    limit.timeout.connect(lambda: loop.exit(1))
+
+    def arrived(snapshot: Snapshot) -> None:
+        quiet.start() if until(snapshot) else quiet.stop()
+
+    bus.snapshot_arrived.connect(arrived)
+    limit.start()
+    link.start(bus.post_from_worker)
+    code = loop.exec()
+    bus.snapshot_arrived.disconnect(arrived)
+    if code:
+        raise InspectorError(f"Nothing to draw after {timeout_s:g} s: the run did not come to rest.")
+
+
+def _drawn(widget: QWidget, scale: float) -> QImage:
+    ratio = max(scale, widget.devicePixelRatioF())
+    image = QImage(widget.size() * ratio, QImage.Format.Format_ARGB32_Premultiplied)
+    image.setDevicePixelRatio(ratio)
+    image.fill(theme.colours().window)
+    painter = QPainter(image)
+    widget.render(painter, QPoint())
+    painter.end()
+    return image
