@@ -1,0 +1,123 @@
+"""What one dispatch binds: buffers with offset and size, uniforms with their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QTableWidget, QTableWidgetItem, QWidget
+
+from inspector.hyper import Numerics
+from inspector.layout import F32_BYTES
+from inspector.plan import Binding, Dispatch, Plan, UniformSpec
+from inspector.ui import format as fmt
+from inspector.ui.tables import FIGURES, WORDS, row_height, set_widths
+
+COLUMNS = ("slot", "name", "buffer", "access", "offset (bytes)", "size (bytes)", "elements")
+BYTES = "464,071,680"
+SAMPLES = ("8", "   β₁ᵗ = 1.3900845e−06", "grad_stats", "read write", BYTES, BYTES, "116,017,920")
+RIGHT = {4, 5, 6}
+
+BIAS_NAMES: dict[Numerics, tuple[str, ...]] = {
+    "published": ("β₁ᵗ", "β₂ᵗ", "ε", "–"),
+    "precise": ("1/(1-β₁ᵗ)", "1/(1-β₂ᵗ)", "ε", "1-β₂"),
+}
+HP_NAMES = ("lr", "β₁", "β₂", "λ")
+
+Line = tuple[str, ...]
+
+
+class BindingTable(QTableWidget):
+    """A few rows: one a binding, and one below it for each component of a vector of uniforms."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(0, len(COLUMNS), parent)
+        self.setObjectName("bindings")
+        for column, title in enumerate(COLUMNS):
+            header = QTableWidgetItem(title)
+            header.setTextAlignment(FIGURES if column in RIGHT else WORDS)
+            self.setHorizontalHeaderItem(column, header)
+        self.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
+        self.setSelectionMode(QTableWidget.SelectionMode.NoSelection)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setShowGrid(False)
+        self.setAlternatingRowColors(True)
+        self.setWordWrap(False)
+        self.setFrameShape(QTableWidget.Shape.NoFrame)
+        self.verticalHeader().hide()
+        self.verticalHeader().setDefaultSectionSize(row_height())
+        self.horizontalHeader().setDefaultAlignment(WORDS)
+        self.setHorizontalScrollMode(QTableWidget.ScrollMode.ScrollPerPixel)
+        set_widths(self, SAMPLES)
+        self._lines: tuple[Line, ...] = ()
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The texts shown, row by row."""
+        return self._lines
+
+    def show_dispatch(
+        self, plan: Plan | None, dispatch: Dispatch | None, values: Mapping[str, tuple[float, ...]]
+    ) -> None:
+        """Show what a dispatch binds, `values` being those of the uniforms by key; nothing for None."""
+        lines = binding_lines(plan, dispatch, values) if plan is not None and dispatch is not None else ()
+        if lines == self._lines:
+            return
+        self._lines = lines
+        self.setRowCount(len(lines))
+        for row, line in enumerate(lines):
+            for column, text in enumerate(line):
+                item = QTableWidgetItem(text)
+                item.setTextAlignment(FIGURES if column in RIGHT else WORDS)
+                item.setToolTip(text)
+                self.setItem(row, column, item)
+
+
+def binding_lines(
+    plan: Plan, dispatch: Dispatch, values: Mapping[str, tuple[float, ...]]
+) -> tuple[Line, ...]:
+    """The rows of the table as text, columns as in COLUMNS."""
+    lines: list[Line] = []
+    for binding in dispatch.bindings:
+        spec = plan.uniform_at.get(binding.offset) if binding.access == "uniform" else None
+        lines += _lines(binding, spec, values, plan.variant.numerics)
+    lines += [
+        ("", "set to 0 before", b.buffer, "clear", f"{b.offset:,}", f"{b.size:,}", f"{b.size // F32_BYTES:,}")
+        for b in dispatch.clears
+    ]
+    return tuple(lines)
+
+
+def _lines(
+    binding: Binding,
+    spec: UniformSpec | None,
+    values: Mapping[str, tuple[float, ...]],
+    numerics: Numerics,
+) -> list[Line]:
+    known = () if spec is None else values.get(spec.key, ())
+    if spec is not None and spec.constant is not None:
+        known = (spec.constant,)
+    name = binding.name
+    if spec is not None and len(known) < 2:
+        name += f" = {_number(known[0]) if known else '…'}"
+    lines: list[Line] = [
+        (
+            str(binding.slot),
+            name,
+            binding.buffer,
+            binding.access.replace("_", " "),
+            f"{binding.offset:,}",
+            f"{binding.size:,}",
+            f"{binding.size // F32_BYTES:,}" if spec is None else spec.type,
+        )
+    ]
+    if len(known) > 1:
+        names = {"hp": HP_NAMES, "bias": BIAS_NAMES[numerics]}.get(binding.name, ("x", "y", "z", "w"))
+        rest = ("",) * (len(COLUMNS) - 2)
+        lines += [("", f"   {name} = {_number(v)}", *rest) for name, v in zip(names, known, strict=False)]
+    return lines
+
+
+def _number(value: float) -> str:
+    # Uniforms are float32 widened, or whole numbers: show what was sent, not its double.
+    return fmt.count(value) if isinstance(value, int) else fmt.exact(value)

@@ -1,0 +1,290 @@
+"""A plot in the window's look: its colours, its axes, a title that reads out values, and edge marks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import QEvent, QPointF, Qt, Signal
+from PySide6.QtGui import QColor, QFontMetricsF, QMouseEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QGraphicsRectItem, QGraphicsSimpleTextItem, QLabel, QWidget
+
+from inspector.floats import F64Array
+from inspector.ui import format as fmt
+from inspector.ui import theme
+
+LEFT_WIDTH = 56
+"""The same for every plot, so that plots above each other share their x axis to the pixel."""
+EDGE_INSET = 6
+MIN_TICK_DISTANCE = 18
+MARK_SIZE = 9
+TITLE_POS = QPointF(theme.GRID, 1)
+
+TickText = Callable[[float], str]
+
+
+class Axis(pg.AxisItem):  # type: ignore[misc]
+    """An axis without SI prefixes: of whole numbers, of powers of ten (`log`), or with its own `text`."""
+
+    def __init__(
+        self, orientation: str, *, whole: bool = False, log: bool = False, text: TickText | None = None
+    ) -> None:
+        super().__init__(orientation)
+        self._whole = whole
+        self._log = log
+        self._text = text
+        self.enableAutoSIPrefix(False)
+        self.setStyle(tickLength=-theme.GRID, hideOverlappingLabels=True)
+
+    def set_log(self, log: bool) -> None:
+        """Take the numbers of the axis as powers of ten, or as they are."""
+        self._log = log
+        self.picture = None  # pyqtgraph keeps what it drew
+        self.update()
+
+    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
+        """Where ticks stand, coarse to fine."""
+        if not (math.isfinite(low) and math.isfinite(high) and high > low):
+            return []
+        if self._log:
+            return [(1.0, log_ticks(low, high, max(int(size / MIN_TICK_DISTANCE), 1)))]
+        levels: list[tuple[float, list[float]]] = super().tickValues(low, high, size)
+        if not self._whole:
+            return levels
+        return [(max(spacing, 1.0), [v for v in ticks if v == round(v)]) for spacing, ticks in levels]
+
+    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
+        """What is written at the ticks."""
+        if self._log:
+            return ["" if self._whole and value < 0 else _power_text(value) for value in values]
+        if self._text is not None:
+            return [self._text(value) for value in values]
+        if self._whole:
+            return [f"{round(value):,}" for value in values]
+        strings: list[str] = super().tickStrings(values, scale, spacing)
+        return strings
+
+
+def log_ticks(low: float, high: float, most: int) -> list[float]:
+    """Ticks of a logarithmic axis from 10^low to 10^high, as exponents: as many as fit in `most`."""
+    decades = range(math.floor(low), math.ceil(high) + 1)
+    chosen: list[float] = []
+    if len(decades) <= 64:
+        for digits in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5, 7), tuple(range(1, 10))):
+            ticks = [d + math.log10(n) for d in decades for n in digits]
+            ticks = [t for t in ticks if low <= t <= high]
+            if len(ticks) > most and chosen:
+                break
+            chosen = ticks or chosen
+    if not chosen and len(decades) <= 64:
+        # Less than one of the ticks above is in view: even steps will do.
+        step = (high - low) / 3
+        chosen = [low + step, low + 2 * step]
+    if len(chosen) > most or not chosen:
+        every = max(-(-len(decades) // most), 1)
+        chosen = [float(d) for d in decades if d % every == 0 and low <= d <= high]
+    return chosen
+
+
+def _power_text(exponent: float) -> str:
+    with np.errstate(over="ignore"):
+        return fmt.number(float(np.float64(10) ** exponent), 3)
+
+
+class Chart(pg.PlotWidget):  # type: ignore[misc]
+    """One plot. The mouse moves x only; y is set by whoever draws, through `set_y_bounds`.
+
+    `hovered` carries the x under the mouse, None when it leaves; `all_wanted` fires on a double click.
+    """
+
+    hovered = Signal(object)
+    all_wanted = Signal()
+    _message: QLabel | None = None  # pyqtgraph resizes a plot while it is being built
+
+    def __init__(self, *, left: Axis, bottom: Axis, parent: QWidget | None = None) -> None:
+        super().__init__(parent, axisItems={"left": left, "bottom": bottom}, enableMenu=False)
+        self.left, self.bottom = left, bottom
+        left.setWidth(LEFT_WIDTH)
+        self.hideButtons()
+        self.setFrameShape(self.Shape.NoFrame)
+        self.setMinimumSize(120, 48)
+        self.box = self.getViewBox()
+        self.box.disableAutoRange()
+        self.box.setMouseEnabled(x=True, y=False)
+        self.box.setDefaultPadding(0)
+        self.setMouseTracking(True)
+        self._title_back = QGraphicsRectItem(self.box)
+        self._title_back.setPen(QPen(Qt.PenStyle.NoPen))
+        self._title = QGraphicsSimpleTextItem(self.box)
+        for z, item in ((900, self._title_back), (901, self._title)):
+            item.setZValue(z)
+            item.setPos(TITLE_POS)
+        self._bounds: tuple[float, float] | None = None
+        self._message = QLabel(self)
+        self._message.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._message.setWordWrap(True)
+        self._message.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self._message.hide()
+        theme.changes().changed.connect(self.restyle)
+        self.restyle()
+
+    # --- words
+
+    @property
+    def title(self) -> str:
+        """The text in the upper left corner: what is plotted, its unit and the value read out."""
+        return self._title.text()
+
+    def set_title(self, text: str) -> None:
+        """Write the text in the upper left corner."""
+        if text != self._title.text():
+            self._title.setText(text)
+            self._title_back.setRect(self._title.boundingRect())
+
+    @property
+    def message(self) -> str:
+        """What is said instead of a plot, "" where there is one."""
+        return self._message.text() if self._message else ""
+
+    def set_message(self, text: str) -> None:
+        """Say why there is nothing to draw; "" for nothing to say."""
+        if self._message and text != self._message.text():
+            self._message.setText(text)
+            self._message.setVisible(bool(text))
+            self.left.setStyle(showValues=not text)
+
+    # --- range
+
+    def set_y_bounds(self, bounds: tuple[float, float] | None) -> None:
+        """Fit y to the lowest and highest value drawn, with room for the title and the edge marks."""
+        self._bounds = bounds
+        low, high = bounds or (0.0, 1.0)
+        if high <= low:
+            # Equal values: a range around them that still shows what the value is.
+            margin = abs(low) * 0.5 or 0.5
+            low, high = low - margin, high + margin
+        height = max(self.box.height(), 24.0)
+        line = QFontMetricsF(theme.ui_font(-1)).height()
+        top, bottom = min(line + 2, height * 0.4), min(2 * EDGE_INSET, height * 0.2)
+        unit = (high - low) / max(height - top - bottom, 8.0)
+        self.box.setYRange(low - bottom * unit, high + top * unit, padding=0)
+
+    def edge_y(self, *, top: bool) -> float:
+        """The y at which a mark stands just inside the edge."""
+        (low, high) = self.box.viewRange()[1]
+        inset = EDGE_INSET * (high - low) / max(self.box.height(), 1.0)
+        return float(high - inset if top else low + inset)
+
+    def pixels_per_x(self) -> float:
+        """Pixels one unit of x takes."""
+        (low, high) = self.box.viewRange()[0]
+        return float(self.box.width() / (high - low)) if high > low else 1.0
+
+    # --- events
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Keep the message in the middle and the margins in pixels."""
+        super().resizeEvent(event)
+        if self._message is not None:
+            line = round(QFontMetricsF(theme.ui_font(-1)).height())
+            self._message.setGeometry(self.rect().adjusted(LEFT_WIDTH, line, -theme.GRID, 0))
+            self.set_y_bounds(self._bounds)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        """Tell what x the mouse is at."""
+        super().mouseMoveEvent(event)
+        at = self.mapToScene(event.position().toPoint())
+        inside = self.box.sceneBoundingRect().contains(at)
+        self.hovered.emit(float(self.box.mapSceneToView(at).x()) if inside else None)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        """Ask for the whole range again."""
+        super().mouseDoubleClickEvent(event)
+        self.all_wanted.emit()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        """The mouse is gone."""
+        super().leaveEvent(event)
+        self.hovered.emit(None)
+
+    def show_bottom_axis(self, label: str | None) -> None:
+        """Number and name the x axis, or leave that to a plot below."""
+        self.bottom.setStyle(showValues=label is not None)
+        self.bottom.setLabel(label)
+        self.bottom.showLabel(label is not None)
+        self.bottom.setHeight(self.bottom_height if label is not None else theme.GRID)
+
+    @property
+    def bottom_height(self) -> int:
+        """Pixels of a numbered and named x axis."""
+        return round(2 * QFontMetricsF(theme.ui_font(-1)).height()) + theme.GRID
+
+    def restyle(self) -> None:
+        """Take the colours and fonts of the theme."""
+        c = theme.colours()
+        font = theme.ui_font(-1)
+        self.setBackground(c.base)
+        for axis in (self.left, self.bottom):
+            axis.setPen(pg.mkPen(c.line))
+            axis.setTextPen(pg.mkPen(c.muted))
+            axis.setTickFont(font)
+            axis.label.setFont(font)
+        self._title.setFont(font)
+        self._title.setBrush(c.text)
+        self._title_back.setBrush(theme.faded(c.base, 0.75))
+        self._title_back.setRect(self._title.boundingRect())
+
+
+def line_pen(colour: QColor, width: float = 1.0, style: Qt.PenStyle = Qt.PenStyle.SolidLine) -> QPen:
+    """A pen of a width in pixels. One pixel is far faster to draw than any other."""
+    pen = QPen(colour, width, style)
+    pen.setCosmetic(True)
+    return pen
+
+
+class EdgeMarks:
+    """Values without a height: ▲ +Inf at the top; ▼ -Inf, x NaN and ▽ below the axis at the bottom."""
+
+    def __init__(self, chart: Chart) -> None:
+        self._chart = chart
+        self._items = {
+            name: pg.ScatterPlotItem(pxMode=True, size=MARK_SIZE, symbol=symbol)
+            for name, symbol in (("posinf", "t1"), ("neginf", "t"), ("nan", "x"), ("below", "t"))
+        }
+        for item in self._items.values():
+            item.setZValue(500)
+            chart.box.addItem(item, ignoreBounds=True)
+        self.restyle()
+
+    def show(self, **steps: F64Array) -> None:
+        """Put the marks at these x, by kind."""
+        for name, item in self._items.items():
+            x = thinned(steps[name], self._chart.pixels_per_x())
+            y = self._chart.edge_y(top=name == "posinf")
+            if len(x) or len(item.data):
+                item.setData(x=x, y=[y] * len(x))
+
+    def drawn(self, name: str) -> list[float]:
+        """The x of the marks of that kind."""
+        return [float(x) for x in self._items[name].getData()[0]]
+
+    def restyle(self) -> None:
+        """Vermilion for what is not finite; what a logarithm cannot show is only outlined."""
+        for name, item in self._items.items():
+            if name == "below":
+                item.setPen(pg.mkPen(theme.colours().text))
+                item.setBrush(None)
+            else:
+                item.setPen(pg.mkPen(theme.NONFINITE))
+                item.setBrush(pg.mkBrush(theme.NONFINITE))
+
+
+def thinned(x: F64Array, pixels_per_x: float) -> F64Array:
+    """Sorted x with those left out that would lie on the mark before: at most one a few pixels."""
+    if len(x) < 2 or pixels_per_x <= 0:
+        return x
+    cell = (x * pixels_per_x // (MARK_SIZE / 3)).astype(np.int64)
+    first_of_cell = np.append(True, cell[1:] != cell[:-1])
+    return np.asarray(x[first_of_cell], dtype=np.float64)

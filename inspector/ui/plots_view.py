@@ -1,0 +1,211 @@
+"""Loss, gradient norm, clip scale and learning rate over steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QGridLayout, QLabel, QToolTip, QVBoxLayout, QWidget
+
+from inspector.history import EMPTY_HISTORY, History
+from inspector.runtime.snapshots import Mark, Snapshot
+from inspector.ui import format as fmt
+from inspector.ui import theme
+from inspector.ui.curves import has_values
+from inspector.ui.step_chart import Readout, StepChart, bucket_at, bucket_steps, read_out
+from inspector.ui.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    name: str
+    title: str
+    log: bool
+    absent: str
+
+
+METRICS = (
+    _Metric("loss", "loss", False, "This source gives no loss."),
+    _Metric("grad_norm", "gradient norm", True, "No gradient norm has been recorded."),
+    _Metric("clip_scale", "clip scale", False, "No clip scale has been recorded."),
+    _Metric("lr", "lr", False, "No learning rate has been recorded."),
+)
+NO_STEPS_YET = "No step has finished yet: F11 runs one."
+TWO_COLUMNS_FROM = 680
+HELP = "Wheel: zoom · drag: move · double click or Home: all steps"
+
+
+class PlotsView(View):
+    """Four plots that share their x axis. They follow the run until the x range is moved by hand."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("plots")
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self._snapshot: Snapshot | None = None
+        self._history: History = EMPTY_HISTORY
+        self._marks: tuple[Mark, ...] = ()
+        self._follow = True
+        self._hovered: float | None = None
+        self._loss_unit = ""
+        self.readout = QLabel(" ")
+        self.readout.setTextInteractionFlags(Qt.TextInteractionFlag.NoTextInteraction)
+        self.readout.setToolTip(HELP)
+        self.readout.setMinimumWidth(1)
+        self.charts: dict[str, StepChart] = {}
+        for metric in METRICS:
+            chart = StepChart(log=metric.log)
+            chart.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+            chart.hovered.connect(self._on_hovered)
+            chart.all_wanted.connect(self.show_all)
+            chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
+            chart.set_title(metric.title)
+            self.charts[metric.name] = chart
+        self._first = self.charts[METRICS[0].name]
+        for chart in list(self.charts.values())[1:]:
+            chart.box.setXLink(self._first.box)
+        self._grid = QGridLayout()
+        self._grid.setSpacing(0)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.setSpacing(0)
+        self.readout.setContentsMargins(theme.GRID, 0, theme.GRID, 0)
+        outer.addWidget(self.readout)
+        outer.addLayout(self._grid, 1)
+        self._columns = 0
+        self._arrange(1)
+        self._first.box.setXRange(0.5, 1.5, padding=0)
+
+    # --- from outside
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        """Draw what has been recorded up to this moment."""
+        self._snapshot = snapshot
+        if self.isVisible():
+            self._update()
+
+    def show_all(self) -> None:
+        """Show every step, and follow the run again."""
+        self._follow = True
+        self._set_range()
+        self._read_out()
+
+    # --- events
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Catch up with what came while nobody looked."""
+        super().showEvent(event)
+        self._update()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Two columns where there is room, else one."""
+        super().resizeEvent(event)
+        wide = self.width() >= TWO_COLUMNS_FROM and self.width() > 1.2 * self.height()
+        self._arrange(2 if wide else 1)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Home shows all steps."""
+        if event.key() == Qt.Key.Key_Home:
+            self.show_all()
+            return
+        super().keyPressEvent(event)
+
+    def _on_moved_by_hand(self) -> None:
+        self._follow = False
+
+    def _on_hovered(self, step: float | None) -> None:
+        self._hovered = step
+        self._read_out()
+        chart = self.sender()
+        mark = chart.mark_near(step) if step is not None and isinstance(chart, StepChart) else None
+        if mark is not None:
+            QToolTip.showText(self.cursor().pos(), f"step {mark.step:,}: {mark.text}", self)
+        else:
+            QToolTip.hideText()
+
+    # --- drawing
+
+    def _update(self) -> None:
+        snapshot = self._snapshot
+        if snapshot is None:
+            return
+        self._loss_unit = " (nats/char)" if snapshot.source.startswith("charlm") else ""
+        if snapshot.marks is not self._marks:
+            self._marks = snapshot.marks
+            for chart in self.charts.values():
+                chart.show_marks(snapshot.marks)
+        for chart in self.charts.values():
+            chart.show_current(snapshot.cursor.step if snapshot.cursor else None)
+        if snapshot.history is not self._history or self._first.message == "":
+            self._history = snapshot.history
+            for metric in METRICS:
+                self.charts[metric.name].show_history(self._history, [metric.name])
+            self._say_what_is_absent()
+        self._set_range()
+        self._read_out()
+
+    def _say_what_is_absent(self) -> None:
+        for metric in METRICS:
+            message = ""
+            if not len(self._history):
+                message = NO_STEPS_YET
+            elif not has_values(self._history.series.get(metric.name)):
+                message = metric.absent
+            self.charts[metric.name].set_message(message)
+
+    def _set_range(self) -> None:
+        if self._follow and len(self._history):
+            first = self._history.first
+            stop = float(first[-1]) + max(self._history.stride - 1, 0)
+            room = max((stop - float(first[0])) * 0.01, 0.5)
+            self._first.box.setXRange(float(first[0]) - room, stop + room, padding=0)
+        for chart in self.charts.values():
+            chart.draw()
+
+    def _arrange(self, columns: int) -> None:
+        rows = -(-len(METRICS) // columns)
+        # Equal heights for the plots: the last row also holds the numbers of the x axis.
+        axis = self._first.bottom_height
+        height = max((self.height() - self.readout.sizeHint().height() - axis) // rows, 1)
+        for i in range(len(METRICS)):
+            self._grid.setRowStretch(i, 0 if i >= rows else height + (axis if i == rows - 1 else 0))
+        if columns == self._columns:
+            return
+        self._columns = columns
+        for i, chart in enumerate(self.charts.values()):
+            row, column = i % rows, i // rows
+            self._grid.addWidget(chart, row, column)
+            self._grid.setColumnStretch(i, 1 if i < columns else 0)
+            chart.show_bottom_axis("step" if row == rows - 1 else None)
+
+    # --- reading out
+
+    def _read_out(self) -> None:
+        """Values under the mouse, else the newest."""
+        history = self._history
+        at = float(history.first[-1]) if self._hovered is None and len(history) else self._hovered
+        bucket = bucket_at(history, at) if at is not None else None
+        words: list[str] = []
+        if bucket is not None:
+            words.append(bucket_steps(history, bucket))
+            words += [m.text for m in self._marks if m.step == history.first[bucket]]
+            if not self._follow:
+                words.append("Home shows all steps")
+        self.readout.setText(" · ".join(words) or " ")
+        for metric in METRICS:
+            chart = self.charts[metric.name]
+            title = metric.title + (self._loss_unit if metric.name == "loss" else "")
+            value = read_out(history, metric.name, bucket) if bucket is not None else None
+            chart.set_title(title if value is None else f"{title}  {_value_text(value)}")
+            shown = self._hovered is not None and bucket is not None
+            chart.show_cross(float(history.first[bucket]) if shown and bucket is not None else None)
+
+
+def _value_text(value: Readout) -> str:
+    text = fmt.number(value.last)
+    if value.low < value.high:
+        text += f" ({fmt.number(value.low)} to {fmt.number(value.high)})"
+    if value.gaps > 1:
+        text += f", {value.gaps:,} NaN"
+    return text

@@ -1,0 +1,249 @@
+"""A plot of metrics over steps: spikes and NaN are never lost, marks and the current step are lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QFontMetricsF, QPen
+from PySide6.QtWidgets import QWidget
+
+from inspector.history import EMPTY_HISTORY, History
+from inspector.runtime.snapshots import Mark
+from inspector.ui import theme
+from inspector.ui.chart import Axis, Chart, EdgeMarks, line_pen
+from inspector.ui.curves import EMPTY_CURVE, NO_STEPS, Curve, curve
+
+
+class _Trace:
+    """What draws one metric: the strokes from low to high, the line, and dots for points that stand alone."""
+
+    def __init__(self, chart: Chart, name: str) -> None:
+        self.curve = EMPTY_CURVE
+        self.envelope = pg.PlotCurveItem(connect="pairs", antialias=False)
+        self.line = pg.PlotCurveItem(connect="finite", antialias=False)
+        self.dots = pg.ScatterPlotItem(pxMode=True, size=5, symbol="o")
+        self.name = pg.TextItem(name, anchor=(1, 1))
+        for item in self._items:
+            chart.box.addItem(item, ignoreBounds=True)
+        self.name.hide()
+
+    @property
+    def _items(self) -> tuple[Any, ...]:
+        return self.envelope, self.line, self.dots, self.name
+
+    def draw(self, drawn: Curve) -> None:
+        self.curve = drawn
+        self.line.setData(drawn.x, drawn.last)
+        self.envelope.setData(*drawn.envelope())
+        self.dots.setData(*drawn.lonely())
+
+    def set_pen(self, pen: QPen) -> None:
+        self.line.setPen(pen)
+        self.envelope.setPen(line_pen(theme.faded(pen.color(), 0.4)))
+        self.dots.setPen(None)
+        self.dots.setBrush(pg.mkBrush(pen.color()))
+        self.name.setColor(pen.color())
+        self.name.setFont(theme.ui_font(-1))
+
+    def end(self, stop: float) -> tuple[float, float] | None:
+        """The last point drawn up to x = `stop`."""
+        at = np.flatnonzero(np.isfinite(self.curve.last) & (self.curve.x <= stop))
+        return (float(self.curve.x[at[-1]]), float(self.curve.last[at[-1]])) if len(at) else None
+
+    def remove(self, chart: Chart) -> None:
+        for item in self._items:
+            chart.box.removeItem(item)
+
+
+@dataclass(frozen=True, slots=True)
+class Readout:
+    """One metric in the bucket at a step."""
+
+    low: float
+    high: float
+    last: float
+    gaps: int
+
+
+class StepChart(Chart):
+    """Metrics of a history over steps; only what is in view is drawn, at most one point a pixel or two."""
+
+    def __init__(self, *, log: bool = False, named: bool = False, parent: QWidget | None = None) -> None:
+        super().__init__(left=Axis("left", log=log), bottom=Axis("bottom", whole=True), parent=parent)
+        self._log = log
+        self._named = named
+        self._history: History = EMPTY_HISTORY
+        self._traces: dict[str, _Trace] = {}
+        self._selected = ""
+        self._marks: tuple[Mark, ...] = ()
+        self._stale = True
+        self.edges = EdgeMarks(self)
+        self._mark_lines = pg.PlotCurveItem(connect="pairs")
+        self.current_line = pg.InfiniteLine(angle=90)
+        self.cross_line = pg.InfiniteLine(angle=90)
+        for item in (self._mark_lines, self.current_line, self.cross_line):
+            self.box.addItem(item, ignoreBounds=True)
+        self.current_line.hide()
+        self.cross_line.hide()
+        self.box.sigXRangeChanged.connect(self._on_x_range_changed)
+        self.box.sigYRangeChanged.connect(self._draw_edges)
+        theme.changes().changed.connect(self._restyle_items)
+        self._restyle_items()
+
+    # --- what is shown
+
+    def show_history(self, history: History, names: Sequence[str]) -> None:
+        """Show these metrics of the history; call `draw` once the x range is set."""
+        for name in [n for n in self._traces if n not in names]:
+            self._traces.pop(name).remove(self)
+        for name in names:
+            if name not in self._traces:
+                self._traces[name] = _Trace(self, name.rpartition("/")[2])
+                self._style_trace(name)
+        self._history = history
+        self._stale = True
+
+    def draw(self) -> None:
+        """Reduce what is in view and draw it, if anything changed since."""
+        if not self._stale:
+            return
+        self._stale = False
+        start, stop = self.box.viewRange()[0]
+        lows: list[float] = []
+        highs: list[float] = []
+        for name, trace in self._traces.items():
+            trace.draw(curve(self._history, name, start=start, stop=stop, log=self._log))
+            if (bounds := trace.curve.bounds()) is not None:
+                lows.append(bounds[0])
+                highs.append(bounds[1])
+        self.set_y_bounds((min(lows), max(highs)) if lows else None)
+        self._draw_edges()
+
+    def show_current(self, step: int | None) -> None:
+        """Move the line of the current step."""
+        self.current_line.setVisible(step is not None)
+        if step is not None:
+            self.current_line.setValue(step)
+
+    def show_marks(self, marks: tuple[Mark, ...]) -> None:
+        """Draw the marks as lines."""
+        self._marks = marks
+        self._draw_edges()
+
+    def show_cross(self, step: float | None) -> None:
+        """Move the line under the mouse, None to hide it."""
+        self.cross_line.setVisible(step is not None)
+        if step is not None:
+            self.cross_line.setValue(step)
+
+    def select_trace(self, name: str) -> None:
+        """Draw one metric in the colour of the selection; "" for none."""
+        previous, self._selected = self._selected, name
+        for each in {previous, name} & self._traces.keys():
+            self._style_trace(each)
+
+    # --- what is drawn
+
+    def drawn(self, name: str) -> Curve:
+        """The metric as drawn, in axis units."""
+        return self._traces[name].curve if name in self._traces else EMPTY_CURVE
+
+    def trace_names(self) -> list[str]:
+        """The metrics shown, in the order given."""
+        return list(self._traces)
+
+    def marked_steps(self) -> list[float]:
+        """Where mark lines stand."""
+        x, _ = self._mark_lines.getData()
+        return [] if x is None else [float(v) for v in x[::2]]
+
+    def mark_near(self, step: float, *, pixels: float = 4) -> Mark | None:
+        """The newest mark within so many pixels."""
+        reach = pixels / self.pixels_per_x()
+        return next((m for m in reversed(self._marks) if abs(m.step - step) <= reach), None)
+
+    # --- inside
+
+    def _on_x_range_changed(self) -> None:
+        self._stale = True
+        self.draw()
+
+    def _draw_edges(self) -> None:
+        curves = [trace.curve for trace in self._traces.values()]
+        self.edges.show(
+            **{
+                kind: np.unique(np.concatenate([getattr(c, kind) for c in curves])) if curves else NO_STEPS
+                for kind in ("posinf", "neginf", "nan", "below")
+            }
+        )
+        if self._named:
+            self._place_names()
+        low, high = self.box.viewRange()[1]
+        x = np.repeat(np.array([m.step for m in self._marks], np.float64), 2)
+        self._mark_lines.setData(x, np.tile([low, high], len(self._marks)))
+
+    def _place_names(self) -> None:
+        """Write each metric's name over its end; where two would overlap, the one given first stays."""
+        (_, stop), (low, high) = self.box.viewRange()
+        line = QFontMetricsF(theme.ui_font(-1)).height() * (high - low) / max(self.box.height(), 1.0)
+        taken: list[float] = []
+        for trace in self._traces.values():
+            end = trace.end(stop)
+            free = end is not None and all(abs(end[1] - y) >= line for y in taken)
+            trace.name.setVisible(free)
+            if end is not None and free:
+                taken.append(end[1])
+                trace.name.setPos(*end)
+
+    def _style_trace(self, name: str) -> None:
+        colours = theme.colours()
+        chosen = name == self._selected
+        self._traces[name].set_pen(line_pen(colours.accent if chosen else colours.text))
+
+    def _restyle_items(self) -> None:
+        colours = theme.colours()
+        self.edges.restyle()
+        self._mark_lines.setPen(line_pen(colours.muted, style=Qt.PenStyle.DashLine))
+        self.current_line.setPen(line_pen(colours.accent))
+        self.cross_line.setPen(line_pen(colours.muted))
+        for name in self._traces:
+            self._style_trace(name)
+
+
+def bucket_at(history: History, step: float) -> int | None:
+    """The bucket that covers the step nearest to `step`; None in an empty history."""
+    if not len(history):
+        return None
+    at = int(np.searchsorted(history.first, step + 0.5, side="right")) - 1
+    at = max(at, 0)
+    if at + 1 < len(history) and history.stride == 1:
+        # Steps that were not recorded leave holes: take the nearer side.
+        before, after = step - history.first[at], history.first[at + 1] - step
+        at += int(after < before)
+    return at
+
+
+def bucket_steps(history: History, bucket: int) -> str:
+    """The steps of a bucket in words: "step 128" or "steps 128 to 135"."""
+    first = int(history.first[bucket])
+    if history.stride == 1:
+        return f"step {first:,}"
+    return f"steps {first:,} to {first + history.stride - 1:,}"
+
+
+def read_out(history: History, name: str, bucket: int) -> Readout | None:
+    """The metric in a bucket; None where it was never recorded at all."""
+    series = history.series.get(name)
+    if series is None or bucket >= len(series.last):
+        return None
+    return Readout(
+        float(series.low[bucket]),
+        float(series.high[bucket]),
+        float(series.last[bucket]),
+        int(series.gaps[bucket]),
+    )

@@ -1,0 +1,236 @@
+"""The elements of one param as rows: what is at hand is shown, the rest as "…" until it arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt
+from PySide6.QtGui import QFont
+
+from inspector.errors import UsageError
+from inspector.floats import F32Array, bits, shortest, ulp_distance
+from inspector.layout import Param
+from inspector.runtime.snapshots import ValuesWindow
+from inspector.stepping import LANES, Lane
+from inspector.ui import format as fmt
+from inspector.ui import theme
+from inspector.ui.tables import FIGURES, AnyIndex
+
+Form = Literal["decimal", "hex", "bits"]
+FORMS: tuple[Form, ...] = ("decimal", "hex", "bits")
+
+PAGE_ROWS = 1 << 16
+"""Rows the table holds at a time: a table keeps some bytes a row, and a param may have 2^31 elements."""
+PENDING = "…"
+FLAT, MULTI, FIRST_LANE = 0, 1, 2
+INF_ULP = 1 << 32
+
+
+class ValuesModel(QAbstractTableModel):
+    """Rows base to base + PAGE_ROWS of a param: two columns of indices, then before and after by lane."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.param: Param | None = None
+        self.base = 0
+        self.form: Form = "decimal"
+        self.lanes: tuple[Lane, ...] = LANES
+        self._window: ValuesWindow | None = None
+
+    # --- what is shown
+
+    def show_param(self, param: Param | None, base: int = 0) -> None:
+        """Start over with another param, or another page of it."""
+        self.beginResetModel()
+        if param is None or self.param is None or param.name != self.param.name:
+            self._window = None
+        self.param, self.base = param, base
+        self.endResetModel()
+
+    def show_window(self, window: ValuesWindow | None) -> None:
+        """Take over the values that arrived; those of another param are not shown."""
+        if window is self._window:
+            return
+        self._window = window if self.param and window and window.param == self.param.name else None
+        self._refresh()
+
+    def set_form(self, form: Form) -> None:
+        """Write numbers in another form."""
+        self.form = form
+        self._refresh()
+
+    def set_lanes(self, lanes: tuple[Lane, ...]) -> None:
+        """Show these lanes only."""
+        self.beginResetModel()
+        self.lanes = lanes
+        self.endResetModel()
+
+    def has(self, start: int, stop: int) -> bool:
+        """True where elements [start, stop) are at hand."""
+        if self._window is None:
+            return start >= stop
+        count = max((len(a) for a in self._window.after.values()), default=0)
+        return self._window.start <= start and stop <= self._window.start + count
+
+    def value(self, lane: Lane, element: int, *, before: bool) -> np.float32 | None:
+        """A value at hand, None where it is not. A lane that was not written is before what it is after."""
+        if self._window is None:
+            return None
+        source: Mapping[Lane, F32Array] = self._window.after
+        if before and lane in self._window.before:
+            source = self._window.before
+        at = element - self._window.start
+        if lane not in source or not 0 <= at < len(source[lane]):
+            return None
+        return np.float32(source[lane][at])
+
+    def changed(self, lane: Lane, element: int) -> bool:
+        """True where the last dispatch changed the bits of the element."""
+        before, after = self.value(lane, element, before=True), self.value(lane, element, before=False)
+        return before is not None and after is not None and _raw(before) != _raw(after)
+
+    # --- as a table
+
+    def rowCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008 - Qt's own signature
+        """The elements of this page."""
+        if parent.isValid() or self.param is None:
+            return 0
+        return max(min(self.param.numel - self.base, PAGE_ROWS), 0)
+
+    def columnCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008
+        """Two indices, then before and after of each lane."""
+        return 0 if parent.isValid() else FIRST_LANE + 2 * len(self.lanes)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
+        """The column's name; the lanes in their colours."""
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        lane, after = self._column(section)
+        if role == Qt.ItemDataRole.DisplayRole:
+            if lane is None:
+                return ("flat", "index")[section]
+            return f"{lane} after" if after else f"{lane} before"
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return FIGURES
+        if role == Qt.ItemDataRole.ForegroundRole and lane is not None:
+            return theme.ink(theme.LANE_COLOURS[lane], theme.colours().raised)
+        return None
+
+    def data(self, index: AnyIndex, role: int = 0) -> Any:
+        """The text of a cell; what changed is bold with a mark, what is not finite vermilion."""
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return FIGURES
+        if role not in _ROLES:
+            return None
+        element = self.base + index.row()
+        lane, after = self._column(index.column())
+        if role == Qt.ItemDataRole.DisplayRole:
+            return self.text(element, index.column())
+        if lane is None:
+            return theme.colours().muted if role == Qt.ItemDataRole.ForegroundRole else None
+        value = self.value(lane, element, before=not after)
+        if role == Qt.ItemDataRole.ForegroundRole:
+            bad = value is not None and not np.isfinite(value)
+            return theme.ink(theme.NONFINITE) if bad else None
+        if role == Qt.ItemDataRole.FontRole:
+            font = theme.mono_font() if self.form != "decimal" else theme.ui_font()
+            if after and self.changed(lane, element):
+                font.setWeight(QFont.Weight.Bold)
+            return font
+        return self._tooltip(lane, element)
+
+    def text(self, element: int, column: int) -> str:
+        """What stands in a column for an element; "…" while it is not at hand."""
+        assert self.param is not None
+        lane, after = self._column(column)
+        if lane is None:
+            return f"{element:,}" if column == FLAT else fmt.multi_index(element, self.param.shape)
+        value = self.value(lane, element, before=not after)
+        if value is None:
+            return PENDING
+        mark = "• " if after and self.changed(lane, element) else ""
+        return mark + value_text(value, self.form)
+
+    def plain(self, element: int, column: int) -> str:
+        """A cell for other programs: no separators, no marks."""
+        lane, after = self._column(column)
+        if lane is None:
+            return str(element) if column == FLAT else self.text(element, column)
+        value = self.value(lane, element, before=not after)
+        if value is None:
+            return ""
+        return shortest(value) if self.form == "decimal" else value_text(value, self.form)
+
+    def _column(self, column: int) -> tuple[Lane | None, bool]:
+        if column < FIRST_LANE:
+            return None, False
+        lane, after = divmod(column - FIRST_LANE, 2)
+        return self.lanes[lane], bool(after)
+
+    def _tooltip(self, lane: Lane, element: int) -> str | None:
+        before, after = self.value(lane, element, before=True), self.value(lane, element, before=False)
+        if before is None or after is None:
+            return None
+        if not self.changed(lane, element):
+            return f"{lane}: unchanged by the last dispatch"
+        ulp = int(ulp_distance(np.array([before], np.float32), np.array([after], np.float32))[0])
+        with np.errstate(invalid="ignore"):
+            difference = float(np.float64(after) - np.float64(before))
+        apart = "a NaN and a number" if ulp == INF_ULP else f"{ulp:,} ULP"
+        return (
+            f"{lane}: {fmt.exact(before)} → {fmt.exact(after)}\n"
+            f"difference {fmt.number(difference, 6)}, {apart} apart"
+        )
+
+    def _refresh(self) -> None:
+        if self.rowCount():
+            last = self.index(self.rowCount() - 1, self.columnCount() - 1)
+            self.dataChanged.emit(self.index(0, 0), last)
+
+
+_ROLES = {
+    Qt.ItemDataRole.DisplayRole,
+    Qt.ItemDataRole.ForegroundRole,
+    Qt.ItemDataRole.FontRole,
+    Qt.ItemDataRole.ToolTipRole,
+}
+
+
+def value_text(value: np.float32, form: Form) -> str:
+    """A float32 as decimal (shortest that reads back), as hex, or as sign, exponent and fraction bits."""
+    if form == "decimal":
+        return fmt.exact(value)
+    raw = _raw(value)
+    if form == "hex":
+        return f"{raw:08x}"
+    return f"{raw >> 31:01b} {raw >> 23 & 0xFF:08b} {raw & 0x7F_FFFF:023b}"
+
+
+def parse_index(text: str, param: Param) -> int:
+    """A flat element from "1234" or a multi-index "12, 3" or "[12, 3]"; UsageError if there is none."""
+    bare = text.strip().strip("[]()")
+    parts = [p.strip() for p in bare.replace(";", ",").split(",")]
+    try:
+        numbers = [int(p) for p in parts]
+    except ValueError:
+        raise UsageError(f"{text.strip()!r} is not an index: write 1234 or 12, 3.") from None
+    if len(numbers) == 1:
+        flat = numbers[0]
+    elif len(numbers) == len(param.shape):
+        for number, extent in zip(numbers, param.shape, strict=True):
+            if not 0 <= number < extent:
+                shape = fmt.shape(param.shape)
+                raise UsageError(f"{number:,} is outside 0 to {extent - 1:,}: the shape is {shape}.")
+        flat = int(np.ravel_multi_index(tuple(numbers), param.shape))
+    else:
+        raise UsageError(f"{param.name} has {fmt.plural(len(param.shape), 'dimension')}, not {len(numbers)}.")
+    if not 0 <= flat < param.numel:
+        elements = fmt.plural(param.numel, "element")
+        raise UsageError(f"There is no element {flat:,}: {param.name} has {elements}.")
+    return flat
+
+
+def _raw(value: np.float32) -> int:
+    return int(bits(np.array([value], np.float32))[0])
