@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -39,6 +40,9 @@ from inspector.stepping import (
     MapRequest,
     UndoInfo,
 )
+
+# Before any test makes the application.
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 _serials = itertools.count(1)
 SAMPLES = 8

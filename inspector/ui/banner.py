@@ -19,6 +19,8 @@ class Banner(QFrame):
     """Shows a lost device until it is back, and each notice once until dismissed."""
 
     recover = Signal()
+    opened = Signal(bool)
+    """True when there is something to show, False when there is nothing more."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -74,7 +76,7 @@ class Banner(QFrame):
     @property
     def text(self) -> str:
         """What is said now."""
-        return self.label.text() if not self.isHidden() else ""
+        return self.label.text()
 
     def _show(self) -> None:
         severity, text = self._notice or ("error" if self._lost else "info", LOST_TEXT if self._lost else "")
@@ -82,7 +84,7 @@ class Banner(QFrame):
         self.label.setText(text)
         self.recover_button.setVisible(self._lost)
         self.close_button.setVisible(self._notice is not None)
-        self.setVisible(bool(text))
+        self.opened.emit(bool(text))
         self._dress()
 
     def _dress(self) -> None:

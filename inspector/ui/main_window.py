@@ -68,7 +68,6 @@ class MainWindow(QMainWindow):
         self.actions_by_name.show_snapshot(snapshot)
         self.toolbar.show_snapshot(snapshot)
         self.banner.show_snapshot(snapshot)
-        self._show_banner()
         self.status.show_snapshot(snapshot)
         self._show_titles(snapshot)
         for view in self.views.values():
@@ -82,7 +81,6 @@ class MainWindow(QMainWindow):
     def tell_problem(self, text: str) -> None:
         """Show a sentence about something that went wrong in the window itself."""
         self.banner.tell("error", text)
-        self._show_banner()
 
     def restore_default_layout(self) -> None:
         """Put every panel back in its place."""
@@ -100,6 +98,8 @@ class MainWindow(QMainWindow):
             # Sizes of docks hold only once the window has its own.
             if self._settings is None or not panels.restore(self, self._settings):
                 self.restore_default_layout()
+            # What was kept may be from a moment with a message.
+            self._banner_bar.setVisible(bool(self.banner.text))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
@@ -121,7 +121,7 @@ class MainWindow(QMainWindow):
             action.setEnabled(False)
         panels.place(self, self.docks)
         self._make_menus()
-        self._show_banner()
+        self._banner_bar.hide()
 
     def _make_menus(self) -> None:
         acts = self.actions_by_name
@@ -175,9 +175,8 @@ class MainWindow(QMainWindow):
         self.toolbar.open_file.connect(self._choose_file)
         self.toolbar.step_edit.left.connect(self._leave_step_edit)
         self.banner.recover.connect(lambda: self.send(RecoverDevice()))
-        self.banner.close_button.clicked.connect(self._show_banner)
+        self.banner.opened.connect(self._banner_bar.setVisible)
         acts["dismiss"].triggered.connect(self.banner.dismiss)
-        acts["dismiss"].triggered.connect(self._show_banner)
         acts["open"].triggered.connect(self._choose_file)
         acts["quit"].triggered.connect(self.close)
         acts["keys"].triggered.connect(self._show_keys)
@@ -186,9 +185,6 @@ class MainWindow(QMainWindow):
         for view in self.views.values():
             view.command.connect(self.send)
             view.param_selected.connect(self.select_param)
-
-    def _show_banner(self) -> None:
-        self._banner_bar.setVisible(not self.banner.isHidden())
 
     def _show_titles(self, snapshot: Snapshot) -> None:
         title = f"{snapshot.source} — {TITLE}" if snapshot.source else TITLE

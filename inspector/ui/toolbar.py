@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QIntValidator, QKeyEvent
-from PySide6.QtWidgets import QComboBox, QLabel, QLineEdit, QToolBar, QToolButton, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolBar, QToolButton, QWidget
 
 from inspector.hyper import NUMERICS
 from inspector.plan import DISPATCH_FORMS, KERNELS, REDUCES, Variant
@@ -105,11 +105,15 @@ class MainToolBar(QToolBar):
         self.step_edit = StepEdit(self)
         self.step_edit.returnPressed.connect(self._on_step_entered)
         self.step_edit.left.connect(lambda: self._show_step_edit(False))
-        self._step_edit_action = self.addWidget(self.step_edit)
         self.cursor_label = ElidedLabel(self)
         self.cursor_label.setObjectName("cursor_label")
-        self.cursor_label.setContentsMargins(4, 0, 4, 0)
-        self.addWidget(self.cursor_label)
+        # In one widget: what a toolbar shows itself appears only at its next layout, too late for the focus.
+        where = QWidget(self)
+        row = QHBoxLayout(where)
+        row.setContentsMargins(4, 0, 4, 0)
+        row.addWidget(self.step_edit)
+        row.addWidget(self.cursor_label, 1)
+        self.addWidget(where)
         self._show_step_edit(False)
         actions["go_to_step"].triggered.connect(lambda: self._show_step_edit(True))
 
@@ -189,7 +193,7 @@ class MainToolBar(QToolBar):
             self.command.emit(SetVariant(self._wanted))
 
     def _show_step_edit(self, shown: bool) -> None:
-        self._step_edit_action.setVisible(shown)
+        self.step_edit.setVisible(shown)
         if shown:
             self.step_edit.setFocus(Qt.FocusReason.ShortcutFocusReason)
 

@@ -1,0 +1,550 @@
+"""The window: keys and buttons send commands, reasons are told, places are kept, it closes cleanly."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QPoint, QSettings, Qt
+from PySide6.QtGui import QImage
+from PySide6.QtWidgets import QComboBox, QFileDialog, QLabel, QPushButton, QToolButton
+from pytestqt.qtbot import QtBot
+from ui_helpers import FakeWorker, make_findings, make_snapshot, small_plan
+
+from inspector.errors import UsageError
+from inspector.plan import Variant
+from inspector.runtime.commands import (
+    OpenSource,
+    Pause,
+    RecoverDevice,
+    Run,
+    Seek,
+    SetVariant,
+    StepDispatch,
+    StepIteration,
+    UndoDispatch,
+    UndoIteration,
+)
+from inspector.runtime.snapshots import Notice, Snapshot
+from inspector.stepping import Cursor, UndoInfo
+from inspector.ui import docks, theme
+from inspector.ui.actions import SPECS, reasons
+from inspector.ui.app import WorkerLink, application, make_views, run_window
+from inspector.ui.bus import Bus
+from inspector.ui.main_window import MainWindow
+from inspector.ui.map_view import MapView
+from inspector.ui.screenshot import grab_window
+from inspector.ui.timeline_view import TimelineView
+from inspector.ui.toolbar import OPEN_FILE, cursor_text
+from inspector.ui.view import View
+
+pytestmark = pytest.mark.qt
+
+Key = Qt.Key
+Shift, Control = Qt.KeyboardModifier.ShiftModifier, Qt.KeyboardModifier.ControlModifier
+
+
+class Recording(View):
+    """A view that remembers what it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[Snapshot] = []
+        self.selected: list[str] = []
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        self.shown.append(snapshot)
+
+    def select_param(self, name: str) -> None:
+        self.selected.append(name)
+
+
+def light_views() -> dict[str, View]:
+    """Views of this half of the window, stand-ins for the rest."""
+    views: dict[str, View] = {name: Recording() for panel in docks.PANELS for name in panel.views}
+    return {**views, "map": MapView(), "timeline": TimelineView()}
+
+
+class Shown:
+    """A window on screen with its worker."""
+
+    def __init__(self, qtbot: QtBot, settings: QSettings | None = None) -> None:
+        self.worker = FakeWorker()
+        self.bus = Bus(self.worker.send)
+        self.window = MainWindow(self.bus, light_views(), settings=settings)
+        qtbot.addWidget(self.window)
+        self.qtbot = qtbot
+        self.window.resize(1280, 800)
+        self.window.show()
+        qtbot.waitExposed(self.window)
+        self.window.activateWindow()
+        qtbot.waitUntil(self.window.isActiveWindow)
+        self.worker.start(self.bus.post_from_worker)
+        self.settle()
+
+    def settle(self) -> None:
+        self.qtbot.waitUntil(lambda: self.window.snapshot is self.worker.current)
+
+    def post(self, **changes: object) -> None:
+        self.worker.post(**changes)
+        self.settle()
+
+    def press(self, key: Qt.Key, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
+        self.qtbot.keyClick(self.window, key, modifier)
+
+    def child(self, kind: type, name: str) -> object:
+        found = self.window.findChild(kind, name)
+        assert found is not None, name
+        return found
+
+
+@pytest.fixture
+def shown(qtbot: QtBot) -> Iterator[Shown]:
+    theme.apply(application(), "light")
+    made = Shown(qtbot)
+    made.worker.sent.clear()
+    yield made
+    made.bus.blockSignals(True)
+
+
+@pytest.mark.parametrize(
+    ("key", "modifier", "command"),
+    [
+        (Key.Key_F10, Qt.KeyboardModifier.NoModifier, StepDispatch()),
+        (Key.Key_F11, Qt.KeyboardModifier.NoModifier, StepIteration()),
+        (Key.Key_F5, Qt.KeyboardModifier.NoModifier, Run()),
+        (Key.Key_F10, Shift, UndoDispatch()),
+        (Key.Key_F11, Shift, UndoIteration()),
+    ],
+)
+def test_keys_send_commands(
+    shown: Shown, key: Qt.Key, modifier: Qt.KeyboardModifier, command: object
+) -> None:
+    shown.press(key, modifier)
+    assert shown.worker.sent == [command]
+
+
+@pytest.mark.parametrize("key", [Key.Key_F5, Key.Key_F6])
+def test_f5_and_f6_pause_what_runs(shown: Shown, key: Qt.Key) -> None:
+    shown.post(mode="running")
+    shown.worker.sent.clear()
+    shown.press(key)
+    assert shown.worker.sent == [Pause()]
+    shown.press(Key.Key_F5, Shift)
+    assert shown.worker.sent == [Pause(), Pause()]
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("step_dispatch", StepDispatch()),
+        ("step_iteration", StepIteration()),
+        ("run", Run()),
+        ("undo_dispatch", UndoDispatch()),
+        ("undo_iteration", UndoIteration()),
+    ],
+)
+def test_buttons_send_commands(shown: Shown, name: str, command: object) -> None:
+    button = shown.child(QToolButton, f"{name}_button")
+    shown.qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+    assert shown.worker.sent == [command]
+
+
+def test_every_action_has_a_name_and_a_tooltip_with_its_key(shown: Shown) -> None:
+    for spec in SPECS:
+        action = shown.window.actions_by_name[spec.name]
+        assert action.objectName() == spec.name
+        for key in spec.keys:
+            assert key in action.toolTip()
+
+
+def test_no_two_actions_share_a_key(shown: Shown) -> None:
+    keys = [key.toString() for action in shown.window.actions() for key in action.shortcuts()]
+    assert len(keys) == len(set(keys))
+
+
+def test_the_label_says_where_the_run_stands(shown: Shown) -> None:
+    label = shown.window.toolbar.cursor_label
+    assert label.text() == "step 128 · dispatch 3/5 → adamw_update wd"
+    shown.post(cursor=Cursor(128, 5, 5))
+    assert label.text() == "step 128 · dispatch 5/5 → step 129"
+    shown.post(last_step=128)
+    assert label.text() == "step 128 · dispatch 5/5 → end of the source"
+    shown.post(mode="running", cursor=Cursor(130, 5, 5))
+    assert label.text() == "step 130 · dispatch 5/5 · running"
+
+
+def test_disabled_actions_say_why() -> None:
+    at_end = make_snapshot(cursor=Cursor(9, 5, 5), last_step=9, undo=UndoInfo())
+    why = reasons(at_end)
+    assert why["step_dispatch"] == "step 9 is the last of this source"
+    assert "memory" in why["undo_dispatch"]
+    assert "memory" in why["undo_iteration"]
+    assert "opened" in reasons(make_snapshot(mode="starting"))["run"]
+    assert "recover" in reasons(make_snapshot(mode="lost"))["step_dispatch"]
+    assert "recover" not in reasons(make_snapshot(mode="lost"))
+
+
+def test_a_disabled_button_shows_the_reason_and_sends_nothing(shown: Shown) -> None:
+    shown.post(undo=UndoInfo())
+    shown.worker.sent.clear()
+    action = shown.window.actions_by_name["undo_dispatch"]
+    assert not action.isEnabled()
+    assert "Not now: no dispatch before this one is kept in memory" in action.toolTip()
+    shown.press(Key.Key_F10, Shift)
+    assert shown.worker.sent == []
+
+
+def test_choosing_a_form_sends_a_variant_and_keeps_showing_it(shown: Shown) -> None:
+    combo = shown.child(QComboBox, "reduce_combo")
+    assert isinstance(combo, QComboBox)
+    combo.setFocus()
+    shown.qtbot.keyClick(combo, Key.Key_Down)
+    assert shown.worker.sent == [SetVariant(Variant(reduce="atomic"))]
+    shown.post()
+    assert combo.currentText() == "atomic", "the choice holds from the next step on"
+    shown.post(plan=small_plan("atomic"), cursor=Cursor(129, 0, 4))
+    assert combo.currentText() == "atomic"
+
+
+def test_a_refused_form_is_shown_as_it_is(shown: Shown) -> None:
+    combo = shown.child(QComboBox, "numerics_combo")
+    assert isinstance(combo, QComboBox)
+    combo.setFocus()
+    shown.qtbot.keyClick(combo, Key.Key_Down)
+    shown.post(notice=Notice(1, "error", "This device cannot do it."))
+    assert combo.currentText() == "published"
+
+
+def test_choosing_a_source_opens_it(shown: Shown) -> None:
+    combo = shown.window.toolbar.source
+    combo.setFocus()
+    shown.qtbot.keyClick(combo, Key.Key_Down)
+    assert shown.worker.sent == [OpenSource("synthetic:1000000")]
+    shown.post(source="/data/run.safetensors")
+    assert combo.currentText() == "/data/run.safetensors"
+
+
+def test_open_file_asks_for_one_without_stopping_the_window(shown: Shown) -> None:
+    shown.press(Key.Key_O, Control)
+    dialog = shown.child(QFileDialog, "open_dialog")
+    assert isinstance(dialog, QFileDialog)
+    assert not dialog.isModal()
+    dialog.fileSelected.emit("/data/step.safetensors")
+    assert shown.worker.sent == [OpenSource("/data/step.safetensors")]
+    dialog.close()
+
+
+def test_the_entry_for_a_file_leaves_the_source_shown(shown: Shown) -> None:
+    combo = shown.window.toolbar.source
+    combo.setCurrentText(OPEN_FILE)
+    combo.activated.emit(combo.currentIndex())
+    assert combo.currentText() == "charlm"
+    dialog = shown.child(QFileDialog, "open_dialog")
+    assert isinstance(dialog, QFileDialog)
+    dialog.close()
+
+
+def test_go_to_step_by_keys(shown: Shown) -> None:
+    edit = shown.window.toolbar.step_edit
+    assert not edit.isVisible()
+    shown.press(Key.Key_G, Control)
+    assert edit.hasFocus()
+    shown.qtbot.keyClicks(edit, "x42")
+    shown.qtbot.keyClick(edit, Key.Key_Return)
+    assert shown.worker.sent == [Seek(42)]
+    assert not edit.isVisible()
+    shown.press(Key.Key_G, Control)
+    shown.qtbot.keyClicks(edit, "7")
+    shown.qtbot.keyClick(edit, Key.Key_Escape)
+    assert not edit.isVisible()
+    assert edit.text() == ""
+    assert shown.worker.sent == [Seek(42)]
+
+
+def test_a_notice_is_shown_once(shown: Shown) -> None:
+    banner = shown.window.banner
+    assert not banner.isVisible()
+    shown.post(notice=Notice(1, "warning", "Memory is short."))
+    assert banner.isVisible()
+    assert banner.text == "Memory is short."
+    assert banner.sign.toolTip() == "Warning"
+    shown.qtbot.mouseClick(shown.child(QToolButton, "banner_close"), Qt.MouseButton.LeftButton)
+    assert not banner.isVisible()
+    shown.post(cursor=Cursor(128, 4, 5))
+    assert not banner.isVisible(), "the same notice again"
+    shown.post(notice=Notice(2, "info", "The run ended."))
+    assert banner.text == "The run ended."
+    shown.press(Key.Key_Backspace, Control)
+    assert not banner.isVisible()
+
+
+def test_a_lost_device_is_told_until_it_is_back(shown: Shown) -> None:
+    banner = shown.window.banner
+    shown.post(mode="lost", stale=True)
+    assert "stale" in banner.text
+    assert not shown.window.actions_by_name["step_dispatch"].isEnabled()
+    shown.window.banner.dismiss()
+    assert banner.isVisible(), "cannot be dismissed"
+    shown.worker.sent.clear()
+    shown.qtbot.mouseClick(shown.child(QPushButton, "banner_recover"), Qt.MouseButton.LeftButton)
+    assert shown.worker.sent == [RecoverDevice()]
+    shown.post(mode="paused", stale=False)
+    assert not banner.isVisible()
+
+
+def test_the_status_bar_has_units(shown: Shown) -> None:
+    status = shown.window.status
+    assert status.adapter.text() == "llvmpipe (LLVM 15, 256 bits) · Vulkan · runs on the CPU"
+    assert status.memory.text() == "GPU memory 181 MiB"
+    assert status.speed.text() == "42.3 steps/s"
+    assert status.undo.text() == "undo 24 steps, 3 dispatches · 48 MiB of 512 MiB"
+    shown.post(device=None, steps_per_second=None)
+    assert status.memory.text() == "GPU memory n/a"
+    assert status.speed.text() == "n/a steps/s"
+
+
+def test_every_view_is_shown_each_snapshot_and_each_selection(shown: Shown) -> None:
+    shown.post(findings=make_findings())
+    recording = [v for v in shown.window.views.values() if isinstance(v, Recording)]
+    assert all(view.shown[-1] is shown.worker.current for view in recording)
+    shown.window.views["map"].param_selected.emit("norm.weight")
+    assert all(view.selected == ["norm.weight"] for view in recording)
+    assert shown.window.docks["findings"].windowTitle() == "Findings (3)"
+
+
+def test_the_keys_overview_is_not_modal(shown: Shown) -> None:
+    shown.press(Key.Key_F1)
+    label = shown.window.findChild(QLabel, "")
+    dialog = shown.window._keys
+    assert label is not None
+    assert dialog is not None
+    assert dialog.isVisible()
+    assert not dialog.isModal()
+    for spec in SPECS:
+        assert all(key in dialog.label.text() for key in spec.keys)
+    dialog.close()
+
+
+def test_alt_and_a_number_give_a_panel_the_keys(shown: Shown) -> None:
+    shown.window.docks["timeline"].hide()
+    shown.press(Key.Key_7, Qt.KeyboardModifier.AltModifier)
+    assert shown.window.docks["timeline"].isVisible()
+    assert shown.window.views["timeline"].hasFocus()
+
+
+def test_places_are_kept_and_can_be_restored(qtbot: QtBot, tmp_path: Path) -> None:
+    path = str(tmp_path / "window.ini")
+    first = Shown(qtbot, settings=docks.open_settings(path))
+    first.window.docks["findings"].close()
+    first.window.docks["values"].setFloating(True)
+    first.window.close()
+
+    second = Shown(qtbot, settings=docks.open_settings(path))
+    assert not second.window.docks["findings"].isVisible()
+    assert second.window.docks["values"].isFloating()
+    qtbot.waitUntil(second.window.isActiveWindow)
+    second.press(Key.Key_R, Control | Shift)
+    assert all(dock.isVisible() and not dock.isFloating() for dock in second.window.docks.values())
+
+
+def test_places_of_another_version_are_not_used(qtbot: QtBot, tmp_path: Path) -> None:
+    path = str(tmp_path / "window.ini")
+    first = Shown(qtbot, settings=docks.open_settings(path))
+    first.window.docks["findings"].close()
+    first.window.close()
+    settings = docks.open_settings(path)
+    settings.setValue("window/version", docks.LAYOUT_VERSION + 1)
+    settings.sync()
+    second = Shown(qtbot, settings=docks.open_settings(path))
+    assert second.window.docks["findings"].isVisible()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x00\xff\xfe garbage [[[",
+        b"[window]\nversion=1\ngeometry=@ByteArray(zzz)\nstate=@ByteArray(\\0\\0nothing)\n",
+        b"[window]\nversion=1\ngeometry=12\nstate=@Variant(\\0\\0\\0\\x7f)\n",
+        b"",
+    ],
+)
+def test_a_damaged_settings_file_does_not_stop_the_window(
+    qtbot: QtBot, tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "window.ini"
+    path.write_bytes(content)
+    shown = Shown(qtbot, settings=docks.open_settings(str(path)))
+    assert all(dock.isVisible() for dock in shown.window.docks.values())
+    shown.window.docks["findings"].close()
+    shown.window.close()
+    again = Shown(qtbot, settings=docks.open_settings(str(path)))
+    assert not again.window.docks["findings"].isVisible(), "written anew"
+
+
+def test_settings_that_cannot_be_written_do_not_stop_the_window(qtbot: QtBot, tmp_path: Path) -> None:
+    shown = Shown(qtbot, settings=docks.open_settings(str(tmp_path)))
+    assert shown.window.docks["map"].isVisible()
+    shown.window.close()
+
+
+def test_closing_ends_the_worker_with_code_0(qtbot: QtBot, tmp_path: Path) -> None:
+    worker = FakeWorker()
+    painted_before_start: list[bool] = []
+
+    def ready(window: MainWindow) -> None:
+        painted_before_start.append(window._painted)
+        qtbot.keyClick(window, Key.Key_Q, Control)
+
+    code = run_window(
+        lambda: worker, settings_path=str(tmp_path / "w.ini"), views=light_views, on_ready=ready
+    )
+    assert code == 0
+    assert painted_before_start == [True]
+    assert worker.closed_with is not None
+    assert (tmp_path / "w.ini").exists()
+
+
+def test_a_worker_that_cannot_be_made_is_told_in_the_window(qtbot: QtBot) -> None:
+    def make() -> FakeWorker:
+        raise UsageError("There is no adapter: install a driver.")
+
+    told: list[str] = []
+
+    def ready(window: MainWindow) -> None:
+        told.append(window.banner.text)
+        window.close()
+
+    assert run_window(make, settings_path=os.devnull, views=light_views, on_ready=ready) == 0
+    assert told == ["There is no adapter: install a driver."]
+
+
+def test_commands_before_the_worker_wait_for_it() -> None:
+    worker = FakeWorker()
+    link = WorkerLink(lambda: worker)
+    link.send(StepDispatch())
+    assert worker.sent == []
+    link.start(lambda snapshot: None)
+    link.send(Run())
+    assert worker.sent == [StepDispatch(), Run()]
+    assert link.close(1.0)
+    link.send(Run())
+    assert worker.sent == [StepDispatch(), Run()]
+
+
+CTRL_C = """
+import os, signal, sys
+sys.path.insert(0, "tests")
+from ui_helpers import FakeWorker
+from test_window import light_views
+from inspector.ui.app import run_window
+{during}
+code = run_window(FakeWorker, settings_path=os.devnull, views=light_views, on_ready=ready)
+sys.exit(code)
+"""
+
+
+def _run_script(during: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", CTRL_C.format(during=during)],
+        cwd=Path(__file__).parent.parent,
+        env={**os.environ, "QT_QPA_PLATFORM": "offscreen"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_closes_the_window(number: signal.Signals) -> None:
+    done = _run_script(
+        "import threading\n"
+        f"def ready(window): threading.Timer(0.3, os.kill, (os.getpid(), {int(number)})).start()"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "QThread" not in done.stderr
+
+
+def test_a_fault_in_a_slot_is_told_in_one_sentence() -> None:
+    done = _run_script(
+        "from PySide6.QtCore import QTimer\n"
+        "def ready(window):\n"
+        "    QTimer.singleShot(0, lambda: 1 / 0)\n"
+        "    QTimer.singleShot(200, lambda: (print(window.banner.text), window.close()))"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Part of the window failed (ZeroDivisionError: division by zero)" in done.stdout
+
+
+def test_all_views_take_a_snapshot_of_every_mode(qtbot: QtBot) -> None:
+    worker = FakeWorker()
+    bus = Bus(worker.send)
+    window = MainWindow(bus, make_views())
+    qtbot.addWidget(window)
+    window.show()
+    worker.start(bus.post_from_worker)
+    full = make_snapshot(findings=make_findings())
+    bare = Snapshot(0, "starting", "charlm")
+    for snapshot in (bare, full, replace(full, mode="running"), replace(full, mode="lost", stale=True), bare):
+        window.show_snapshot(snapshot)
+        qtbot.wait(30)
+    assert window.windowTitle() == "charlm — Optimizer inspector"
+    bus.blockSignals(True)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_both_schemes(scheme: theme.Scheme) -> None:
+    colours = theme.LIGHT if scheme == "light" else theme.DARK
+    for ground in (colours.base, colours.window, colours.raised):
+        for name in ("text", "muted", "accent", "info", "warning", "error", "ok"):
+            assert theme.contrast(getattr(colours, name), ground) >= theme.AA_CONTRAST, name
+        for lane in theme.LANE_COLOURS.values():
+            assert theme.contrast(theme.ink(lane, ground), ground) >= theme.AA_CONTRAST
+    assert theme.contrast(colours.on_accent, colours.accent) >= theme.AA_CONTRAST
+
+
+def test_a_picture_of_the_window_and_of_one_view(qtbot: QtBot, tmp_path: Path) -> None:
+    workers: list[FakeWorker] = []
+
+    def make() -> FakeWorker:
+        workers.append(FakeWorker())
+        return workers[-1]
+
+    picture = grab_window(make, size=(1280, 800), scheme="dark", views=light_views)
+    assert (picture.width(), picture.height()) == (1280, 800)
+    path = tmp_path / "map.png"
+    grab_window(make, size=(900, 240), view="map", path=str(path), scale=2, views=light_views)
+    saved = QImage(str(path))
+    assert (saved.width(), saved.height()) == (1800, 480)
+    assert all(worker.closed_with is not None for worker in workers)
+    with pytest.raises(UsageError, match="no view 'nope'"):
+        grab_window(make, view="nope", views=light_views)
+
+
+def test_where_the_run_stands_in_words() -> None:
+    assert cursor_text(Snapshot(0, "starting", "charlm")) == "opening charlm…"
+    assert cursor_text(Snapshot(0, "failed", "x")) == "no source is open"
+
+
+def test_following_the_system_changes_colours(shown: Shown) -> None:
+    calls: list[str] = []
+    listener: Callable[[], None] = lambda: calls.append(theme.colours().scheme)  # noqa: E731
+    theme.changes().changed.connect(listener)
+    theme.apply(application(), "dark")
+    assert calls == ["dark"]
+    theme.changes().changed.disconnect(listener)
+    shown.qtbot.wait(10)
+    before = shown.window.grab(shown.window.rect()).toImage().pixelColor(QPoint(2, 60))
+    theme.apply(application(), "light")
+    shown.qtbot.wait(10)
+    after = shown.window.grab(shown.window.rect()).toImage().pixelColor(QPoint(2, 60))
+    assert before.lightness() < after.lightness()
