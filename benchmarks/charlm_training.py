@@ -75,7 +75,7 @@ def adamw(
 ) -> None:
     """One step in place, with clipping by the global norm; only tensors of two or more dimensions decay."""
     hyper = source.hyper
-    lr = np.float32(hyper.lr * source.lr_factor(step))
+    lr = np.float32(hyper.lr * source.schedule.factor(step))
     norm = np.sqrt(sum(float(np.sum(x * x, dtype=np.float64)) for x in g.values()))
     clip = np.float32(min(1.0, hyper.max_grad_norm / max(norm, 1e-6)))
     b1, b2, eps = np.float32(hyper.beta1), np.float32(hyper.beta2), np.float32(hyper.eps)

@@ -257,7 +257,7 @@ def test_sixty_steps_of_adamw_lower_the_loss(source: CharLm) -> None:
         losses.append(gradients.loss or math.nan)
         norm = math.sqrt(sum(float(np.dot(g, g)) for g in gradients.values.values()))
         clip = np.float32(min(1, hyper.max_grad_norm / norm))
-        lr = np.float32(hyper.lr * source.lr_factor(t))
+        lr = np.float32(hyper.lr * source.schedule.factor(t))
         for name, flat in gradients.values.items():
             g = clip * flat.reshape(w[name].shape)
             m[name] = np.float32(hyper.beta1) * m[name] + np.float32(1 - hyper.beta1) * g
@@ -271,8 +271,8 @@ def test_sixty_steps_of_adamw_lower_the_loss(source: CharLm) -> None:
 
 
 def test_the_schedule_is_a_warm_up_unless_another_is_given(source: CharLm) -> None:
-    assert [source.lr_factor(t) for t in (1, 50, 100, 5000)] == [0.01, 0.5, 1.0, 1.0]
-    assert CharLm(schedule=Schedule()).lr_factor(1) == 1.0
+    assert [source.schedule.factor(t) for t in (1, 50, 100, 5000)] == [0.01, 0.5, 1.0, 1.0]
+    assert CharLm(schedule=Schedule()).schedule.factor(1) == 1.0
 
 
 def test_a_sample_depends_on_weights_and_seed_alone(source: CharLm) -> None:

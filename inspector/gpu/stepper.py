@@ -20,7 +20,7 @@ from inspector.gpu.undo import Range, UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import F32_BYTES, Layout
 from inspector.optimizers import optimizer, plan_step
-from inspector.plan import Dispatch, Plan, Variant, page_buffer
+from inspector.plan import Access, Dispatch, Plan, Variant, page_buffer
 from inspector.statistics import BufferStats
 from inspector.stepping import (
     LANES,
@@ -303,6 +303,28 @@ class GpuStepper:
         """w by param name, read back, each in its param's shape."""
         values = self.read("w", 0, self._end)
         return {s.name: values[s.offset : s.stop].reshape(s.param.shape) for s in self._layout}
+
+    def explain(self, hyper: Hyper, dispatch: Dispatch, element: int) -> F32Array:
+        """The lines of the update of one element, float32[10], as the GPU computes them at the cursor."""
+        self._write_uniforms(hyper)
+        slots: list[tuple[int, Access]] = [(slot, "read") for slot in range(5)]
+        slots += [(5, "uniform"), (6, "uniform"), (7, "uniform"), (8, "read_write")]
+        pipeline = self._pipelines.get("explain", "explain", slots, dispatch.constants)
+        index = self._gpu.uniform("explained index", 4)
+        lines = self._gpu.storage("explained lines", 64)
+        self._gpu.write(index, 0, np.array([element - dispatch.elements[0]], np.uint32))
+        by_slot = {b.slot: (self._buffers[b.buffer], b.offset, _bound_size(b.size)) for b in dispatch.bindings}
+        ranges = [by_slot[slot] for slot in range(5)] + [(index, 0, 16), by_slot[6], by_slot[7], (lines, 0, 64)]
+        encoder = self._gpu.encoder()
+        compute = encoder.begin_compute_pass()
+        compute.set_pipeline(pipeline)
+        compute.set_bind_group(0, self._pipelines.bind(slots, ranges))
+        compute.dispatch_workgroups(1)
+        compute.end()
+        values = np.frombuffer(self._gpu.read(lines, 0, 40, encoder), dtype=np.float32)
+        self._gpu.release(index)
+        self._gpu.release(lines)
+        return values
 
     def close(self) -> None:
         """Destroy the device and everything on it."""

@@ -42,6 +42,10 @@ class OpenRun(Protocol):
     """What the runtime is handed: ways to a source and to a stepper for it."""
 
     def open_source(self, spec: str) -> Source: ...
+    def hyper(self, source: Source) -> Hyper:
+        """The hyper-parameters to start it with."""
+        ...
+
     def make_stepper(self, source: Source, variant: Variant, state: State) -> Stepper: ...
 
 
@@ -57,7 +61,9 @@ class _Pending:
 class Engine:
     """See the methods. `hyper` is what a person set; the schedule multiplies its lr."""
 
-    def __init__(self, source: Source, stepper: Stepper, *, hyper: Hyper | None = None) -> None:
+    def __init__(
+        self, source: Source, stepper: Stepper, *, hyper: Hyper | None = None, keep_checkpoint: bool = True
+    ) -> None:
         self.source = source
         self.stepper = stepper
         self.hyper = hyper or source.hyper
@@ -67,6 +73,7 @@ class Engine:
         self.marks: deque[Mark] = deque(maxlen=MAX_MARKS)
         self.findings: deque[Finding] = deque(maxlen=MAX_FINDINGS)
         self.checkpoint: HostState | None = None
+        self._keep_checkpoint = keep_checkpoint
         self._checkpoint_cost = 0.0
         self._checkpoint_at = -float("inf")
         self._history = HistoryRecorder()
@@ -159,6 +166,12 @@ class Engine:
                 self._reported.add(finding.rule)
             if finding not in self.findings:
                 self.findings.append(finding)
+
+    def take_findings(self) -> list[Finding]:
+        """The findings since the last call, which are then forgotten."""
+        found = list(self.findings)
+        self.findings.clear()
+        return found
 
     # --- back
 
@@ -284,7 +297,7 @@ class Engine:
 
     def _make_checkpoint(self) -> None:
         """Keep the state on the host, as often as that is cheap, so that a lost device loses little."""
-        if 12 * self.stepper.layout.padded_elements > MAX_CHECKPOINT_BYTES:
+        if not self._keep_checkpoint or 12 * self.stepper.layout.padded_elements > MAX_CHECKPOINT_BYTES:
             return
         started = time.perf_counter()
         if started - self._checkpoint_at < CHECKPOINT_SHARE * self._checkpoint_cost:

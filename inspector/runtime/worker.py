@@ -250,7 +250,7 @@ class Worker:
             self._viewer.forget()
             self._publish()
             stepper = self._opener.make_stepper(source, variant, source.initial_state())
-            self._engine = Engine(source, stepper)
+            self._engine = Engine(source, stepper, hyper=self._opener.hyper(source))
             self._step_s = 0.0
             self._rate = None
             self._mode = "paused"

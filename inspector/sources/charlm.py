@@ -613,10 +613,6 @@ class CharLm:
         """Initial weights drawn from the seed; m and v start at zero."""
         return HostState({name: w.ravel() for name, w in initial_weights(self.config).items()}, {}, {})
 
-    def lr_factor(self, step: int) -> float:
-        """The schedule's factor, from 0 to 1."""
-        return self.schedule.factor(step)
-
     def gradients(self, step: int, read_weights: ReadWeights) -> HostGradients:
         """Grads of `step`'s batch at the weights of now; the loss is in nats a character."""
         loss, gradients = loss_and_gradients(self.config, read_weights(), self.batch(step))

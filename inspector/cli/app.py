@@ -1,0 +1,218 @@
+"""The commands, one function each; what they do stands in the modules they call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inspector import __version__
+from inspector.cli import USAGE
+from inspector.cli import options as o
+from inspector.layout import DEFAULT_ALIGN_BYTES
+
+app = typer.Typer(
+    help="Debugger and profiler for the optimizer step. 'inspector [SOURCE]' opens the window.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def window(
+    source: o.SourceArgument = "charlm",
+    optimizer: o.Optimizer = o.OptimizerName.adamw,
+    kernel: o.Kernel = o.KernelName("f32"),
+    numerics: o.Numerics = o.NumericsName("published"),
+    reduce: o.Reduce = o.ReduceName("two-pass"),
+    dispatch: o.DispatchForm = o.DispatchName("two-block"),
+    lr: o.Lr = None,
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    schedule: o.ScheduleText = None,
+    seed: o.Seed = None,
+    adapter: o.Adapter = None,
+    undo_mb: o.UndoMb = None,
+) -> int:
+    """Open the window on SOURCE, paused before its first dispatch."""
+    from inspector.cli.window import RunOpener, open_window
+
+    given = {
+        "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
+        "max_grad_norm": max_grad_norm,
+    }  # fmt: skip
+    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch)
+    opener = RunOpener(adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given)
+    return open_window(opener, source, variant)
+
+
+@app.command()
+def doctor(adapter: o.Adapter = None, json: o.Json = False) -> int:
+    """Say which GPU adapters there are, which one is used, and what is missing."""
+    from inspector.cli.doctor import examine, show
+
+    report = examine(adapter)
+    o.print_json(report) if json else show(report)
+    return 0 if report["selected"] is not None else USAGE
+
+
+@app.command()
+def layout(
+    source: o.SourceArgument,
+    align: Annotated[int, typer.Option(help="Bytes that every segment starts at a multiple of.")] = DEFAULT_ALIGN_BYTES,
+    max_binding: Annotated[int | None, typer.Option(help="Largest binding in bytes; WebGPU's default if left out.")] = None,
+    max_buffer: Annotated[int | None, typer.Option(help="Largest buffer in bytes; what is beyond it makes more pages.")] = None,
+    optimizer: o.Optimizer = o.OptimizerName.adamw,
+    kernel: o.Kernel = o.KernelName("f32"),
+    reduce: o.Reduce = o.ReduceName("two-pass"),
+    dispatch: o.DispatchForm = o.DispatchName("two-block"),
+    json: o.Json = False,
+) -> int:
+    """Print where every param lies, and the dispatches of a step. Needs no GPU."""
+    from inspector.cli.layout import describe, show
+
+    variant = o.make_variant(optimizer, kernel, o.NumericsName("published"), reduce, dispatch)
+    document = describe(source, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
+    o.print_json(document) if json else show(document)
+    return 0
+
+
+@app.command()
+def run(
+    source: o.SourceArgument,
+    steps: Annotated[int, typer.Option(help="Steps to run.")],
+    optimizer: o.Optimizer = o.OptimizerName.adamw,
+    kernel: o.Kernel = o.KernelName("f32"),
+    numerics: o.Numerics = o.NumericsName("published"),
+    reduce: o.Reduce = o.ReduceName("two-pass"),
+    dispatch: o.DispatchForm = o.DispatchName("two-block"),
+    lr: o.Lr = None,
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    schedule: o.ScheduleText = None,
+    seed: o.Seed = None,
+    adapter: o.Adapter = None,
+    out: Annotated[Path | None, typer.Option(help="Write the state after the last step to this state file.")] = None,
+    json: o.Json = False,
+) -> int:
+    """Run steps without a window and print their numbers. Exit code 1 where a finding is an error."""
+    from inspector.cli.run import Request, run_steps
+
+    o.whole_number("--steps", steps)
+    made = o.make_source(source, schedule, seed)
+    hyper = o.make_hyper(
+        made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
+    )
+    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch)
+    return run_steps(Request(made, steps, hyper, variant, adapter, None if out is None else o.writable(out), json))
+
+
+@app.command()
+def explain(
+    source: o.SourceArgument,
+    param: Annotated[str, typer.Option(help="Name of the param.")],
+    index: Annotated[str, typer.Option(help="Its element: flat, or as 12,3.")],
+    step: Annotated[int | None, typer.Option(help="The step to explain; the first there is if left out.")] = None,
+    optimizer: o.Optimizer = o.OptimizerName.adamw,
+    kernel: o.Kernel = o.KernelName("f32"),
+    numerics: o.Numerics = o.NumericsName("published"),
+    reduce: o.Reduce = o.ReduceName("two-pass"),
+    dispatch: o.DispatchForm = o.DispatchName("two-block"),
+    lr: o.Lr = None,
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    schedule: o.ScheduleText = None,
+    seed: o.Seed = None,
+    adapter: o.Adapter = None,
+    json: o.Json = False,
+) -> int:
+    """Print every line of the update of one element: float32 on the GPU, float64, and the ULP between them."""
+    from inspector.cli.explain import describe, show
+
+    made = o.make_source(source, schedule, seed)
+    hyper = o.make_hyper(
+        made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
+    )
+    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch)
+    document = describe(made, hyper, variant, adapter=adapter, param=param, index=index, step=step)
+    o.print_json(document) if json else show(document)
+    return 0
+
+
+@app.command()
+def bench(
+    preset: Annotated[str | None, typer.Option(help="A layout by name: gpt-116m.")] = None,
+    elements: Annotated[int | None, typer.Option(help="As many elements instead.")] = None,
+    samples: Annotated[int, typer.Option(help="Warm steps to time.", min=1)] = 100,
+    seconds: Annotated[float, typer.Option(help="Stop after so long even with fewer samples.", min=0)] = 30.0,
+    optimizer: o.Optimizer = o.OptimizerName.adamw,
+    kernel: o.Kernel = o.KernelName("f32"),
+    numerics: o.Numerics = o.NumericsName("published"),
+    reduce: o.Reduce = o.ReduceName("two-pass"),
+    dispatch: o.DispatchForm = o.DispatchName("two-block"),
+    grid: o.Grid = o.GridName("capped"),
+    seed: o.Seed = None,
+    adapter: o.Adapter = None,
+    json: o.Json = False,
+) -> int:
+    """Time each kernel on this GPU, beside the bandwidth of a copy."""
+    from inspector.cli.bench import measure, show
+
+    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch)
+    report = measure(
+        preset, elements, variant, grid=grid.value, samples=samples, seconds=seconds, seed=seed, adapter=adapter
+    )
+    o.print_json(report) if json else show(report)
+    return 0
+
+
+@app.command()
+def screenshot(
+    source: o.SourceArgument,
+    out: Annotated[Path, typer.Option(help="The PNG file to write.")],
+    steps: Annotated[int, typer.Option(help="Steps to run first.")] = 0,
+    size: Annotated[str, typer.Option(help="Width and height in pixels.")] = "1600x1000",
+    view: Annotated[str | None, typer.Option(help="One view instead of the whole window.")] = None,
+    theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
+    scale: Annotated[float, typer.Option(help="Device pixels a pixel, 2 for a sharp picture.", min=0.5, max=4)] = 1.0,
+    dispatches: Annotated[int, typer.Option(help="Dispatches to run after the steps.")] = 0,
+    schedule: o.ScheduleText = None,
+    seed: o.Seed = None,
+    adapter: o.Adapter = None,
+) -> int:
+    """Draw the window, or one view, without a display."""
+    from inspector.cli.window import RunOpener, take_picture
+
+    o.whole_number("--steps", steps)
+    o.whole_number("--dispatches", dispatches)
+    opener = RunOpener(adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given={})
+    take_picture(
+        opener, source, o.writable(out), steps=steps, dispatches=dispatches, size=size, view=view, theme=theme, scale=scale
+    )
+    return 0
+

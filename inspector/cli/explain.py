@@ -1,0 +1,142 @@
+"""`inspector explain`: one element's update, line by line."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from inspector.cli.options import make_console, make_table
+from inspector.errors import UsageError
+from inspector.floats import shortest
+from inspector.gpu.explain import explain_element
+from inspector.gpu.opener import StepperMaker
+from inspector.hyper import Hyper
+from inspector.layout import Param
+from inspector.plan import Variant
+from inspector.sources.base import EndOfSourceError, Source
+
+
+def describe(
+    source: Source,
+    hyper: Hyper,
+    variant: Variant,
+    *,
+    adapter: str | None,
+    param: str,
+    index: str,
+    step: int | None,
+) -> dict[str, Any]:
+    """The document of --json."""
+    tensor = _find(source, param)
+    flat = flat_index(index, tensor)
+    state = source.initial_state()
+    first = state.finished_steps + 1
+    wanted = first if step is None else step
+    if wanted < first:
+        raise UsageError(f"--step {wanted} lies before the first step of {source.name}, which is {first}.")
+    stepper = StepperMaker(adapter, undo_bytes=0).make(source.params, variant, state)
+    try:
+        for t in range(first, wanted + 1):
+            try:
+                stepper.begin_step(source.gradients(t, stepper.weights))
+            except EndOfSourceError as error:
+                raise UsageError(f"--step {wanted} cannot be explained: {error}") from None
+            used = dataclasses.replace(hyper, lr=hyper.lr * source.schedule.factor(t))
+            if t < wanted:
+                stepper.run_to_end(used)
+        found = explain_element(stepper, used, param, flat)
+    finally:
+        stepper.close()
+    dispatch = found.dispatch
+    return {
+        "source": source.name,
+        "param": param,
+        "index": flat,
+        "multi_index": [int(i) for i in np.unravel_index(flat, tensor.shape)] if tensor.shape else [],
+        "step": found.step,
+        "block": dispatch.block,
+        "element": found.element,
+        "dispatch": {"index": dispatch.index, "label": dispatch.label, "kernel": dispatch.entry_point},
+        "workgroup": list(found.workgroup),
+        "thread": found.thread,
+        "lane": found.lane,
+        "bindings": [
+            {"slot": b.slot, "name": b.name, "buffer": b.buffer, "offset": b.offset, "size": b.size}
+            for b in dispatch.bindings
+        ],
+        "before": found.before,
+        "lines": [
+            {
+                "name": line.name,
+                "formula": line.formula,
+                "f32": line.f32,
+                "bits": f"{int(np.float32(line.f32).view(np.uint32)):08x}",
+                "f64": line.f64,
+                "ulp": line.ulp,
+            }
+            for line in found.lines
+        ],
+        "agrees_with_kernel": found.agrees,
+    }
+
+
+def _find(source: Source, name: str) -> Param:
+    for param in source.params:
+        if param.name == name:
+            return param
+    near = [p.name for p in source.params if name.lower() in p.name.lower()][:3]
+    hint = f" Did you mean {' or '.join(near)}?" if near else f" 'inspector layout {source.name}' lists them."
+    raise UsageError(f"{source.name} has no param {name!r}.{hint}")
+
+
+def flat_index(text: str, param: Param) -> int:
+    """A flat index, or one a dimension with commas between them, as a flat index into `param`."""
+    try:
+        parts = [int(part) for part in text.strip().strip("[]()").split(",")]
+    except ValueError:
+        raise UsageError(f"--index {text!r} is no index: give a number, or one a dimension as in 12,3.") from None
+    limits = param.shape if len(parts) > 1 else (param.numel,)
+    if len(parts) != len(limits) or any(not 0 <= i < n for i, n in zip(parts, limits, strict=True)):
+        raise UsageError(
+            f"--index {text} lies outside {param.name} of shape {list(param.shape)} ({param.numel:,} elements)."
+        )
+    return int(np.ravel_multi_index(parts, limits))
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print the document for people."""
+    console = make_console()
+    where = f"{document['param']}{list(document['multi_index'])}"
+    d = document["dispatch"]
+    console.print(
+        f"{where}: element {document['element']:,} of the mega-buffer, block {document['block']}, step {document['step']}",
+        markup=False,
+    )
+    console.print(
+        f"dispatch {d['index']} {d['label']}, workgroup {document['workgroup']}, thread {document['thread']}, "
+        f"lane {document['lane']} of its vec4",
+        markup=False,
+    )
+    lanes = [b for b in document["bindings"] if b["name"] in document["before"]]
+    for b in lanes:
+        console.print(
+            f"  slot {b['slot']} {b['name']} = {b['buffer']}[{b['offset']:,} + {b['size']:,} bytes], before: "
+            f"{shortest(document['before'][b['name']])}",
+            markup=False,
+        )
+    table = make_table("line", "formula", "bits", right=("float32 on the GPU", "float64", "ULP"))
+    for line in document["lines"]:
+        table.add_row(
+            line["name"], line["formula"], line["bits"], shortest(line["f32"]), shortest(line["f64"]), f"{line['ulp']:.2f}"
+        )
+    console.print(table)
+    same = document["agrees_with_kernel"]
+    console.print(
+        "w, m and v are bit for bit what the dispatch wrote."
+        if same
+        else "The dispatch wrote other bits than these lines: the compiler arranged its arithmetic differently."
+    )
+
+

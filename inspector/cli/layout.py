@@ -1,0 +1,111 @@
+"""`inspector layout`: params, blocks, pages and the plan, without a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+from inspector.cli.options import make_console, make_table
+from inspector.errors import UsageError
+from inspector.layout import F32_BYTES, make_layout
+from inspector.optimizers import plan_step
+from inspector.plan import Limits, Variant
+from inspector.sources.open import open_source
+
+
+def describe(
+    spec: str, variant: Variant, *, align: int, max_binding: int | None, max_buffer: int | None
+) -> dict[str, Any]:
+    """The document of --json; offsets and sizes in bytes."""
+    defaults = Limits()
+    binding = _positive("--max-binding", max_binding, defaults.max_storage_buffer_binding_size)
+    buffer = _positive("--max-buffer", max_buffer, None)
+    source = open_source(spec)
+    layout = make_layout(source.params, align_bytes=align, max_buffer_bytes=buffer)
+    limits = Limits(
+        max_storage_buffer_binding_size=binding,
+        max_buffer_size=buffer or max(layout.padded_elements * F32_BYTES, defaults.max_buffer_size),
+        min_storage_buffer_offset_alignment=min(align, defaults.min_storage_buffer_offset_alignment),
+    )
+    plan = plan_step(layout, limits, variant)
+    return {
+        "params": [
+            {
+                "name": s.name,
+                "shape": list(s.param.shape),
+                "numel": s.numel,
+                "block": s.block,
+                "offset": s.offset * F32_BYTES,
+                "nbytes": s.numel * F32_BYTES,
+            }
+            for s in layout
+        ],
+        "elements": layout.elements,
+        "padded_elements": layout.padded_elements,
+        "blocks": [
+            {
+                "name": b.name,
+                "params": len(b.segments),
+                "offset": b.start * F32_BYTES,
+                "end": b.stop * F32_BYTES,
+                "elements": sum(s.numel for s in b.segments),
+            }
+            for b in layout.blocks
+        ],
+        "pages": [
+            {"index": p.index, "offset": p.start * F32_BYTES, "nbytes": (p.stop - p.start) * F32_BYTES}
+            for p in layout.pages
+        ],
+        "dispatches": [
+            {
+                "kernel": d.entry_point,
+                "label": d.label,
+                "block": d.block,
+                "groups": list(d.groups),
+                "bindings": [
+                    {
+                        "slot": b.slot,
+                        "name": b.name,
+                        "buffer": b.buffer,
+                        "offset": b.offset,
+                        "size": b.size,
+                        "access": b.access,
+                    }
+                    for b in d.bindings
+                ],
+            }
+            for d in plan.dispatches
+        ],
+    }
+
+
+def _positive(option: str, value: int | None, default: Any) -> Any:
+    if value is not None and value <= 0:
+        raise UsageError(f"{option} {value} is not a size in bytes: give a number above 0.")
+    return default if value is None else value
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print the document for people."""
+    console = make_console()
+    table = make_table(
+        "param", "shape", "block", right=("elements", "offset (bytes)", "size (bytes)"), title="Params"
+    )
+    for p in document["params"]:
+        table.add_row(
+            p["name"], str(p["shape"]), p["block"], f"{p['numel']:,}", f"{p['offset']:,}", f"{p['nbytes']:,}"
+        )
+    console.print(table)
+    padding = document["padded_elements"] - document["elements"]
+    console.print(
+        f"{document['elements']:,} elements in {len(document['params']):,} params, {padding:,} elements of padding, "
+        f"{len(document['pages'])} page(s) of each mega-buffer."
+    )
+    table = make_table("#", "dispatch", "block", "groups", "slot: buffer, offset + size (bytes)", title="Dispatches of a step")
+    for i, d in enumerate(document["dispatches"]):
+        bindings = "\n".join(
+            f"{b['slot']}: {b['name']} = {b['buffer']}, {b['offset']:,} + {b['size']:,} ({b['access']})"
+            for b in d["bindings"]
+        )
+        table.add_row(str(i), d["label"], d["block"] or "–", "·".join(map(str, d["groups"])), bindings)
+    console.print(table)

@@ -1,0 +1,125 @@
+"""Options shared by the commands, and what they add up to."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from inspector.errors import UsageError
+from inspector.floats import to_json
+from inspector.hyper import NUMERICS, Hyper, check_value
+from inspector.optimizers import OPTIMIZERS
+from inspector.plan import DISPATCH_FORMS, GRIDS, KERNELS, REDUCES, Variant
+from inspector.schedule import Schedule
+from inspector.sources.base import Source
+from inspector.sources.open import open_source
+
+OptimizerName = StrEnum("OptimizerName", {name: name for name in OPTIMIZERS})
+KernelName = StrEnum("KernelName", {name: name for name in KERNELS})
+NumericsName = StrEnum("NumericsName", {name: name for name in NUMERICS})
+ReduceName = StrEnum("ReduceName", {name: name for name in REDUCES})
+DispatchName = StrEnum("DispatchName", {name: name for name in DISPATCH_FORMS})
+GridName = StrEnum("GridName", {name: name for name in GRIDS})
+
+SourceArgument = Annotated[
+    str, typer.Argument(help="charlm, gpt-116m, synthetic:N, or the path of a state file.", metavar="SOURCE")
+]
+Optimizer = Annotated[OptimizerName, typer.Option(help="Which optimizer runs.")]
+Kernel = Annotated[KernelName, typer.Option(help="Form of the update kernel.")]
+Numerics = Annotated[NumericsName, typer.Option(help="Bias terms in float32 as published, or precise ones.")]
+Reduce = Annotated[ReduceName, typer.Option(help="How the norm is added up; two-pass gives the same bits every run.")]
+DispatchForm = Annotated[
+    DispatchName, typer.Option("--dispatch", help="Update dispatches: one a block, or one a tensor.")
+]
+Grid = Annotated[GridName, typer.Option(help="Grids as bounded here, or ceil(n/256) groups as published.")]
+Lr = Annotated[float | None, typer.Option(help="Learning rate.")]
+Beta1 = Annotated[float | None, typer.Option(help="Decay of the first moment, in [0, 1).")]
+Beta2 = Annotated[float | None, typer.Option(help="Decay of the second moment, in [0, 1).")]
+Eps = Annotated[float | None, typer.Option(help="ε, added to √v̂.")]
+WeightDecay = Annotated[float | None, typer.Option(help="Decoupled weight decay λ of the wd block.")]
+MaxGradNorm = Annotated[float | None, typer.Option(help="Clip limit of the global gradient norm; inf for none.")]
+ScheduleText = Annotated[
+    str | None, typer.Option("--schedule", help="constant, warmup:STEPS or cosine:TOTAL[:warmup=N][:floor=F].")
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of weights, batches and drawn gradients.", min=0)]
+Adapter = Annotated[str | None, typer.Option(help="Part of the adapter's name; 'inspector doctor' lists them.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+UndoMb = Annotated[int | None, typer.Option("--undo-mb", help="MiB of GPU memory for going back.", min=0)]
+
+
+def make_variant(
+    optimizer: OptimizerName, kernel: KernelName, numerics: NumericsName, reduce: ReduceName, dispatch: DispatchName
+) -> Variant:
+    """The variant that the options name."""
+    return Variant(
+        optimizer=optimizer.value,
+        kernel=kernel.value,
+        numerics=numerics.value,
+        reduce=reduce.value,
+        dispatch=dispatch.value,
+    )
+
+
+def make_source(spec: str, schedule: str | None, seed: int | None) -> Source:
+    """The source, with the schedule and seed given instead of its own."""
+    return open_source(spec, schedule=None if schedule is None else Schedule.from_text(schedule), seed=seed)
+
+
+def make_hyper(source: Source, **given: float | None) -> Hyper:
+    """The source's hyper-parameters with those given in their place. Only what was typed is checked."""
+    changes = {name: value for name, value in given.items() if value is not None}
+    for name, value in changes.items():
+        check_value(name, value)
+    return dataclasses.replace(source.hyper, **changes)
+
+
+def whole_number(name: str, value: int) -> int:
+    """`value`, or UsageError where it is negative."""
+    if value < 0:
+        raise UsageError(f"{name} {value} is negative: give a whole number of 0 or more.")
+    return value
+
+
+def print_json(document: Any) -> None:
+    """One JSON document to standard output, numbers that are not finite as strings."""
+    sys.stdout.write(json.dumps(to_json(document), ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def make_console() -> Console:
+    """Standard output; wide where it is no terminal, so that nothing is folded in a file."""
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+
+
+def make_table(*left: str, right: Sequence[str] = (), title: str | None = None) -> Table:
+    """A plain table: text columns to the left, numbers flush right."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for heading in left:
+        table.add_column(heading, overflow="fold")
+    for heading in right:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """A dataclass as a dictionary, one level deep."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def writable(path: Path) -> Path:
+    """`path`, or UsageError where a file cannot be put there, before any work is done for it."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: name a file.")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist.")
+    return path

@@ -1,0 +1,137 @@
+"""`inspector run`: steps without a window."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from inspector.cli.options import as_dict, make_console, make_table, print_json
+from inspector.diagnosis.findings import Finding
+from inspector.errors import UsageError
+from inspector.floats import shortest
+from inspector.gpu.opener import StepperMaker
+from inspector.gpu.stepper import GpuStepper
+from inspector.hyper import Hyper
+from inspector.plan import Variant
+from inspector.runtime.engine import Engine
+from inspector.runtime.snapshots import StepRecord
+from inspector.sources.base import EndOfSourceError, Source
+from inspector.sources.statefile import write_state
+
+SHOWN_ROWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to run."""
+
+    source: Source
+    steps: int
+    hyper: Hyper
+    variant: Variant
+    adapter: str | None
+    out: Path | None
+    json: bool
+
+
+def run_steps(request: Request) -> int:
+    """Run, print, write the state; 1 where a finding is an error, else 0."""
+    stepper = StepperMaker(request.adapter, undo_bytes=0).make(
+        request.source.params, request.variant, request.source.initial_state()
+    )
+    try:
+        engine = Engine(request.source, stepper, hyper=request.hyper, keep_checkpoint=False)
+        records: list[StepRecord] = []
+        findings: list[Finding] = []
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+            task = progress.add_task("steps", total=request.steps)
+            for _ in range(request.steps):
+                try:
+                    engine.step_iteration()
+                except EndOfSourceError as error:
+                    raise UsageError(f"--steps {request.steps} is too many: {error}") from None
+                findings += engine.take_findings()
+                if engine.record is not None:
+                    records.append(engine.record)
+                progress.advance(task)
+        if request.out is not None:
+            _write(request, engine, stepper)
+        document = {
+            "source": request.source.name,
+            "device": {"name": stepper.device.name, "backend": stepper.device.backend, "software": stepper.device.software},
+            "variant": as_dict(request.variant),
+            "steps": [_step(record, stepper.device.timestamps) for record in records],
+            "findings": [as_dict(finding) for finding in findings],
+        }
+    finally:
+        stepper.close()
+    print_json(document) if request.json else _show(document, request)
+    return int(any(finding.severity == "error" for finding in findings))
+
+
+def _write(request: Request, engine: Engine, stepper: GpuStepper) -> None:
+    assert request.out is not None
+    state = stepper.state()
+    lanes = {"w": state.w, "g": stepper.gradients(), "m": state.m, "v": state.v}
+    stats = stepper.grad_stats() if request.steps else None
+    write_state(
+        request.out,
+        stepper.layout.params,
+        lanes,
+        finished_steps=state.finished_steps,
+        hyper=engine.hyper,
+        stats=stats,
+    )
+
+
+def _step(record: StepRecord, gpu_clock: bool) -> dict[str, Any]:
+    return {
+        "step": record.step,
+        "loss": record.loss,
+        "lr": record.lr,
+        "grad_norm": record.grad_norm,
+        "clip_scale": record.clip_scale,
+        "nonfinite": {
+            "nan": record.nonfinite.nan,
+            "posinf": record.nonfinite.posinf,
+            "neginf": record.nonfinite.neginf,
+        },
+        "kernels": [{"name": k.name, "block": k.block, "ms": k.ms, "clock": k.clock} for k in record.kernels],
+    }
+
+
+def _show(document: dict[str, Any], request: Request) -> None:
+    console = make_console()
+    console.print(f"{document['source']} on {document['device']['name']} ({document['device']['backend']})")
+    clock = "GPU ms" if not document["steps"] or document["steps"][0]["kernels"][0]["clock"] == "gpu" else "CPU ms"
+    table = make_table(right=("step", "loss", "lr", "gradNorm", "clipScale", "non-finite", clock))
+    steps = document["steps"]
+    every = max(len(steps) // SHOWN_ROWS, 1)
+    shown = [s for i, s in enumerate(steps) if i % every == 0 or i == len(steps) - 1]
+    for s in shown:
+        times = [k["ms"] for k in s["kernels"]]
+        known = [ms for ms in times if ms is not None]
+        table.add_row(
+            f"{s['step']:,}",
+            "–" if s["loss"] is None else f"{s['loss']:.4f}",
+            f"{s['lr']:.3g}",
+            f"{s['grad_norm']:.6g}",
+            f"{s['clip_scale']:.6g}",
+            str(sum(s["nonfinite"].values())),
+            f"{sum(known):.3f}" if len(known) == len(times) else "n/a",
+        )
+    console.print(table)
+    for f in document["findings"]:
+        console.print(f"{f['severity']} · step {f['step']} · {f['rule']}: {f['message']} {f['advice']}", soft_wrap=True, markup=False)
+    if request.out is not None:
+        console.print(f"State after the last step: {request.out}", soft_wrap=True)
+    if request.steps and document["steps"]:
+        last = document["steps"][-1]
+        console.print(f"gradNorm {shortest(last['grad_norm'])}, clipScale {shortest(last['clip_scale'])} in step {last['step']}.")

@@ -1,0 +1,138 @@
+"""The window and pictures of it: where the worker, the device and Qt are put together."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inspector.cli.options import make_hyper, make_source
+from inspector.errors import UsageError
+from inspector.hyper import Hyper, check_value
+from inspector.plan import Variant
+from inspector.runtime.commands import Command, Run, StepDispatch
+from inspector.runtime.snapshots import Snapshot
+from inspector.runtime.worker import Worker
+from inspector.schedule import Schedule
+from inspector.sources.base import Source
+from inspector.stepping import State
+
+if TYPE_CHECKING:
+    from inspector.gpu.stepper import GpuStepper
+
+MAX_PICTURE = 16_384
+
+
+@dataclass(frozen=True)
+class RunOpener:
+    """Opens sources and steppers as the command line asked for. Called on the worker's thread."""
+
+    adapter: str | None
+    undo_mb: int | None
+    schedule: str | None
+    seed: int | None
+    given: Mapping[str, float | None]
+
+    def check(self, spec: str) -> None:
+        """Raise UsageError for what cannot be meant, before a window appears."""
+        for name, value in self.given.items():
+            if value is not None:
+                check_value(name, value)
+        if self.schedule is not None:
+            Schedule.from_text(self.schedule)
+        self.open_source(spec)
+
+    def open_source(self, spec: str) -> Source:
+        """The source, with the options in place of its own settings."""
+        return make_source(spec, self.schedule, self.seed)
+
+    def hyper(self, source: Source) -> Hyper:
+        """The source's hyper-parameters with the given ones in their place."""
+        return make_hyper(source, **dict(self.given))
+
+    def make_stepper(self, source: Source, variant: Variant, state: State) -> GpuStepper:
+        """A stepper on a new device."""
+        # wgpu takes a while to import: here it does so on the worker's thread, beside the first paint.
+        from inspector.gpu.opener import StepperMaker
+
+        undo = None if self.undo_mb is None else self.undo_mb << 20
+        return StepperMaker(self.adapter, undo).make(source.params, variant, state)
+
+
+def open_window(opener: RunOpener, spec: str, variant: Variant) -> int:
+    """Show the window until it is closed; its exit code."""
+    opener.check(spec)
+    if _no_display():
+        raise UsageError(
+            "There is no display to open a window on: use 'inspector run' and 'inspector screenshot', or set DISPLAY."
+        )
+    from inspector.ui.app import run_window
+
+    return run_window(lambda: Worker(opener, spec, variant))
+
+
+def _no_display() -> bool:
+    if not sys.platform.startswith("linux") or os.environ.get("QT_QPA_PLATFORM"):
+        return False
+    return not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def take_picture(
+    opener: RunOpener,
+    spec: str,
+    out: Path,
+    *,
+    steps: int,
+    dispatches: int,
+    size: str,
+    view: str | None,
+    theme: str,
+    scale: float,
+) -> None:
+    """Run `steps`, then `dispatches` more, and draw the window or one view to a PNG."""
+    if out.suffix.lower() != ".png":
+        raise UsageError(f"--out {out} does not end in .png, which is what is written.")
+    if theme not in ("light", "dark"):
+        raise UsageError(f"There is no theme {theme!r}: choose light or dark.")
+    width, height = _size(size)
+    opener.check(spec)
+    os.environ["QT_QPA_PLATFORM"] = "offscreen"
+    from inspector.ui.screenshot import grab_window, settled
+
+    state = opener.open_source(spec).initial_state()
+    target = state.finished_steps + steps
+    commands: list[Command] = [Run(until=target)] if steps else []
+
+    def there(snapshot: Snapshot) -> bool:
+        if snapshot.mode in ("failed", "lost") or (snapshot.notice and snapshot.notice.severity == "error"):
+            return True
+        return settled(snapshot) and (snapshot.cursor is None or not steps or snapshot.cursor.finished_steps >= target)
+
+    commands += [StepDispatch()] * dispatches
+    grab_window(
+        lambda: Worker(opener, spec),
+        size=(width, height),
+        view=view,
+        path=str(out),
+        scheme="dark" if theme == "dark" else "light",
+        scale=scale,
+        commands=commands,
+        until=there,
+        timeout_s=3600.0,
+    )
+
+
+def _size(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)[x×](\d+)", text.strip().lower())
+    if match is None:
+        raise UsageError(f"--size {text!r} is no size: write it as 1600x1000.")
+    width, height = int(match[1]), int(match[2])
+    if not (200 <= width <= MAX_PICTURE and 150 <= height <= MAX_PICTURE):
+        raise UsageError(f"--size {text} cannot be drawn: give 200x150 to {MAX_PICTURE}x{MAX_PICTURE}.")
+    return width, height
+
+

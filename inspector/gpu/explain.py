@@ -1,0 +1,110 @@
+"""One element's update, line by line: as the GPU computes it in float32, and in float64 from the same start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from inspector.errors import UsageError
+from inspector.floats import F32Array, ulp_size
+from inspector.gpu.stepper import GpuStepper
+from inspector.hyper import Hyper
+from inspector.optimizers.adamw.oracle import Line, clip_scale, kernel_norm, update
+from inspector.plan import WORKGROUP_SIZE, Dispatch
+from inspector.stepping import LANES
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedLine:
+    """`f32` as the GPU computed it; `ulp` is its distance from `f64`, in units of float32's spacing there."""
+
+    name: str
+    formula: str
+    f32: np.float32
+    f64: float
+    ulp: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Where an element is worked on, and every line of its update.
+
+    `agrees` is True where w, m and v of the lines are bit for bit what the real dispatch then wrote.
+    """
+
+    param: str
+    index: int
+    element: int
+    step: int
+    dispatch: Dispatch
+    workgroup: tuple[int, int, int]
+    thread: int
+    lane: int
+    before: dict[str, np.float32]
+    lines: tuple[ExplainedLine, ...]
+    agrees: bool
+
+
+def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -> Explanation:
+    """Run the step at the cursor (at its start) to its end, and explain one element of `param` on the way."""
+    segment = stepper.layout[param]
+    if not 0 <= index < segment.numel:
+        raise UsageError(f"{param} has {segment.numel:,} elements: give an index from 0 to {segment.numel - 1:,}.")
+    element = segment.offset + index
+    plan = stepper.plan
+    dispatch = next(d for d in plan.dispatches if d.block and d.elements[0] <= element < d.elements[1])
+    norm = kernel_norm(stepper.read("g", 0, stepper.layout.segments[-1].stop))
+    while stepper.cursor.dispatch < dispatch.index:
+        stepper.run_dispatch(hyper)
+    before = {lane: stepper.read(lane, element, 1) for lane in LANES}
+    on_gpu = stepper.explain(hyper, dispatch, element)
+    stats = stepper.grad_stats()
+    stepper.run_to_end(hyper)
+    after = {lane: stepper.read(lane, element, 1) for lane in LANES}
+
+    exact = update(
+        before["w"], before["g"], before["m"], before["v"],
+        scale=clip_scale(norm, hyper.max_grad_norm), hyper=hyper, step=stepper.cursor.step,
+        decays=dispatch.block == "wd", numerics=plan.variant.numerics,
+    )  # fmt: skip
+    scale = clip_scale(norm, hyper.max_grad_norm)
+    lines = [
+        Line("gradNorm", "√Σg² over finite g", np.array([norm])),
+        Line("clipScale", "min(1, max_grad_norm / max(gradNorm, 1e-6))", np.array([scale])),
+        *exact.lines,
+    ]
+    values = np.concatenate([np.float32([stats.grad_norm, stats.clip_scale]), on_gpu])
+    explained = tuple(_explained(line, value) for line, value in zip(lines, values, strict=True))
+    written = {"m": on_gpu[1], "v": on_gpu[2], "w": on_gpu[9]}
+    agrees = all(_same_bits(np.array([value]), after[lane]) for lane, value in written.items())
+    group, thread, lane = _placed(dispatch, element)
+    return Explanation(
+        param, index, element, stepper.cursor.step, dispatch, group, thread, lane,
+        {name: value[0] for name, value in before.items()}, explained, agrees,
+    )  # fmt: skip
+
+
+def _explained(line: Line, value: np.float32) -> ExplainedLine:
+    exact = float(line.value[0])
+    with np.errstate(all="ignore"):
+        if np.isnan(exact) or np.isnan(value):
+            ulp = 0.0 if np.isnan(exact) and np.isnan(value) else float("nan")
+        elif np.float32(exact) == value:
+            ulp = abs(float(value) - exact) / float(ulp_size(exact)) if np.isfinite(value) else 0.0
+        else:
+            ulp = abs(float(value) - exact) / float(ulp_size(exact))
+    return ExplainedLine(line.name, line.formula, np.float32(value), exact, ulp)
+
+
+def _same_bits(a: F32Array, b: F32Array) -> bool:
+    return bool(np.all(a.view(np.uint32) == b.view(np.uint32))) or bool(np.isnan(a).all() and np.isnan(b).all())
+
+
+def _placed(dispatch: Dispatch, element: int) -> tuple[tuple[int, int, int], int, int]:
+    """Workgroup, thread in it and lane of its vec4 that work on an element."""
+    at = element - dispatch.elements[0]
+    lane = 0 if dispatch.kernel.startswith("published/") else at % 4
+    flat = at if dispatch.kernel.startswith("published/") else at // 4
+    group, thread = divmod(flat, WORKGROUP_SIZE)
+    return (group % dispatch.groups[0], group // dispatch.groups[0], 0), thread, lane

@@ -1,0 +1,38 @@
+"""Opens sources and makes GPU steppers for them: what the runtime is handed on a machine with a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inspector.gpu.device import Gpu
+from inspector.gpu.stepper import GpuStepper
+from inspector.layout import DEFAULT_ALIGN_BYTES, Layout, Param, make_layout
+from inspector.plan import Variant
+from inspector.stepping import State
+
+HARDWARE_UNDO_BYTES = 8 << 30
+SOFTWARE_UNDO_BYTES = 2 << 30
+"""What going back may take by default: a few steps of the reference model on a large GPU, one on the CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepperMaker:
+    """Makes a stepper on the chosen adapter. `undo_bytes` None takes the default for the kind of adapter."""
+
+    adapter: str | None = None
+    undo_bytes: int | None = None
+    align_bytes: int = DEFAULT_ALIGN_BYTES
+
+    def make(self, params: tuple[Param, ...], variant: Variant, state: State) -> GpuStepper:
+        """A new device with the state on it."""
+        gpu = Gpu(self.adapter)
+        undo = self.undo_bytes
+        if undo is None:
+            undo = SOFTWARE_UNDO_BYTES if gpu.info.software else HARDWARE_UNDO_BYTES
+        return GpuStepper(gpu, device_layout(gpu, params, self.align_bytes), variant, state, undo_bytes=undo)
+
+
+def device_layout(gpu: Gpu, params: tuple[Param, ...], align_bytes: int = DEFAULT_ALIGN_BYTES) -> Layout:
+    """The params laid out for this device: its alignment where that is larger, pages where a buffer is too small."""
+    align = max(align_bytes, gpu.limits.min_storage_buffer_offset_alignment)
+    return make_layout(params, align_bytes=align, max_buffer_bytes=gpu.limits.max_buffer_size)
