@@ -145,7 +145,7 @@ class TimelineView(View):
             return
         step = min(max(step, 0), self.end if s.last_step is not None else max(step, 0))
         here = self._target if self._target is not None else s.cursor.finished_steps
-        if step != here or (self._target is None and not s.cursor.at_end and step != s.cursor.step - 1):
+        if step != here or (self._target is None and not s.cursor.at_end):
             self._target = step
             self.command.emit(Seek(step))
             self.update()

@@ -1,0 +1,456 @@
+"""The map and the timeline under real mouse and keys, and how quickly they draw."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QColor, QImage, QWheelEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QWidget
+from pytestqt.qtbot import QtBot
+from ui_helpers import (
+    llama_params,
+    make_findings,
+    make_map,
+    make_snapshot,
+    reference_layout,
+    small_layout,
+    wide_layout,
+)
+
+from inspector.layout import Layout, make_layout
+from inspector.optimizers import plan_step
+from inspector.plan import Limits, Variant
+from inspector.runtime.commands import Seek, ViewMap
+from inspector.runtime.snapshots import Mark, Snapshot
+from inspector.stepping import Cursor, Lane, MapRequest, UndoInfo
+from inspector.ui import theme
+from inspector.ui.map_rows import LEFT, lane_rects
+from inspector.ui.map_view import MapView
+from inspector.ui.timeline_view import TimelineView
+
+pytestmark = pytest.mark.qt
+
+Key, Left = Qt.Key, Qt.MouseButton.LeftButton
+BUSY_MS = 50
+"""The UI thread is never busy for longer; on a loaded machine the best of several counts."""
+
+
+class Map:
+    """A map on screen, its requests answered by `answer` where given."""
+
+    def __init__(self, qtbot: QtBot, layout: Layout | None = None, *, dispatch: int = 3) -> None:
+        self.layout = layout or small_layout()
+        self.plan = plan_step(self.layout, Limits(1 << 30, 1 << 31), Variant())
+        self.sent: list[ViewMap] = []
+        self.picked: list[str] = []
+        self.nonfinite: list[tuple[Lane, int]] = []
+        self.answering = True
+        self.view = MapView()
+        self.canvas = self.view.canvas
+        self.cursor = Cursor(5, dispatch, len(self.plan.dispatches))
+        self.qtbot = qtbot
+        qtbot.addWidget(self.view)
+        self.view.command.connect(self._on_command)
+        self.view.param_selected.connect(self.picked.append)
+        self.view.resize(1000 + LEFT + 104, 300)
+        self.view.show()
+        qtbot.waitExposed(self.view)
+        self.view.show_snapshot(self.snapshot())
+        qtbot.waitUntil(lambda: len(self.sent) > 0)
+
+    def snapshot(self, **changes: object) -> Snapshot:
+        return make_snapshot(plan=self.plan, cursor=self.cursor, **changes)
+
+    def _on_command(self, command: ViewMap) -> None:
+        self.sent.append(command)
+        if command.request and self.answering:
+            image = make_map(command.request, self.layout, nonfinite=self.nonfinite)
+            self.view.show_snapshot(self.snapshot(map=image))
+
+    def asked(self) -> MapRequest:
+        request = self.sent[-1].request
+        assert request is not None
+        return request
+
+    def wait_for_request(self, act: Callable[[], object]) -> MapRequest:
+        before = len(self.sent)
+        act()
+        self.qtbot.waitUntil(lambda: len(self.sent) > before)
+        return self.asked()
+
+    def point(self, element: float, lane: Lane = "w") -> QPoint:
+        assert self.canvas.view is not None
+        rect = lane_rects(self.canvas.size())[lane]
+        return QPoint(round(LEFT + self.canvas.view.x_of(element)), round(rect.center().y()))
+
+    def picture(self) -> QImage:
+        return self.canvas.grab().toImage()
+
+
+@pytest.fixture
+def shown(qtbot: QtBot) -> Map:
+    return Map(qtbot)
+
+
+def wheel(widget: QWidget, at: QPoint, steps: int) -> None:
+    position = QPointF(at)
+    event = QWheelEvent(
+        position,
+        QPointF(widget.mapToGlobal(at)),
+        QPoint(),
+        QPoint(0, 120 * steps),
+        Qt.MouseButton.NoButton,
+        Qt.KeyboardModifier.NoModifier,
+        Qt.ScrollPhase.NoScrollPhase,
+        False,
+    )
+    QApplication.sendEvent(widget, event)
+
+
+def test_the_whole_buffer_is_asked_for_first(shown: Map) -> None:
+    request = shown.asked()
+    ratio = shown.canvas.devicePixelRatioF()
+    assert request.start == 0
+    assert request.width == round(1000 * ratio)
+    assert request.elements_per_pixel * request.width == pytest.approx(small_layout().padded_elements)
+    assert request.height == round(lane_rects(shown.canvas.size())["w"].height() * ratio)
+    assert request.quantity == "value"
+
+
+def test_many_moves_in_one_frame_ask_once(shown: Map) -> None:
+    before = len(shown.sent)
+    for _ in range(50):
+        shown.canvas.zoom(1.1)
+    assert len(shown.sent) == before
+    shown.qtbot.waitUntil(lambda: len(shown.sent) > before)
+    shown.qtbot.wait(60)
+    assert len(shown.sent) == before + 1
+
+
+def test_the_wheel_zooms_about_the_pointer(shown: Map) -> None:
+    element = small_layout()["h.1.attn.qkv.weight"].offset
+    at = shown.point(element)
+    before = shown.canvas.element_at(QPointF(at))
+    shown.wait_for_request(lambda: wheel(shown.canvas, at, 5))
+    after = shown.canvas.element_at(QPointF(at))
+    assert before is not None
+    assert after is not None
+    view = shown.canvas.view
+    assert view is not None
+    assert not view.shows_all
+    assert abs(after[0] - before[0]) <= 100, "the same column of 90 elements"
+
+
+def test_dragging_moves_and_does_not_select(shown: Map) -> None:
+    shown.canvas.zoom(8)
+    view = shown.canvas.view
+    assert view is not None
+    start = view.start
+    at = shown.point(start + 200 * view.per_pixel)
+    QTest.mousePress(shown.canvas, Left, pos=at)
+    QTest.mouseMove(shown.canvas, at - QPoint(50, 0))
+    QTest.mouseMove(shown.canvas, at - QPoint(100, 0))
+    QTest.mouseRelease(shown.canvas, Left, pos=at - QPoint(100, 0))
+    assert shown.canvas.view is not None
+    assert shown.canvas.view.start == pytest.approx(start + 100 * view.per_pixel)
+    assert shown.picked == []
+
+
+def test_a_click_selects_the_param_and_a_gap_selects_none(qtbot: QtBot) -> None:
+    layout = make_layout(llama_params(dim=36, layers=1))
+    shown = Map(qtbot, layout)
+    segment = layout["h.0.attn.out.weight"]
+    shown.qtbot.mouseClick(shown.canvas, Left, pos=shown.point((segment.offset + segment.stop) / 2))
+    assert shown.picked == ["h.0.attn.out.weight"]
+    assert shown.canvas.selected == "h.0.attn.out.weight"
+    norm = layout["norm.weight"]
+    shown.canvas.zoom_to("norm.weight")
+    shown.canvas.zoom(0.5)
+    shown.qtbot.mouseClick(shown.canvas, Left, pos=shown.point(norm.stop + 10))
+    assert shown.picked[-1] == ""
+
+
+def test_a_double_click_shows_the_param_from_edge_to_edge(shown: Map) -> None:
+    segment = small_layout()["h.0.attn.out.weight"]
+    at = shown.point((segment.offset + segment.stop) / 2)
+    request = shown.wait_for_request(lambda: shown.qtbot.mouseDClick(shown.canvas, Left, pos=at))
+    assert request.start <= segment.offset
+    assert request.start + request.width * request.elements_per_pixel >= segment.stop
+    assert request.width * request.elements_per_pixel <= segment.numel * 1.2
+
+
+def test_keys_move_the_map(shown: Map) -> None:
+    canvas = shown.canvas
+    canvas.setFocus()
+    near = shown.wait_for_request(lambda: shown.qtbot.keyClick(canvas, Key.Key_Plus))
+    right = shown.wait_for_request(lambda: shown.qtbot.keyClick(canvas, Key.Key_Right))
+    assert right.start > near.start
+    left = shown.wait_for_request(lambda: shown.qtbot.keyClick(canvas, Key.Key_Left))
+    assert left == near
+    shown.wait_for_request(lambda: shown.qtbot.keyClick(canvas, Key.Key_Minus))
+    home = shown.wait_for_request(
+        lambda: (shown.qtbot.keyClick(canvas, Key.Key_Plus), shown.qtbot.keyClick(canvas, Key.Key_Plus))
+    )
+    assert home.elements_per_pixel < near.elements_per_pixel * 1.01
+    all_of_it = shown.wait_for_request(lambda: shown.qtbot.keyClick(canvas, Key.Key_Home))
+    assert all_of_it.start == 0
+    shown.qtbot.keyClick(canvas, Key.Key_BracketRight)
+    shown.qtbot.keyClick(canvas, Key.Key_BracketRight)
+    assert shown.picked == [s.name for s in small_layout().segments[:2]]
+    shown.qtbot.keyClick(canvas, Key.Key_Escape)
+    assert shown.picked[-1] == ""
+
+
+def test_the_closest_zoom_shows_single_elements(shown: Map) -> None:
+    shown.canvas.zoom(1e9, 400)
+    view = shown.canvas.view
+    assert view is not None
+    assert view.per_pixel == 1 / 64
+    shown.qtbot.waitUntil(lambda: shown.asked().elements_per_pixel < 1)
+    element = int(view.start) + 3
+    text = shown.canvas.describe(QPointF(shown.point(element + 0.5)))
+    assert f"element {element:,}" in text
+    assert "largest of" not in text
+
+
+def test_hovering_explains(shown: Map) -> None:
+    segment = small_layout()["h.0.attn.qkv.weight"]
+    shown.nonfinite = [("g", segment.offset + 200)]
+    shown.wait_for_request(lambda: shown.canvas.zoom_to(segment.name))
+    shown.wait_for_request(lambda: shown.canvas.zoom(1e9, 100))
+    view = shown.canvas.view
+    assert view is not None
+    element = int(view.start) + 2
+    lines = shown.canvas.describe(QPointF(shown.point(element + 0.5, "m"))).splitlines()
+    row, column = divmod(element - segment.offset, 192)
+    assert lines[0] == segment.name
+    assert lines[1] == "64 × 192, weight decay"
+    assert lines[2] == f"[{row}, {column}]: element {element:,}, byte {element * 4:,} of buffer m"
+    assert lines[3].startswith("m = ")
+    assert shown.canvas.describe(QPointF(5, 5)) == ""
+
+
+def test_non_finite_elements_are_told_and_seen(shown: Map) -> None:
+    element = small_layout()["h.1.ffn.down.weight"].offset + 5000
+    shown.nonfinite = [("g", element)]
+    shown.wait_for_request(lambda: shown.view.quantity.setCurrentIndex(3))
+    at = shown.point(element, "g")
+    rect = lane_rects(shown.canvas.size())["g"]
+    shown.qtbot.wait(20)
+    image = shown.picture()
+    ratio = image.devicePixelRatio()
+    top = round((rect.top() + 1) * ratio)
+    colours = {image.pixelColor(round((at.x() + dx) * ratio), top).name() for dx in range(-2, 3)}
+    assert theme.NONFINITE.name() in colours, "one among 100,000 is drawn"
+    found = [
+        shown.canvas.describe(QPointF(at.x() + dx, y))
+        for dx in range(-2, 3)
+        for y in range(int(rect.top()), int(rect.bottom()))
+    ]
+    assert any("1 non-finite under this pixel" in text for text in found)
+
+
+def test_choosing_a_quantity_asks_for_it_and_its_scale_is_shown(shown: Map) -> None:
+    shown.view.quantity.setFocus()
+    request = shown.wait_for_request(lambda: shown.qtbot.keyClick(shown.view.quantity, Key.Key_Down))
+    assert request.quantity == "magnitude"
+
+
+def test_hidden_it_asks_for_nothing(shown: Map) -> None:
+    shown.view.hide()
+    assert shown.sent[-1] == ViewMap(None)
+    count = len(shown.sent)
+    shown.canvas.zoom(3)
+    shown.qtbot.wait(50)
+    assert len(shown.sent) == count
+    shown.view.show()
+    shown.qtbot.waitUntil(lambda: len(shown.sent) > count)
+    assert shown.sent[-1].request is not None
+
+
+def test_until_new_pixels_come_the_old_are_drawn_in_their_place(shown: Map) -> None:
+    shown.qtbot.wait(40)
+    shown.answering = False
+    segment = small_layout()["h.0.ffn.gate_up.weight"]
+    shown.wait_for_request(lambda: shown.canvas.zoom_to(segment.name))
+    rect = lane_rects(shown.canvas.size())["w"].toRect()
+    image = shown.picture().copy(rect.adjusted(20, 2, -20, -2))
+    colours = {image.pixelColor(x, image.height() // 2).name() for x in range(0, image.width(), 7)}
+    assert len(colours) > 10, "data is drawn, not an empty lane"
+
+
+def test_the_current_dispatch_is_bracketed_on_the_lanes_it_binds(qtbot: QtBot) -> None:
+    accent = theme.colours().accent.name()
+
+    def marked(shown: Map, lane: Lane) -> bool:
+        rect = lane_rects(shown.canvas.size())[lane]
+        image = shown.picture()
+        ratio = image.devicePixelRatio()
+        y = round((rect.top() - 2) * ratio)
+        return any(image.pixelColor(x, y).name() == accent for x in range(LEFT, image.width(), 3))
+
+    shown = Map(qtbot, dispatch=0)
+    assert [lane for lane in lane_rects(shown.canvas.size()) if marked(shown, lane)] == ["g"]
+    assert shown.view.note.text() == "next: reduce_norm_sq; off the map: result (1)"
+    shown.cursor = Cursor(5, 3, 5)
+    shown.view.show_snapshot(shown.snapshot())
+    assert [lane for lane in lane_rects(shown.canvas.size()) if marked(shown, lane)] == ["w", "g", "m", "v"]
+    shown.cursor = Cursor(5, 5, 5)
+    shown.view.show_snapshot(shown.snapshot())
+    assert shown.view.note.text().startswith("last: adamw_update no-wd")
+
+
+def test_another_source_is_shown_whole(shown: Map) -> None:
+    shown.canvas.zoom(10)
+    shown.layout = make_layout(llama_params(layers=1))
+    shown.plan = plan_step(shown.layout, Limits(), Variant())
+    shown.view.show_snapshot(shown.snapshot())
+    assert shown.canvas.view is not None
+    assert shown.canvas.view.total == shown.layout.padded_elements
+    assert shown.canvas.view.shows_all
+    assert shown.canvas.image is None, "pixels of the old one are gone"
+
+
+def test_another_form_leaves_the_view_where_it_is(shown: Map) -> None:
+    shown.canvas.zoom(10)
+    view = shown.canvas.view
+    shown.plan = plan_step(make_layout(llama_params()), Limits(), Variant(reduce="atomic"))
+    shown.view.show_snapshot(shown.snapshot())
+    assert shown.canvas.view == view
+
+
+def test_empty_it_says_what_would_fill_it(qtbot: QtBot) -> None:
+    view = MapView()
+    qtbot.addWidget(view)
+    view.show()
+    view.show_snapshot(Snapshot(0, "starting", "charlm"))
+    assert "once a source is open" in view.canvas.empty_text
+    image = view.canvas.grab().toImage()
+    drawn = {
+        image.pixelColor(x, y).name() for x in range(0, image.width(), 2) for y in range(0, image.height(), 3)
+    }
+    assert len(drawn) > 2, "the text is drawn"
+
+
+@pytest.mark.parametrize("layout", [reference_layout(), wide_layout()], ids=["74 params", "20,000 params"])
+@pytest.mark.parametrize("zoom", [1, 3, 200])
+def test_a_snapshot_and_its_painting_take_less_than_a_blink(qtbot: QtBot, layout: Layout, zoom: int) -> None:
+    shown = Map(qtbot, layout)
+    shown.view.resize(1920, 320)
+    shown.canvas.zoom(zoom)
+    shown.qtbot.wait(60)
+    image = make_map(shown.asked(), layout)
+    best = 1e9
+    for dispatch in range(5):
+        shown.cursor = Cursor(6, dispatch, len(shown.plan.dispatches))
+        snapshot = shown.snapshot(map=image)
+        started = time.perf_counter()
+        shown.view.show_snapshot(snapshot)
+        shown.canvas.repaint()
+        best = min(best, (time.perf_counter() - started) * 1e3)
+    assert best < BUSY_MS
+
+
+# ── timeline ──
+
+
+class Line:
+    """A timeline on screen, after 128 steps with 24 in memory."""
+
+    def __init__(self, qtbot: QtBot, **changes: object) -> None:
+        self.sent: list[object] = []
+        self.view = TimelineView()
+        qtbot.addWidget(self.view)
+        self.view.command.connect(self.sent.append)
+        self.view.resize(1000, 64)
+        self.view.show()
+        qtbot.waitExposed(self.view)
+        self.qtbot = qtbot
+        self.show(**{"cursor": Cursor(128, 5, 5), **changes})
+
+    def show(self, **changes: object) -> None:
+        self.view.show_snapshot(make_snapshot(**changes))
+
+    def at(self, step: float) -> QPoint:
+        return QPoint(round(self.view.x_of(step)), 30)
+
+
+def test_a_click_goes_to_the_step(qtbot: QtBot) -> None:
+    line = Line(qtbot)
+    qtbot.mouseClick(line.view, Left, pos=line.at(110))
+    assert line.sent == [Seek(110)]
+
+
+def test_dragging_seeks_once_a_step(qtbot: QtBot) -> None:
+    line = Line(qtbot)
+    QTest.mousePress(line.view, Left, pos=line.at(110))
+    for step in (110.1, 110.2, 112, 112, 115):
+        QTest.mouseMove(line.view, line.at(step))
+    QTest.mouseRelease(line.view, Left, pos=line.at(115))
+    QTest.mouseMove(line.view, line.at(90))
+    assert line.sent == [Seek(110), Seek(112), Seek(115)]
+
+
+def test_a_click_near_a_finding_or_mark_means_it(qtbot: QtBot) -> None:
+    line = Line(qtbot, findings=make_findings(), marks=(Mark(40, "β₂ 0.999 → 0.95"),))
+    qtbot.mouseClick(line.view, Left, pos=line.at(97) + QPoint(3, 0))
+    assert line.sent == [Seek(97)]
+    assert "8 gradients" in line.view.describe(line.view.x_of(97))
+    assert "From step 40: β₂ 0.999 → 0.95" in line.view.describe(line.view.x_of(40))
+
+
+def test_keys_go_step_by_step(qtbot: QtBot) -> None:
+    line = Line(qtbot, findings=make_findings(), marks=())
+    line.view.setFocus()
+    for key in (Key.Key_Left, Key.Key_Left, Key.Key_Right, Key.Key_PageUp, Key.Key_Home, Key.Key_End):
+        qtbot.keyClick(line.view, key)
+    qtbot.keyClick(line.view, Key.Key_Left, Qt.KeyboardModifier.ControlModifier)
+    steps = [c.step for c in line.sent if isinstance(c, Seek)]
+    assert steps == [127, 126, 127, 117, 104, 128, 97]
+
+
+def test_from_the_middle_of_a_step_back_means_its_start(qtbot: QtBot) -> None:
+    line = Line(qtbot, cursor=Cursor(128, 3, 5))
+    assert line.view.x_of(127) < line.view.x_of(127.6) < line.view.x_of(128)
+    qtbot.mouseClick(line.view, Left, pos=line.at(127))
+    assert line.sent == [Seek(127)]
+
+
+def test_it_shows_how_far_memory_reaches(qtbot: QtBot) -> None:
+    line = Line(qtbot)
+    assert line.view.earliest == 104
+    assert "memory reaches back to step 104" in line.view.accessibleDescription()
+    assert "before what memory reaches" in line.view.describe(line.view.x_of(50))
+    assert "run on to its end" in line.view.describe(line.view.x_of(140))
+    line.show(cursor=Cursor(3, 5, 5), undo=UndoInfo(steps=9))
+    assert line.view.earliest == 0
+
+
+def test_the_end_of_a_source_ends_the_axis(qtbot: QtBot) -> None:
+    line = Line(qtbot, last_step=200)
+    assert line.view.end == 200
+    line.view.setFocus()
+    qtbot.mouseClick(line.view, Left, pos=QPoint(999, 30))
+    assert line.sent == [Seek(200)]
+
+
+@pytest.mark.parametrize("mode", ["starting", "lost", "failed"])
+def test_nothing_is_sent_while_nothing_can_go_there(qtbot: QtBot, mode: str) -> None:
+    line = Line(qtbot, mode=mode)
+    qtbot.mouseClick(line.view, Left, pos=line.at(100))
+    assert line.sent == []
+
+
+def test_the_worst_finding_of_a_pixel_is_drawn(qtbot: QtBot) -> None:
+    line = Line(qtbot, findings=make_findings(), marks=())
+    image = line.view.grab().toImage()
+    ratio = image.devicePixelRatio()
+    c = theme.colours()
+    for step, colour in ((97, c.error), (85, c.warning), (20, c.info)):
+        x = round(line.view.x_of(step) * ratio)
+        column = [image.pixelColor(x, y) for y in range(image.height())]
+        assert QColor(colour) in column
