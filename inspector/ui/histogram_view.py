@@ -105,6 +105,7 @@ class HistogramView(View):
         self._param = name
         self._show_in_combo()
         self._request()
+        self._redraw()
 
     # --- events
 
@@ -124,6 +125,7 @@ class HistogramView(View):
         self._param = "" if text == ALL and self.combo.currentIndex() == 0 else text
         self.param_selected.emit(self._param)
         self._request()
+        self._redraw()
 
     def _on_lanes_changed(self) -> None:
         self._request()
@@ -167,6 +169,9 @@ class HistogramView(View):
             if layout is not None and self._param and self._param not in layout:
                 self._param = ""
             self._show_in_combo()
+            # What was asked of another source says nothing about this one.
+            self._requested = None
+            self._request()
         eps = snapshot.hyper.eps
         eps_log2 = 2 * math.log2(eps) if eps > 0 and math.isfinite(eps) else None
         if snapshot.histograms is not self._drawn or eps_log2 != self._eps_log2:
@@ -257,7 +262,9 @@ def x_range(stats: dict[Lane, BufferStats], eps_log2: float | None) -> tuple[int
     low, high = min(filled) - MARGIN_BINS, max(filled) + MARGIN_BINS
     if high - low < FEWEST_BINS:
         low, high = low - FEWEST_BINS // 2, high + FEWEST_BINS // 2
-    return max(low, 0), min(max(high, 0), BINS - 1)
+    # Near the ends of float32 the range moves in, and keeps its width.
+    shift = max(-low, 0) - max(high - (BINS - 1), 0)
+    return max(low + shift, 0), min(high + shift, BINS - 1)
 
 
 def power_of_two(exponent: float) -> str:

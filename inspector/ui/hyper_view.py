@@ -90,16 +90,22 @@ class Field(QLineEdit):
             self.setStyleSheet("QLineEdit { border: 2px solid palette(text); }" if invalid else "")
         self.hint_changed.emit(f"⚠ {hint}" if invalid else hint)
 
+    def _value_shown(self) -> object:
+        try:
+            return self._check(self._shown)
+        except UsageError:
+            return None  # a run may hold what nobody may type
+
     def _on_text_edited(self) -> None:
         self._mark(TYPING_HINT if self.being_typed else "", invalid=False)
 
     def _on_return_pressed(self) -> None:
         try:
-            self._check(self.text())
+            value = self._check(self.text())
         except UsageError as error:
             self._mark(str(error), invalid=True)
             return
-        if not self.being_typed:
+        if not self.being_typed or value == self._value_shown():
             self.revert()
             return
         self._shown = self.text()

@@ -157,6 +157,10 @@ class StepChart(Chart):
         """The metrics shown, in the order given."""
         return list(self._traces)
 
+    def pen(self, name: str) -> QPen:
+        """What a metric is drawn with."""
+        return QPen(self._traces[name].line.opts["pen"])
+
     def marked_steps(self) -> list[float]:
         """Where mark lines stand."""
         x, _ = self._mark_lines.getData()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLabel, QSplitter, QVBoxLayout, QWidget
 
+from inspector.floats import F64Array
 from inspector.history import EMPTY_HISTORY, History
 from inspector.plan import Plan
 from inspector.runtime.snapshots import Snapshot
@@ -39,26 +42,72 @@ class KernelRow:
 
 
 class TimingModel(QAbstractTableModel):
-    """The kernels of the plan and what they took."""
+    """The kernels of the plan and what they took. A row is worked out when it is looked at."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: tuple[KernelRow, ...] = ()
+        self.labels: tuple[str, ...] = ()
+        self.last: F64Array = np.empty(0)
+        """ms a label, float64; NaN is n/a."""
+        self._plan: Plan | None = None
+        self._groups: npt.NDArray[np.intp] = np.empty(0, np.intp)
+        self._times: tuple[KernelTime | None, ...] = ()
+        self._history: History = EMPTY_HISTORY
 
-    def show_rows(self, rows: tuple[KernelRow, ...]) -> None:
-        """Replace the lines; the selection stays where their number does."""
-        if len(rows) != len(self.rows):
+    def show(self, plan: Plan | None, times: tuple[KernelTime | None, ...], history: History) -> None:
+        """Take over this moment."""
+        if plan is not self._plan:
             self.beginResetModel()
-            self.rows = rows
+            dispatches = plan.dispatches if plan else ()
+            self.labels = tuple(dict.fromkeys(d.label for d in dispatches))
+            number = {label: i for i, label in enumerate(self.labels)}
+            self._groups = np.array([number[d.label] for d in dispatches], np.intp)
+            self._plan = plan
+            self._take(times, history)
             self.endResetModel()
             return
-        self.rows = rows
-        if rows:
-            self.dataChanged.emit(self.index(0, 0), self.index(len(rows) - 1, len(COLUMNS) - 1))
+        self._take(times, history)
+        if self.labels:
+            last = self.index(len(self.labels) - 1, len(COLUMNS) - 1)
+            self.dataChanged.emit(self.index(0, 0), last)
+
+    def row(self, number: int) -> KernelRow:
+        """One line. n/a is left out of the median."""
+        label = self.labels[number]
+        last, total = float(self.last[number]), self.total
+        return KernelRow(
+            label,
+            None if math.isnan(last) else last,
+            _median(self._history, label),
+            last / total if total > 0 and not math.isnan(last) else None,
+            _clock([t for i in self._dispatches_of(number) if (t := self._times[i]) is not None]),
+        )
+
+    @property
+    def total(self) -> float:
+        """ms of all kernels that have a time."""
+        return float(np.nansum(self.last))
+
+    @property
+    def on_cpu(self) -> bool:
+        """True where any time is not the GPU's."""
+        return any(t is not None and t.clock == "cpu" for t in self._times)
+
+    def _take(self, times: tuple[KernelTime | None, ...], history: History) -> None:
+        self._history = history
+        n = len(self._groups)
+        self._times = times if len(times) == n else (None,) * n
+        ms = np.array([math.nan if t is None or t.ms is None else t.ms for t in self._times], np.float64)
+        # A label that several dispatches share is their sum; one without a time makes it n/a.
+        sums = np.bincount(self._groups, ms, len(self.labels)) if n else np.empty(0)
+        self.last = np.asarray(sums, np.float64)
+
+    def _dispatches_of(self, number: int) -> npt.NDArray[np.intp]:
+        return np.flatnonzero(self._groups == number)
 
     def rowCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008 - Qt's own signature
         """One row a label."""
-        return 0 if parent.isValid() else len(self.rows)
+        return 0 if parent.isValid() else len(self.labels)
 
     def columnCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008
         """See COLUMNS."""
@@ -74,15 +123,16 @@ class TimingModel(QAbstractTableModel):
 
     def data(self, index: AnyIndex, role: int = 0) -> Any:
         """The text of a cell."""
-        row, column = self.rows[index.row()], index.column()
+        column = index.column()
         if role == Qt.ItemDataRole.DisplayRole:
+            row = self.row(index.row())
             share = fmt.NA if row.share is None else f"{100 * row.share:.1f} %"
             times = fmt.milliseconds(row.last), fmt.milliseconds(row.median)
             return (row.label, row.clock, *times, share)[column]
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _alignment(column)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return _TOOLTIPS[column] if column else row.label
+            return _TOOLTIPS[column] if column else self.labels[index.row()]
         return None
 
 
@@ -95,6 +145,8 @@ class TimingView(View):
         self._snapshot: Snapshot | None = None
         self._shown: tuple[object, ...] = ()
         self._history: History = EMPTY_HISTORY
+        self._plan: Plan | None = None
+        self._curves: tuple[str, ...] = ()
         self._clock = "GPU"
         self._follow = True
         self.chart = StepChart(log=True, named=True)
@@ -143,13 +195,16 @@ class TimingView(View):
             return
         self._shown = shown
         self._history = snapshot.history
-        rows = kernel_rows(snapshot.plan, snapshot.dispatch_times, snapshot.history)
-        self.model.show_rows(rows)
-        self._clock = "CPU" if any(row.clock.startswith("cpu") for row in rows) else "GPU"
-        total = sum(row.last for row in rows if row.last is not None)
-        missing = sum(row.last is None for row in rows)
-        words = f"Step: {fmt.milliseconds(total)} of {self._clock} time" if missing < len(rows) else " "
-        if 0 < missing < len(rows):
+        if snapshot.plan is not self._plan:
+            self._plan = snapshot.plan
+            self._curves = ()
+        self.model.show(snapshot.plan, snapshot.dispatch_times, snapshot.history)
+        self._clock = "CPU" if self.model.on_cpu else "GPU"
+        kernels, missing = len(self.model.labels), int(np.isnan(self.model.last).sum())
+        words = " "
+        if missing < kernels:
+            words = f"Step: {fmt.milliseconds(self.model.total)} of {self._clock} time"
+        if 0 < missing < kernels:
             words += f", {fmt.plural(missing, 'kernel')} n/a"
         if self._clock == "CPU":
             words += " (no timestamp queries here: wall time seen by the CPU)"
@@ -157,9 +212,9 @@ class TimingView(View):
         self._draw_curves()
 
     def _draw_curves(self) -> None:
-        rows = [row for row in self.model.rows if f"ms/{row.label}" in self._history.series]
-        rows.sort(key=lambda row: -(row.median or row.last or 0.0))
-        names = [f"ms/{row.label}" for row in rows[:MOST_CURVES]]
+        if not self._curves:
+            self._curves = self._costliest()
+        names = list(self._curves)
         chosen = self._selected_name()
         if chosen in self._history.series and chosen not in names:
             names.append(chosen)
@@ -173,9 +228,16 @@ class TimingView(View):
         self.chart.draw()
         self._on_hovered(None)
 
+    def _costliest(self) -> tuple[str, ...]:
+        """The metrics to draw: those of the kernels that took longest when first asked."""
+        order = np.argsort(-np.nan_to_num(self.model.last), kind="stable")
+        names = (f"ms/{self.model.labels[i]}" for i in order)
+        known = (name for name in names if name in self._history.series)
+        return tuple(itertools.islice(known, MOST_CURVES))
+
     def _selected_name(self) -> str:
         row = self.table.currentIndex().row()
-        return f"ms/{self.model.rows[row].label}" if 0 <= row < len(self.model.rows) else ""
+        return f"ms/{self.model.labels[row]}" if 0 <= row < len(self.model.labels) else ""
 
     def _on_row_changed(self) -> None:
         self._draw_curves()
@@ -208,34 +270,6 @@ class TimingView(View):
         self.chart.show_cross(float(history.first[bucket]) if bucket is not None else None)
 
 
-def kernel_rows(
-    plan: Plan | None, times: tuple[KernelTime | None, ...], history: History
-) -> tuple[KernelRow, ...]:
-    """One row a label in plan order. What is n/a is left out of medians."""
-    if plan is None:
-        return ()
-    groups: dict[str, list[KernelTime | None]] = {}
-    for i, dispatch in enumerate(plan.dispatches):
-        groups.setdefault(dispatch.label, []).append(times[i] if i < len(times) else None)
-    last = {label: _sum(each) for label, each in groups.items()}
-    total = sum(ms for ms in last.values() if ms is not None)
-    return tuple(
-        KernelRow(
-            label,
-            last[label],
-            _median(history, label),
-            last_ms / total if (last_ms := last[label]) is not None and total > 0 else None,
-            _clock(each),
-        )
-        for label, each in groups.items()
-    )
-
-
-def _sum(times: list[KernelTime | None]) -> float | None:
-    known = [t.ms for t in times if t is not None and t.ms is not None]
-    return sum(known) if len(known) == len(times) else None
-
-
 def _median(history: History, label: str) -> float | None:
     series = history.series.get(f"ms/{label}")
     if series is None:
@@ -245,12 +279,11 @@ def _median(history: History, label: str) -> float | None:
     return float(np.median(recent)) if len(recent) else None
 
 
-def _clock(times: list[KernelTime | None]) -> str:
-    known = [t for t in times if t is not None]
-    if not known:
+def _clock(times: list[KernelTime]) -> str:
+    if not times:
         return ""
-    clock = "cpu" if any(t.clock == "cpu" for t in known) else "gpu"
-    return f"{clock}, cold" if any(t.cold for t in known) else clock
+    clock = "cpu" if any(t.clock == "cpu" for t in times) else "gpu"
+    return f"{clock}, cold" if any(t.cold for t in times) else clock
 
 
 def _alignment(column: int) -> Qt.AlignmentFlag:

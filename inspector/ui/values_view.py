@@ -164,6 +164,8 @@ class ValuesView(View):
         layout = snapshot.plan.layout if snapshot.plan else None
         if layout is not self._layout:
             self._layout = layout
+            # What was asked of another source says nothing about this one.
+            self._requested = None
             self._show_param()
         self.model.show_window(snapshot.values)
         if self._copy and self.model.has(*self._copy):
@@ -243,7 +245,7 @@ class ValuesView(View):
         self._fetch()
 
     def _put_on_clipboard(self, start: int, stop: int) -> None:
-        self._copy = None
+        self._copy = self._requested = None  # back to what is in sight
         columns = range(self.model.columnCount())
         titles = [str(self.model.headerData(c, Qt.Orientation.Horizontal)) for c in columns]
         lines = ["\t".join(titles)]

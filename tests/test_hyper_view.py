@@ -1,0 +1,161 @@
+"""Settings: what is typed is checked before it is sent, and never overwritten while it is typed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+from ui_helpers import make_snapshot
+
+from inspector.hyper import Hyper
+from inspector.runtime.commands import SetHyper, SetSchedule
+from inspector.runtime.snapshots import StepRecord
+from inspector.stepping import Cursor
+from inspector.ui.hyper_view import TYPING_HINT, HyperView, next_step
+
+pytestmark = pytest.mark.qt
+
+
+@pytest.fixture
+def view(qtbot: QtBot) -> HyperView:
+    view = HyperView()
+    qtbot.addWidget(view)
+    view.resize(500, 400)
+    with qtbot.waitExposed(view):
+        view.show()
+    view.show_snapshot(make_snapshot())
+    return view
+
+
+def sent_by(view: HyperView) -> list[object]:
+    sent: list[object] = []
+    view.command.connect(sent.append)
+    return sent
+
+
+def type_over(qtbot: QtBot, view: HyperView, name: str, text: str, *, enter: bool = True) -> None:
+    field = view.fields[name]
+    field.setFocus()
+    qtbot.keyClick(field, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
+    qtbot.keyClick(field, Qt.Key.Key_Backspace)
+    qtbot.keyClicks(field, text)
+    if enter:
+        qtbot.keyClick(field, Qt.Key.Key_Return)
+
+
+def test_fields_show_the_settings_of_the_run(view: HyperView) -> None:
+    texts = {name: field.text() for name, field in view.fields.items()}
+    assert texts == {
+        "lr": "0.001",
+        "beta1": "0.9",
+        "beta2": "0.999",
+        "eps": "1e-08",
+        "weight_decay": "0.01",
+        "max_grad_norm": "1",
+        "schedule": "constant",
+    }
+    assert view.used_label.text() == "0.001 at step 128"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("lr", " 3e-4 ", 3e-4),
+        ("beta2", "0.95", 0.95),
+        ("eps", "0", 0.0),
+        ("max_grad_norm", "inf", math.inf),
+        ("max_grad_norm", "Infinity", math.inf),
+    ],
+)
+def test_enter_sends_what_was_typed(
+    qtbot: QtBot, view: HyperView, name: str, text: str, value: float
+) -> None:
+    sent = sent_by(view)
+    type_over(qtbot, view, name, text)
+    assert sent == [SetHyper(name, value)]
+    assert view.hints[name].text() == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("beta1", "1.5", "1.5 is outside [0, 1)."),
+        ("beta1", "1", "outside"),
+        ("lr", "nan", "not a finite number"),
+        ("lr", "-1", "negative"),
+        ("lr", "0,001", "not a number"),
+        ("lr", "", "Give a number"),
+        ("eps", "1e60", "does not fit in a float32"),
+        ("max_grad_norm", "nan", "not a clip limit"),
+        ("schedule", "cosin:4", "not a learning-rate schedule"),
+    ],
+)
+def test_what_cannot_be_used_is_explained_and_not_sent(
+    qtbot: QtBot, view: HyperView, name: str, text: str, words: str
+) -> None:
+    sent = sent_by(view)
+    type_over(qtbot, view, name, text)
+    assert sent == []
+    assert words in view.hints[name].text()
+    assert "--" not in view.hints[name].text()
+    assert view.fields[name].invalid
+    assert view.fields[name].styleSheet()
+
+
+def test_escape_reverts(qtbot: QtBot, view: HyperView) -> None:
+    type_over(qtbot, view, "beta1", "1.5")
+    qtbot.keyClick(view.fields["beta1"], Qt.Key.Key_Escape)
+    assert view.fields["beta1"].text() == "0.9"
+    assert not view.fields["beta1"].invalid
+    assert view.hints["beta1"].text() == ""
+
+
+def test_a_snapshot_does_not_overwrite_what_is_being_typed(qtbot: QtBot, view: HyperView) -> None:
+    type_over(qtbot, view, "lr", "3e-", enter=False)
+    assert view.hints["lr"].text() == TYPING_HINT
+    view.show_snapshot(make_snapshot(hyper=Hyper(lr=0.5, beta1=0.8)))
+    assert view.fields["lr"].text() == "3e-"
+    assert view.fields["beta1"].text() == "0.8"
+    qtbot.keyClick(view.fields["lr"], Qt.Key.Key_Escape)
+    assert view.fields["lr"].text() == "0.5"
+
+
+def test_what_was_sent_stays_until_the_run_answers(qtbot: QtBot, view: HyperView) -> None:
+    snapshot = make_snapshot()
+    view.show_snapshot(snapshot)
+    type_over(qtbot, view, "lr", "0.25")
+    view.show_snapshot(replace(snapshot, serial=snapshot.serial + 1))
+    assert view.fields["lr"].text() == "0.25"
+    view.show_snapshot(replace(snapshot, hyper=Hyper(lr=0.125)))
+    assert view.fields["lr"].text() == "0.125"
+
+
+def test_typing_the_same_value_sends_nothing(qtbot: QtBot, view: HyperView) -> None:
+    sent = sent_by(view)
+    type_over(qtbot, view, "lr", "0.001")
+    type_over(qtbot, view, "lr", "1e-3")
+    assert sent == []
+    assert view.fields["lr"].text() == "0.001"
+
+
+def test_the_schedule_is_sent_as_text(qtbot: QtBot, view: HyperView) -> None:
+    sent = sent_by(view)
+    type_over(qtbot, view, "schedule", " warmup:100")
+    assert sent == [SetSchedule("warmup:100")]
+    record = StepRecord(3, 3e-5)
+    view.show_snapshot(make_snapshot(schedule="warmup:100", record=record))
+    assert view.fields["schedule"].text() == "warmup:100"
+    assert view.used_label.text() == "3e-05 at step 3"
+
+
+@pytest.mark.parametrize(
+    ("cursor", "step"),
+    [(None, 1), (Cursor(7, 0, 5), 7), (Cursor(7, 2, 5), 8), (Cursor(7, 5, 5), 8), (Cursor(7, 0, 0), 8)],
+)
+def test_it_says_from_which_step_a_change_applies(view: HyperView, cursor: Cursor | None, step: int) -> None:
+    assert next_step(cursor) == step
+    view.show_snapshot(replace(make_snapshot(), cursor=cursor))
+    assert view.when_label.text() == f"A change applies from step {step}."

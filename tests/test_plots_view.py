@@ -1,0 +1,172 @@
+"""Curves over steps: no spike, no NaN and no infinity is lost on the way to the screen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from pytestqt.qtbot import QtBot
+from ui_helpers import make_snapshot
+
+from inspector.history import EMPTY_HISTORY, History, HistoryRecorder
+from inspector.runtime.snapshots import Mark
+from inspector.stepping import Cursor
+from inspector.ui.chart import log_ticks
+from inspector.ui.curves import MAX_POINTS, curve
+from inspector.ui.plots_view import PlotsView
+
+pytestmark = pytest.mark.qt
+
+
+def history_of(metrics: Mapping[str, Sequence[float]], capacity: int = 8192) -> History:
+    recorder = HistoryRecorder(capacity)
+    for i in range(len(next(iter(metrics.values())))):
+        recorder.append(i + 1, {name: float(values[i]) for name, values in metrics.items()})
+    return recorder.freeze()
+
+
+def shown(qtbot: QtBot, history: History, *, source: str = "charlm", **changes: object) -> PlotsView:
+    view = PlotsView()
+    qtbot.addWidget(view)
+    view.resize(900, 400)
+    with qtbot.waitExposed(view):
+        view.show()
+    view.show_snapshot(replace(make_snapshot(source=source, **changes), history=history))
+    return view
+
+
+def test_one_nan_leaves_the_other_999_points(qtbot: QtBot) -> None:
+    loss = np.linspace(4, 2, 1000)
+    loss[0] = math.nan
+    view = shown(qtbot, history_of({"loss": loss}))
+    drawn = view.charts["loss"].drawn("loss")
+    assert len(drawn.x) == 1000
+    assert drawn.drawn == 999
+    assert view.charts["loss"].edges.drawn("nan") == [1.0]
+
+
+def test_infinities_are_marked_and_do_not_flatten_the_curve(qtbot: QtBot) -> None:
+    loss = [2.0, math.inf, 2.5, -math.inf, 3.0]
+    chart = shown(qtbot, history_of({"loss": loss})).charts["loss"]
+    assert chart.edges.drawn("posinf") == [2.0]
+    assert chart.edges.drawn("neginf") == [4.0]
+    low, high = chart.box.viewRange()[1]
+    assert 1 < low < 2
+    assert 3 < high < 4
+
+
+def test_equal_values_stay_in_the_middle(qtbot: QtBot) -> None:
+    chart = shown(qtbot, history_of({"clip_scale": [1.0] * 20})).charts["clip_scale"]
+    low, high = chart.box.viewRange()[1]
+    assert low < 1 < high
+    assert chart.drawn("clip_scale").drawn == 20
+
+
+def test_a_single_step_is_a_dot(qtbot: QtBot) -> None:
+    chart = shown(qtbot, history_of({"loss": [2.0]})).charts["loss"]
+    x, y = chart.drawn("loss").lonely()
+    assert (list(x), list(y)) == ([1.0], [2.0])
+
+
+@pytest.mark.parametrize("steps", [5_000, 40_000])
+def test_a_spike_of_one_step_survives(steps: int) -> None:
+    loss = np.full(steps, 2.0)
+    loss[steps // 3] = 50.0
+    loss[steps // 2] = math.nan
+    drawn = curve(history_of({"loss": loss}), "loss")
+    assert len(drawn.x) <= MAX_POINTS + 1
+    assert drawn.bounds() == (2.0, 50.0)
+    _, y = drawn.envelope()
+    assert list(y) == [2.0, 50.0]
+    assert len(drawn.nan) == 1
+
+
+def test_the_norm_is_logarithmic_and_marks_what_has_no_logarithm(qtbot: QtBot) -> None:
+    chart = shown(qtbot, history_of({"grad_norm": [0.01, 0.0, 100.0]})).charts["grad_norm"]
+    np.testing.assert_allclose(chart.drawn("grad_norm").last, [-2, math.nan, 2])
+    assert chart.edges.drawn("below") == [2.0]
+    assert log_ticks(-2, 2, 5) == [-2, -1, 0, 1, 2]
+    assert len(log_ticks(-300, 300, 5)) <= 5
+    assert log_ticks(0.61, 0.62, 4)
+
+
+@pytest.mark.parametrize("huge", [3.4e38, 1e-40])
+def test_extreme_values_are_drawn(qtbot: QtBot, huge: float) -> None:
+    view = shown(qtbot, history_of({"loss": [huge, 2 * huge, -huge], "grad_norm": [huge] * 3}))
+    assert not view.grab().isNull()
+    assert view.charts["loss"].drawn("loss").drawn == 3
+
+
+def test_a_source_without_loss_says_so(qtbot: QtBot) -> None:
+    view = shown(qtbot, history_of({"grad_norm": [1.0, 2.0]}), source="synthetic:1000")
+    assert view.charts["loss"].message == "This source gives no loss."
+    assert view.charts["grad_norm"].message == ""
+    assert view.charts["loss"].title == "loss"
+
+
+def test_before_the_first_step_it_says_what_to_do(qtbot: QtBot) -> None:
+    view = shown(qtbot, EMPTY_HISTORY)
+    assert "F11" in view.charts["loss"].message
+    view.show_snapshot(replace(make_snapshot(), history=history_of({"loss": [2.0], "lr": [0.1]})))
+    assert view.charts["loss"].message == ""
+    assert view.charts["loss"].title == "loss (nats/char)  2"
+
+
+def test_x_axes_are_linked_and_home_shows_all_again(qtbot: QtBot) -> None:
+    view = shown(qtbot, history_of({"loss": np.ones(100), "lr": np.ones(100)}))
+    box = view.charts["lr"].box
+    box.setXRange(10, 20, padding=0)
+    box.sigRangeChangedManually.emit(box.mouseEnabled())
+    np.testing.assert_allclose(view.charts["loss"].box.viewRange()[0], (10, 20), atol=0.5)
+    assert len(view.charts["loss"].drawn("loss").x) < 20
+    view.show_snapshot(
+        replace(make_snapshot(), history=history_of({"loss": np.ones(200), "lr": np.ones(200)}))
+    )
+    np.testing.assert_allclose(view.charts["loss"].box.viewRange()[0], (10, 20), atol=0.5)
+    view.setFocus()
+    qtbot.keyClick(view, Qt.Key.Key_Home)
+    assert view.charts["loss"].box.viewRange()[0][1] > 200
+
+
+def test_the_mouse_reads_out_every_metric_at_its_step(qtbot: QtBot) -> None:
+    history = history_of({"loss": np.arange(1.0, 101), "grad_norm": np.arange(2.0, 102)})
+    view = shown(qtbot, history, marks=(Mark(40, "β₂ 0.999 → 0.95"),))
+    chart = view.charts["loss"]
+    at = chart.mapFromScene(chart.box.mapViewToScene(QPoint(40, 50)))
+    qtbot.mouseMove(chart.viewport(), QPoint(at.x() - 60, at.y()))
+    qtbot.mouseMove(chart.viewport(), at)
+    assert view.readout.text().startswith("step 40 · β₂ 0.999 → 0.95")
+    assert chart.title == "loss (nats/char)  40"
+    assert view.charts["grad_norm"].title == "gradient norm  41"
+    assert chart.cross_line.isVisible()
+    assert chart.mark_near(40.0) == Mark(40, "β₂ 0.999 → 0.95")
+
+
+def test_marks_and_the_current_step_are_lines(qtbot: QtBot) -> None:
+    view = shown(
+        qtbot,
+        history_of({"loss": np.ones(50)}),
+        marks=(Mark(5, "lr"), Mark(9, "ε")),
+        cursor=Cursor(50, 0, 5),
+    )
+    assert view.charts["loss"].marked_steps() == [5.0, 9.0]
+    assert view.charts["loss"].current_line.value() == 50
+
+
+def test_a_hidden_view_draws_nothing_until_it_is_shown(qtbot: QtBot) -> None:
+    view = PlotsView()
+    qtbot.addWidget(view)
+    view.show_snapshot(make_snapshot())
+    assert len(view.charts["loss"].drawn("loss").x) == 0
+    view.show()
+    assert len(view.charts["loss"].drawn("loss").x) == 128
+
+
+def test_buckets_of_many_steps_are_named_as_such(qtbot: QtBot) -> None:
+    view = shown(qtbot, history_of({"loss": np.arange(100.0)}, capacity=32))
+    assert view.readout.text().startswith("steps 97 to 100")
+    assert view.charts["loss"].title == "loss (nats/char)  99 (96 to 99)"
