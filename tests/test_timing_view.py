@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from pytestqt.qtbot import QtBot
-from ui_helpers import make_snapshot, small_plan, wide_layout
+from ui_helpers import make_history, make_snapshot, small_plan, wide_layout
 
 from inspector.history import EMPTY_HISTORY, History, HistoryRecorder
 from inspector.optimizers import plan_step
@@ -17,21 +17,21 @@ from inspector.plan import Limits, Variant
 from inspector.runtime.snapshots import Snapshot
 from inspector.stepping import Cursor, KernelTime
 from inspector.ui import theme
-from inspector.ui.timing_view import MOST_CURVES, TimingView
+from inspector.ui.timing_view import TimingView
 
 pytestmark = pytest.mark.qt
 
-LABELS = [d.label for d in small_plan().dispatches]
+KERNELS = [d.timing_key for d in small_plan().dispatches]
 
 
 def times(*ms: float | None, clock: str = "gpu", cold: bool = False) -> tuple[KernelTime, ...]:
-    return tuple(KernelTime(n, None, t, clock, cold) for n, t in zip(LABELS, ms, strict=True))  # type: ignore[arg-type]
+    return tuple(KernelTime(n, None, t, clock, cold) for n, t in zip(KERNELS, ms, strict=True))  # type: ignore[arg-type]
 
 
-def history_of(label: str, ms: Sequence[float]) -> History:
+def history_of(kernel: str, ms: Sequence[float]) -> History:
     recorder = HistoryRecorder()
     for i, value in enumerate(ms):
-        recorder.append(i + 1, {f"ms/{label}": value})
+        recorder.append(i + 1, {f"ms/{kernel}": value})
     return recorder.freeze()
 
 
@@ -50,22 +50,22 @@ def cells(view: TimingView, row: int) -> list[str]:
 
 
 def test_last_median_and_share(qtbot: QtBot) -> None:
-    history = history_of(LABELS[0], [1.0, 2.0, 9.0])
+    history = history_of(KERNELS[0], [1.0, 2.0, 9.0])
     snapshot = replace(make_snapshot(dispatch_times=times(1.0, 0.5, 0.5, 6.0, 2.0)), history=history)
     view = shown(qtbot, snapshot)
     assert cells(view, 0) == ["reduce_norm_sq", "gpu", "1 ms", "2 ms", "10.0 %"]
-    assert cells(view, 3) == [LABELS[3], "gpu", "6 ms", "n/a", "60.0 %"]
+    assert cells(view, 3) == [KERNELS[3], "gpu", "6 ms", "n/a", "60.0 %"]
     assert view.total.text() == "Step: 10 ms of GPU time"
 
 
 def test_not_available_is_left_out_of_medians_and_shares(qtbot: QtBot) -> None:
-    history = history_of(LABELS[0], [math.nan, 3.0, math.nan, 5.0, math.nan])
+    history = history_of(KERNELS[0], [math.nan, 3.0, math.nan, 5.0, math.nan])
     snapshot = replace(make_snapshot(dispatch_times=times(None, 1.0, 1.0, 1.0, 1.0)), history=history)
     view = shown(qtbot, snapshot)
     assert cells(view, 0)[2:] == ["n/a", "4 ms", "n/a"]
     assert cells(view, 1)[4] == "25.0 %"
     assert view.total.text() == "Step: 4 ms of GPU time, 1 kernel n/a"
-    assert view.chart.drawn(f"ms/{LABELS[0]}").drawn == 2
+    assert view.chart.drawn(f"ms/{KERNELS[0]}").drawn == 2
 
 
 def test_cpu_time_and_cold_are_labelled(qtbot: QtBot) -> None:
@@ -75,26 +75,31 @@ def test_cpu_time_and_cold_are_labelled(qtbot: QtBot) -> None:
     assert view.chart.title.startswith("CPU time (ms)")
 
 
-def test_dispatches_that_share_a_label_are_one_row(qtbot: QtBot) -> None:
-    plan = small_plan()
-    same = tuple(replace(d, label="adamw_update") if d.block else d for d in plan.dispatches)
-    plan = replace(plan, dispatches=same)
-    view = shown(qtbot, make_snapshot(plan=plan, dispatch_times=times(1, 1, 1, 2, 3)))
-    assert view.model.rowCount() == 4
-    assert cells(view, 3)[2] == "5 ms"
+def test_dispatches_of_one_kernel_and_block_are_one_row(qtbot: QtBot) -> None:
+    plan = plan_step(wide_layout(), Limits(), Variant(dispatch="per-tensor"))
+    count = len(plan.dispatches)
+    measured = tuple(KernelTime(d.entry_point, d.block, 0.5, "gpu") for d in plan.dispatches)
+    view = shown(qtbot, make_snapshot(plan=plan, cursor=Cursor(3, count, count), dispatch_times=measured))
+    assert view.model.kernels == tuple(KERNELS)
+    assert cells(view, 3)[2] == "7.5 s"
+    assert cells(view, 4)[2] == "2.5 s"
+    one_missing = (*measured[:-1], replace(measured[-1], ms=None))
+    view.show_snapshot(make_snapshot(plan=plan, cursor=Cursor(3, count, count), dispatch_times=one_missing))
+    assert cells(view, 4)[2] == "n/a"
 
 
 def test_a_selected_kernel_is_drawn_in_the_accent_and_read_out(qtbot: QtBot) -> None:
-    view = shown(qtbot, make_snapshot(cursor=Cursor(128, 5, 5)))
+    snapshot = replace(make_snapshot(cursor=Cursor(128, 5, 5)), history=make_history(labels=KERNELS))
+    view = shown(qtbot, snapshot)
     place = view.table.visualRect(view.model.index(1, 0)).center()
     qtbot.mouseClick(view.table.viewport(), Qt.MouseButton.LeftButton, pos=place)
     pens = {n: view.chart.pen(n) for n in view.chart.trace_names()}
-    chosen = f"ms/{LABELS[1]}"
+    chosen = f"ms/{KERNELS[1]}"
     assert pens.pop(chosen).color() == theme.colours().accent
     assert {pen.color().name() for pen in pens.values()} == {theme.colours().text.name()}
     qtbot.mouseMove(view.chart.viewport(), QPoint(200, 60))
     qtbot.mouseMove(view.chart.viewport(), QPoint(300, 60))
-    assert LABELS[1] in view.chart.title
+    assert KERNELS[1] in view.chart.title
     assert view.chart.title.startswith("step ")
 
 
@@ -107,19 +112,3 @@ def test_nothing_timed_yet_says_so(qtbot: QtBot) -> None:
 def test_without_a_plan_the_table_is_empty(qtbot: QtBot) -> None:
     view = shown(qtbot, make_snapshot(plan=None, cursor=None))
     assert view.model.rowCount() == 0
-
-
-def test_of_thousands_of_kernels_only_the_costliest_are_curves(qtbot: QtBot) -> None:
-    plan = plan_step(wide_layout(2_000), Limits(), Variant(dispatch="per-tensor"))
-    labels = [d.label for d in plan.dispatches]
-    recorder = HistoryRecorder()
-    for step in range(1, 4):
-        recorder.append(step, {f"ms/{label}": 1.0 + i for i, label in enumerate(labels)})
-    measured = tuple(KernelTime(d.label, d.block, 1.0 + i, "gpu") for i, d in enumerate(plan.dispatches))
-    count = len(labels)
-    snapshot = make_snapshot(plan=plan, cursor=Cursor(3, count, count), dispatch_times=measured)
-    view = shown(qtbot, replace(snapshot, history=recorder.freeze()))
-    assert view.model.rowCount() == count
-    assert view.chart.trace_names() == [f"ms/{label}" for label in labels[: -MOST_CURVES - 1 : -1]]
-    view.table.selectRow(0)
-    assert view.chart.trace_names()[-1] == f"ms/{labels[0]}"

@@ -17,9 +17,9 @@ from inspector.ui.binding_table import BindingTable
 from inspector.ui.tables import FIGURES, WORDS, AnyIndex, dense_table, row_height, set_widths
 from inspector.ui.view import View
 
-COLUMNS = ("state", "dispatch", "block", "time", "groups", "elements")
-SAMPLES = ("· pending", "adamw_update no-wd", "no-wd", "88.8 µs cpu cold", "65,535·2·1", "116,017,920")
-STATE, LABEL, BLOCK, TIME, GROUPS, ELEMENTS = range(6)
+COLUMNS = ("state", "dispatch", "time", "groups", "elements", "block")
+SAMPLES = ("· pending", "adamw_update no-wd", "88.8 µs cold", "65,535·2·1", "116,017,920", "no-wd")
+STATE, LABEL, TIME, GROUPS, ELEMENTS, BLOCK = range(6)
 GRADIENTS = "gradients"
 NO_BINDINGS = "Gradients bind nothing: the source puts them in g."
 BLOCK_NAMES = {"wd": "wd", "no_wd": "no-wd", None: ""}
@@ -258,4 +258,4 @@ def time_tooltip(time: KernelTime | None) -> str:
 
 
 def _alignment(column: int) -> Qt.AlignmentFlag:
-    return FIGURES if column in (TIME, GROUPS, ELEMENTS) else WORDS
+    return FIGURES if column in (TIME, GROUPS, ELEMENTS, BLOCK) else WORDS

@@ -136,7 +136,8 @@ class PlotsView(View):
             for chart in self.charts.values():
                 chart.show_marks(snapshot.marks)
         for chart in self.charts.values():
-            chart.show_current(snapshot.cursor.step if snapshot.cursor else None)
+            known = snapshot.cursor is not None and len(snapshot.history) > 0
+            chart.show_current(snapshot.cursor.step if known and snapshot.cursor else None)
         if snapshot.history is not self._history or self._first.message == "":
             self._history = snapshot.history
             for metric in METRICS:

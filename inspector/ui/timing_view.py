@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt
-from PySide6.QtGui import QShowEvent
+from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QLabel, QSplitter, QVBoxLayout, QWidget
 
 from inspector.floats import F64Array
@@ -24,17 +23,18 @@ from inspector.ui.step_chart import StepChart, bucket_at, bucket_steps, read_out
 from inspector.ui.tables import FIGURES, WORDS, AnyIndex, dense_table, set_widths
 from inspector.ui.view import View
 
+BESIDE_FROM = 800
+TABLE_WIDTH = 440
 RECENT = 256
 """Buckets the median is taken over."""
-MOST_CURVES = 6
 COLUMNS = ("kernel", "clock", "last", "median", "share")
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """One line of the table, times in ms; None is n/a. A label that several dispatches share is their sum."""
+    """One line of the table, times in ms; None is n/a. A kernel of several dispatches is their sum."""
 
-    label: str
+    kernel: str
     last: float | None
     median: float | None
     share: float | None
@@ -46,9 +46,11 @@ class TimingModel(QAbstractTableModel):
 
     def __init__(self) -> None:
         super().__init__()
-        self.labels: tuple[str, ...] = ()
+        self.kernels: tuple[str, ...] = ()
+        """Dispatch.timing_key: the kernel and its block."""
         self.last: F64Array = np.empty(0)
-        """ms a label, float64; NaN is n/a."""
+        """ms a kernel, float64; NaN is n/a."""
+        self._rows: dict[int, KernelRow] = {}
         self._plan: Plan | None = None
         self._groups: npt.NDArray[np.intp] = np.empty(0, np.intp)
         self._times: tuple[KernelTime | None, ...] = ()
@@ -59,29 +61,33 @@ class TimingModel(QAbstractTableModel):
         if plan is not self._plan:
             self.beginResetModel()
             dispatches = plan.dispatches if plan else ()
-            self.labels = tuple(dict.fromkeys(d.label for d in dispatches))
-            number = {label: i for i, label in enumerate(self.labels)}
-            self._groups = np.array([number[d.label] for d in dispatches], np.intp)
+            keys = [d.timing_key for d in dispatches]
+            self.kernels = tuple(dict.fromkeys(keys))
+            number = {kernel: i for i, kernel in enumerate(self.kernels)}
+            self._groups = np.array([number[key] for key in keys], np.intp)
             self._plan = plan
             self._take(times, history)
             self.endResetModel()
             return
         self._take(times, history)
-        if self.labels:
-            last = self.index(len(self.labels) - 1, len(COLUMNS) - 1)
+        if self.kernels:
+            last = self.index(len(self.kernels) - 1, len(COLUMNS) - 1)
             self.dataChanged.emit(self.index(0, 0), last)
 
     def row(self, number: int) -> KernelRow:
         """One line. n/a is left out of the median."""
-        label = self.labels[number]
+        if number in self._rows:
+            return self._rows[number]
+        kernel = self.kernels[number]
         last, total = float(self.last[number]), self.total
-        return KernelRow(
-            label,
+        row = self._rows[number] = KernelRow(
+            kernel,
             None if math.isnan(last) else last,
-            _median(self._history, label),
+            _median(self._history, kernel),
             last / total if total > 0 and not math.isnan(last) else None,
             _clock([t for i in self._dispatches_of(number) if (t := self._times[i]) is not None]),
         )
+        return row
 
     @property
     def total(self) -> float:
@@ -95,19 +101,20 @@ class TimingModel(QAbstractTableModel):
 
     def _take(self, times: tuple[KernelTime | None, ...], history: History) -> None:
         self._history = history
+        self._rows.clear()
         n = len(self._groups)
         self._times = times if len(times) == n else (None,) * n
         ms = np.array([math.nan if t is None or t.ms is None else t.ms for t in self._times], np.float64)
-        # A label that several dispatches share is their sum; one without a time makes it n/a.
-        sums = np.bincount(self._groups, ms, len(self.labels)) if n else np.empty(0)
+        # One dispatch without a time makes its kernel n/a.
+        sums = np.bincount(self._groups, ms, len(self.kernels)) if n else np.empty(0)
         self.last = np.asarray(sums, np.float64)
 
     def _dispatches_of(self, number: int) -> npt.NDArray[np.intp]:
         return np.flatnonzero(self._groups == number)
 
     def rowCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008 - Qt's own signature
-        """One row a label."""
-        return 0 if parent.isValid() else len(self.labels)
+        """One row a kernel."""
+        return 0 if parent.isValid() else len(self.kernels)
 
     def columnCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008
         """See COLUMNS."""
@@ -128,16 +135,16 @@ class TimingModel(QAbstractTableModel):
             row = self.row(index.row())
             share = fmt.NA if row.share is None else f"{100 * row.share:.1f} %"
             times = fmt.milliseconds(row.last), fmt.milliseconds(row.median)
-            return (row.label, row.clock, *times, share)[column]
+            return (row.kernel, row.clock, *times, share)[column]
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _alignment(column)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return _TOOLTIPS[column] if column else self.labels[index.row()]
+            return _TOOLTIPS[column] if column else self.kernels[index.row()]
         return None
 
 
 class TimingView(View):
-    """Curves of the costliest kernels over a table of all of them; a selected line is drawn in the accent."""
+    """A curve a kernel, and a table of them; the one selected is drawn in the accent."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -145,8 +152,6 @@ class TimingView(View):
         self._snapshot: Snapshot | None = None
         self._shown: tuple[object, ...] = ()
         self._history: History = EMPTY_HISTORY
-        self._plan: Plan | None = None
-        self._curves: tuple[str, ...] = ()
         self._clock = "GPU"
         self._follow = True
         self.chart = StepChart(log=True, named=True)
@@ -162,11 +167,10 @@ class TimingView(View):
         self.total.setContentsMargins(theme.GRID, 0, theme.GRID, theme.GRID)
         self.total.setMinimumWidth(1)
         self.total.setWordWrap(True)
-        splitter = QSplitter(Qt.Orientation.Vertical)
+        self._splitter = splitter = QSplitter(Qt.Orientation.Vertical)
         splitter.addWidget(self.chart)
         splitter.addWidget(self.table)
-        splitter.setStretchFactor(0, 3)
-        splitter.setStretchFactor(1, 2)
+        splitter.setChildrenCollapsible(False)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
@@ -185,22 +189,31 @@ class TimingView(View):
         super().showEvent(event)
         self._update()
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """The table beside the curves where the view is wide and low, else below."""
+        super().resizeEvent(event)
+        wide = self.width() > max(2.2 * self.height(), BESIDE_FROM)
+        beside = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
+        if beside != self._splitter.orientation() or not event.oldSize().isValid():
+            self._splitter.setOrientation(beside)
+            whole = self.width() if wide else self.height()
+            second = TABLE_WIDTH if wide else whole * 2 // 5
+            self._splitter.setSizes([whole - second, second])
+
     def _update(self) -> None:
         snapshot = self._snapshot
         if snapshot is None:
             return
-        self.chart.show_current(snapshot.cursor.step if snapshot.cursor else None)
+        known = snapshot.cursor is not None and len(snapshot.history) > 0
+        self.chart.show_current(snapshot.cursor.step if known and snapshot.cursor else None)
         shown = (snapshot.plan, snapshot.history, snapshot.dispatch_times)
         if len(shown) == len(self._shown) and all(a is b for a, b in zip(shown, self._shown, strict=True)):
             return
         self._shown = shown
         self._history = snapshot.history
-        if snapshot.plan is not self._plan:
-            self._plan = snapshot.plan
-            self._curves = ()
         self.model.show(snapshot.plan, snapshot.dispatch_times, snapshot.history)
         self._clock = "CPU" if self.model.on_cpu else "GPU"
-        kernels, missing = len(self.model.labels), int(np.isnan(self.model.last).sum())
+        kernels, missing = len(self.model.kernels), int(np.isnan(self.model.last).sum())
         words = " "
         if missing < kernels:
             words = f"Step: {fmt.milliseconds(self.model.total)} of {self._clock} time"
@@ -212,12 +225,7 @@ class TimingView(View):
         self._draw_curves()
 
     def _draw_curves(self) -> None:
-        if not self._curves:
-            self._curves = self._costliest()
-        names = list(self._curves)
-        chosen = self._selected_name()
-        if chosen in self._history.series and chosen not in names:
-            names.append(chosen)
+        names = [n for k in self.model.kernels if (n := f"ms/{k}") in self._history.series]
         self.chart.show_history(self._history, names)
         self.chart.set_message("" if names else "No step has been timed yet: F11 runs one.")
         if self._follow and len(self._history):
@@ -228,16 +236,9 @@ class TimingView(View):
         self.chart.draw()
         self._on_hovered(None)
 
-    def _costliest(self) -> tuple[str, ...]:
-        """The metrics to draw: those of the kernels that took longest when first asked."""
-        order = np.argsort(-np.nan_to_num(self.model.last), kind="stable")
-        names = (f"ms/{self.model.labels[i]}" for i in order)
-        known = (name for name in names if name in self._history.series)
-        return tuple(itertools.islice(known, MOST_CURVES))
-
     def _selected_name(self) -> str:
         row = self.table.currentIndex().row()
-        return f"ms/{self.model.labels[row]}" if 0 <= row < len(self.model.labels) else ""
+        return f"ms/{self.model.kernels[row]}" if 0 <= row < len(self.model.kernels) else ""
 
     def _on_row_changed(self) -> None:
         self._draw_curves()
@@ -270,8 +271,8 @@ class TimingView(View):
         self.chart.show_cross(float(history.first[bucket]) if bucket is not None else None)
 
 
-def _median(history: History, label: str) -> float | None:
-    series = history.series.get(f"ms/{label}")
+def _median(history: History, kernel: str) -> float | None:
+    series = history.series.get(f"ms/{kernel}")
     if series is None:
         return None
     recent = series.last[-RECENT:]
