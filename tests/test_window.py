@@ -288,6 +288,7 @@ def test_a_notice_is_shown_once(shown: Shown) -> None:
 def test_a_lost_device_is_told_until_it_is_back(shown: Shown) -> None:
     banner = shown.window.banner
     shown.post(mode="lost", stale=True)
+    assert banner.height() < 48, "it takes no more than its text"
     assert "stale" in banner.text
     assert not shown.window.actions_by_name["step_dispatch"].isEnabled()
     shown.window.banner.dismiss()

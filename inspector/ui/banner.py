@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Signal
-from PySide6.QtGui import QPalette
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QWidget
 
 from inspector.diagnosis.findings import Severity
@@ -12,6 +12,7 @@ from inspector.ui import theme
 from inspector.ui.icons import icon
 
 LOST_TEXT = "The device was lost: what is shown is the last that was seen, and stale."
+ROOM_FOR_BUTTONS = 260
 SEVERITY_WORD: dict[Severity, str] = {"info": "Note", "warning": "Warning", "error": "Error"}
 
 
@@ -78,12 +79,24 @@ class Banner(QFrame):
         """What is said now."""
         return self.label.text()
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        # A toolbar does not ask how high a text of several lines is, and a hidden one has no width yet.
+        room = self.window().width() - ROOM_FOR_BUTTONS
+        flags = int(Qt.TextFlag.TextWordWrap)
+        text = self.fontMetrics().boundingRect(0, 0, max(room, 200), 10_000, flags, self.label.text())
+        self.label.setFixedHeight(max(text.height(), 16))
+
     def _show(self) -> None:
         severity, text = self._notice or ("error" if self._lost else "info", LOST_TEXT if self._lost else "")
         self._severity = "error" if self._lost else severity
         self.label.setText(text)
         self.recover_button.setVisible(self._lost)
         self.close_button.setVisible(self._notice is not None)
+        self._fit()
         self.opened.emit(bool(text))
         self._dress()
 

@@ -42,7 +42,7 @@ class MainWindow(QMainWindow):
         self.setObjectName("main_window")
         self.setWindowTitle(TITLE)
         self.setDockNestingEnabled(True)
-        self.resize(DEFAULT_SIZE)
+        self.resize(DEFAULT_SIZE.boundedTo(self.screen().availableSize()))
         self._bus = bus
         self._settings = settings
         self._painted = False

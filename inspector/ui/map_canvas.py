@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QFocusEvent,
@@ -198,7 +200,7 @@ class MapCanvas(QWidget):
         what = {"change": f"change of {lane}", "magnitude": f"|{lane}|"}.get(request.quantity, lane)
         lines = []
         if request.quantity != "nonfinite":
-            about = f" (largest of about {fmt.short_count(several)})" if several > 1.5 else ""
+            about = f" (largest of {fmt.short_count(math.ceil(several))} here)" if several > 1 else ""
             lines.append(f"{what} = {fmt.exact(value)}{about}")
         if bad or request.quantity == "nonfinite":
             lines.append(f"{fmt.count(bad)} non-finite under this pixel")
