@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from PySide6.QtCore import QRectF
 from PySide6.QtGui import QColor, QLinearGradient
 
@@ -39,10 +40,13 @@ def gradient(quantity: Quantity, area: QRectF) -> QLinearGradient | QColor:
 
 
 def scale_text(image: MapImage, lane: Lane) -> str:
-    """The ends of a lane's colour scale: ±0.08, or 1e-9 … 0.02."""
+    """The ends of a lane's colour scale: ±0.08, or 1e-9 … 0.02. Looks at every pixel: once an image."""
     quantity = image.request.quantity
     if quantity == "nonfinite":
         return "non-finite"
+    values = image.values[lane]
+    if not np.any((values != 0) & ~np.isnan(values)):
+        return "all 0"
     high = fmt.number(image.scale.get(lane), 2)
     if quantity == "magnitude":
         return f"{fmt.number(image.low.get(lane), 2)} … {high}"

@@ -46,6 +46,7 @@ class MapPainter:
         # A QImage made of an array does not keep it alive.
         self._pixels: list[npt.NDArray[np.uint8]] = []
         self._flags: dict[Lane, list[tuple[int, int]]] = {}
+        self._scales: dict[Lane, str] = {}
 
     def set_image(self, image: MapImage | None) -> None:
         """Take the worker's pixels over, without copying."""
@@ -58,6 +59,7 @@ class MapPainter:
             picture = QImage(rgba.data, width, height, 4 * width, QImage.Format.Format_RGBA8888)
             self._images[lane] = picture
             self._pixels.append(rgba)
+            self._scales[lane] = scale_text(image, lane)
             self._flags[lane] = runs(np.any(image.nonfinite[lane] > 0, axis=0))
 
     def paint(
@@ -292,4 +294,4 @@ class MapPainter:
         painter.fillRect(bar, QBrush(gradient(self._source.request.quantity, bar)))
         painter.setPen(c.muted)
         box = QRectF(area.left(), area.top() + 6, area.width(), max(area.height() - 6, 14))
-        painter.drawText(box, int(Qt.AlignmentFlag.AlignTop), scale_text(self._source, lane))
+        painter.drawText(box, int(Qt.AlignmentFlag.AlignTop), self._scales[lane])

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from PySide6.QtCore import QEventLoop, QPoint, QSize, Qt, QTimer
+from PySide6.QtCore import (
+    QEventLoop,
+    QMessageLogContext,
+    QPoint,
+    QSize,
+    Qt,
+    QTimer,
+    QtMsgType,
+    qInstallMessageHandler,
+)
 from PySide6.QtGui import QImage, QPainter
 from PySide6.QtWidgets import QApplication, QWidget
 
@@ -84,7 +94,14 @@ def _off_screen_application(scale: float) -> QApplication:
     if QApplication.instance() is None:
         os.environ["QT_QPA_PLATFORM"] = "offscreen"
         os.environ["QT_SCALE_FACTOR"] = str(scale)
+        qInstallMessageHandler(_on_qt_message)
     return application()
+
+
+def _on_qt_message(kind: QtMsgType, context: QMessageLogContext, text: str) -> None:
+    # The off-screen platform says so for every window, and nothing follows from it.
+    if not text.startswith("This plugin does not support"):
+        sys.stderr.write(f"{text}\n")
 
 
 def _alone(view: View, size: QSize) -> QWidget:
