@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetricsF, QMouseEvent, QPen, QResizeEvent
+from PySide6.QtGui import QColor, QFontMetricsF, QGuiApplication, QMouseEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QGraphicsRectItem, QGraphicsSimpleTextItem, QLabel, QWidget
 
 from inspector.floats import F64Array
@@ -237,9 +237,12 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
         self._title_back.setRect(self._title.boundingRect())
 
 
-def line_pen(colour: QColor, width: float = 1.0, style: Qt.PenStyle = Qt.PenStyle.SolidLine) -> QPen:
-    """A pen of a width in pixels. One pixel is far faster to draw than any other."""
-    pen = QPen(colour, width, style)
+def line_pen(colour: QColor, style: Qt.PenStyle = Qt.PenStyle.SolidLine, *, hairline: bool = False) -> QPen:
+    """A pen one logical pixel wide, or one device pixel, which is a hundred times faster to draw."""
+    app = QGuiApplication.instance()
+    # A cosmetic pen counts device pixels.
+    ratio = app.devicePixelRatio() if isinstance(app, QGuiApplication) and not hairline else 1.0
+    pen = QPen(colour, max(round(ratio), 1), style)
     pen.setCosmetic(True)
     return pen
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QFontMetricsF, QPen
+from PySide6.QtGui import QColor, QFontMetricsF, QPen
 from PySide6.QtWidgets import QWidget
 
 from inspector.history import EMPTY_HISTORY, History
@@ -18,12 +18,17 @@ from inspector.ui import theme
 from inspector.ui.chart import Axis, Chart, EdgeMarks, line_pen
 from inspector.ui.curves import EMPTY_CURVE, NO_STEPS, Curve, curve
 
+FEW_POINTS = 256
+FEW_MARKS = 16
+"""Up to so many are drawn a logical pixel wide; more would take too long on a dense screen."""
+
 
 class _Trace:
     """What draws one metric: the strokes from low to high, the line, and dots for points that stand alone."""
 
     def __init__(self, chart: Chart, name: str) -> None:
         self.curve = EMPTY_CURVE
+        self._colour = theme.colours().text
         self.envelope = pg.PlotCurveItem(connect="pairs", antialias=False)
         self.line = pg.PlotCurveItem(connect="finite", antialias=False)
         self.dots = pg.ScatterPlotItem(pxMode=True, size=5, symbol="o")
@@ -38,17 +43,23 @@ class _Trace:
 
     def draw(self, drawn: Curve) -> None:
         self.curve = drawn
+        self._set_line_pen()
         self.line.setData(drawn.x, drawn.last)
         self.envelope.setData(*drawn.envelope())
         self.dots.setData(*drawn.lonely())
 
-    def set_pen(self, pen: QPen) -> None:
-        self.line.setPen(pen)
-        self.envelope.setPen(line_pen(theme.faded(pen.color(), 0.4)))
+    def set_colour(self, colour: QColor) -> None:
+        self._colour = colour
+        self._set_line_pen()
+        self.envelope.setPen(line_pen(theme.faded(colour, 0.4), hairline=True))
         self.dots.setPen(None)
-        self.dots.setBrush(pg.mkBrush(pen.color()))
-        self.name.setColor(pen.color())
+        self.dots.setBrush(pg.mkBrush(colour))
+        self.name.setColor(colour)
         self.name.setFont(theme.ui_font(-1))
+
+    def _set_line_pen(self) -> None:
+        # A dense curve fills its band with hairlines as well.
+        self.line.setPen(line_pen(self._colour, hairline=len(self.curve.x) > FEW_POINTS))
 
     def end(self, stop: float) -> tuple[float, float] | None:
         """The last point drawn up to x = `stop`."""
@@ -133,6 +144,7 @@ class StepChart(Chart):
     def show_marks(self, marks: tuple[Mark, ...]) -> None:
         """Draw the marks as lines."""
         self._marks = marks
+        self._style_marks()
         self._draw_edges()
 
     def show_cross(self, step: float | None) -> None:
@@ -204,15 +216,20 @@ class StepChart(Chart):
                 taken.append(end[1])
                 trace.name.setPos(*end)
 
+    def _style_marks(self) -> None:
+        dashes = Qt.PenStyle.DashLine
+        hairline = len(self._marks) > FEW_MARKS
+        self._mark_lines.setPen(line_pen(theme.colours().muted, dashes, hairline=hairline))
+
     def _style_trace(self, name: str) -> None:
         colours = theme.colours()
         chosen = name == self._selected
-        self._traces[name].set_pen(line_pen(colours.accent if chosen else colours.text))
+        self._traces[name].set_colour(colours.accent if chosen else colours.text)
 
     def _restyle_items(self) -> None:
         colours = theme.colours()
         self.edges.restyle()
-        self._mark_lines.setPen(line_pen(colours.muted, style=Qt.PenStyle.DashLine))
+        self._style_marks()
         self.current_line.setPen(line_pen(colours.accent))
         self.cross_line.setPen(line_pen(colours.muted))
         for name in self._traces:
