@@ -24,7 +24,8 @@ def bits(values: F32Array) -> npt.NDArray[np.uint32]:
 
 def finite_mask(values: F32Array) -> BoolArray:
     """True where a float32 is finite, tested on the exponent bits as the kernels do."""
-    return (bits(values) & EXPONENT_MASK) != EXPONENT_MASK
+    finite: BoolArray = (bits(values) & EXPONENT_MASK) != EXPONENT_MASK
+    return finite
 
 
 def ordered(values: F32Array) -> npt.NDArray[np.int64]:

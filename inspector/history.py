@@ -6,11 +6,14 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from inspector.floats import F64Array
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 DEFAULT_CAPACITY = 8192
 TAIL = 1024
@@ -144,7 +147,7 @@ class HistoryRecorder:
         n = self._buckets
         self._frozen_to = n
         series = {
-            name: Series(*(_view(array, n) for array in (c.low, c.high, c.last, c.gaps)))
+            name: Series(_view(c.low, n), _view(c.high, n), _view(c.last, n), _view(c.gaps, n))
             for name, c in self._columns.items()
         }
         return History(self._stride, _view(self._first, n), MappingProxyType(series), self._version)
@@ -165,7 +168,7 @@ class HistoryRecorder:
         self._frozen_to = 0
 
 
-def _view(array: npt.NDArray[np.generic], n: int) -> npt.NDArray[np.generic]:
+def _view(array: npt.NDArray[Scalar], n: int) -> npt.NDArray[Scalar]:
     view = array[:n]
     view.flags.writeable = False
     return view

@@ -47,7 +47,9 @@ def check_value(name: str, value: float) -> None:
     option = "--" + name.replace("_", "-")
     if name == "max_grad_norm":
         if math.isnan(value) or value < 0:
-            raise UsageError(f"{option} {text} is not a clip limit: give a number of 0 or more, or inf for no clipping.")
+            raise UsageError(
+                f"{option} {text} is not a clip limit: give a number of 0 or more, or inf for no clipping."
+            )
         return
     if not math.isfinite(value):
         raise UsageError(f"{option} {text} is not a finite number.")

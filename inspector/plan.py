@@ -172,7 +172,9 @@ def split_grid(groups: int, per_dimension: int) -> tuple[int, int, int]:
         return max(groups, 1), 1, 1
     rows = -(-groups // per_dimension)
     if rows > per_dimension:
-        raise UsageError(f"{groups:,} workgroups do not fit in a grid of {per_dimension:,} by {per_dimension:,}.")
+        raise UsageError(
+            f"{groups:,} workgroups do not fit in a grid of {per_dimension:,} by {per_dimension:,}."
+        )
     return -(-groups // rows), rows, 1
 
 

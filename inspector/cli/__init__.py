@@ -18,7 +18,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     from typer.main import get_command
 
     from inspector.cli.app import app
-
     from inspector.errors import InspectorError, UsageError
 
     words = with_default_command(list(sys.argv[1:] if arguments is None else arguments))

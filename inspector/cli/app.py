@@ -29,7 +29,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _main(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
+    ] = False,
 ) -> None:
     pass
 
@@ -37,11 +39,11 @@ def _main(
 @app.command()
 def window(
     source: o.SourceArgument = "charlm",
-    optimizer: o.Optimizer = o.OptimizerName.adamw,
-    kernel: o.Kernel = o.KernelName("f32"),
-    numerics: o.Numerics = o.NumericsName("published"),
-    reduce: o.Reduce = o.ReduceName("two-pass"),
-    dispatch: o.DispatchForm = o.DispatchName("two-block"),
+    optimizer: o.Optimizer = "adamw",
+    kernel: o.Kernel = "f32",
+    numerics: o.Numerics = "published",
+    reduce: o.Reduce = "two-pass",
+    dispatch: o.DispatchForm = "two-block",
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -78,19 +80,25 @@ def doctor(adapter: o.Adapter = None, json: o.Json = False) -> int:
 @app.command()
 def layout(
     source: o.SourceArgument,
-    align: Annotated[int, typer.Option(help="Bytes that every segment starts at a multiple of.")] = DEFAULT_ALIGN_BYTES,
-    max_binding: Annotated[int | None, typer.Option(help="Largest binding in bytes; WebGPU's default if left out.")] = None,
-    max_buffer: Annotated[int | None, typer.Option(help="Largest buffer in bytes; what is beyond it makes more pages.")] = None,
-    optimizer: o.Optimizer = o.OptimizerName.adamw,
-    kernel: o.Kernel = o.KernelName("f32"),
-    reduce: o.Reduce = o.ReduceName("two-pass"),
-    dispatch: o.DispatchForm = o.DispatchName("two-block"),
+    align: Annotated[
+        int, typer.Option(help="Bytes that every segment starts at a multiple of.")
+    ] = DEFAULT_ALIGN_BYTES,
+    max_binding: Annotated[
+        int | None, typer.Option(help="Largest binding in bytes; WebGPU's default if left out.")
+    ] = None,
+    max_buffer: Annotated[
+        int | None, typer.Option(help="Largest buffer in bytes; what is beyond it makes more pages.")
+    ] = None,
+    optimizer: o.Optimizer = "adamw",
+    kernel: o.Kernel = "f32",
+    reduce: o.Reduce = "two-pass",
+    dispatch: o.DispatchForm = "two-block",
     json: o.Json = False,
 ) -> int:
     """Print where every param lies, and the dispatches of a step. Needs no GPU."""
     from inspector.cli.layout import describe, show
 
-    variant = o.make_variant(optimizer, kernel, o.NumericsName("published"), reduce, dispatch)
+    variant = o.make_variant(optimizer, kernel, "published", reduce, dispatch)
     document = describe(source, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
     o.print_json(document) if json else show(document)
     return 0
@@ -100,11 +108,11 @@ def layout(
 def run(
     source: o.SourceArgument,
     steps: Annotated[int, typer.Option(help="Steps to run.")],
-    optimizer: o.Optimizer = o.OptimizerName.adamw,
-    kernel: o.Kernel = o.KernelName("f32"),
-    numerics: o.Numerics = o.NumericsName("published"),
-    reduce: o.Reduce = o.ReduceName("two-pass"),
-    dispatch: o.DispatchForm = o.DispatchName("two-block"),
+    optimizer: o.Optimizer = "adamw",
+    kernel: o.Kernel = "f32",
+    numerics: o.Numerics = "published",
+    reduce: o.Reduce = "two-pass",
+    dispatch: o.DispatchForm = "two-block",
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -114,7 +122,9 @@ def run(
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
-    out: Annotated[Path | None, typer.Option(help="Write the state after the last step to this state file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the state after the last step to this state file.")
+    ] = None,
     json: o.Json = False,
 ) -> int:
     """Run steps without a window and print their numbers. Exit code 1 where a finding is an error."""
@@ -126,7 +136,9 @@ def run(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
     variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch)
-    return run_steps(Request(made, steps, hyper, variant, adapter, None if out is None else o.writable(out), json))
+    return run_steps(
+        Request(made, steps, hyper, variant, adapter, None if out is None else o.writable(out), json)
+    )
 
 
 @app.command()
@@ -134,12 +146,14 @@ def explain(
     source: o.SourceArgument,
     param: Annotated[str, typer.Option(help="Name of the param.")],
     index: Annotated[str, typer.Option(help="Its element: flat, or as 12,3.")],
-    step: Annotated[int | None, typer.Option(help="The step to explain; the first there is if left out.")] = None,
-    optimizer: o.Optimizer = o.OptimizerName.adamw,
-    kernel: o.Kernel = o.KernelName("f32"),
-    numerics: o.Numerics = o.NumericsName("published"),
-    reduce: o.Reduce = o.ReduceName("two-pass"),
-    dispatch: o.DispatchForm = o.DispatchName("two-block"),
+    step: Annotated[
+        int | None, typer.Option(help="The step to explain; the first there is if left out.")
+    ] = None,
+    optimizer: o.Optimizer = "adamw",
+    kernel: o.Kernel = "f32",
+    numerics: o.Numerics = "published",
+    reduce: o.Reduce = "two-pass",
+    dispatch: o.DispatchForm = "two-block",
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -170,12 +184,12 @@ def bench(
     elements: Annotated[int | None, typer.Option(help="As many elements instead.")] = None,
     samples: Annotated[int, typer.Option(help="Warm steps to time.", min=1)] = 100,
     seconds: Annotated[float, typer.Option(help="Stop after so long even with fewer samples.", min=0)] = 30.0,
-    optimizer: o.Optimizer = o.OptimizerName.adamw,
-    kernel: o.Kernel = o.KernelName("f32"),
-    numerics: o.Numerics = o.NumericsName("published"),
-    reduce: o.Reduce = o.ReduceName("two-pass"),
-    dispatch: o.DispatchForm = o.DispatchName("two-block"),
-    grid: o.Grid = o.GridName("capped"),
+    optimizer: o.Optimizer = "adamw",
+    kernel: o.Kernel = "f32",
+    numerics: o.Numerics = "published",
+    reduce: o.Reduce = "two-pass",
+    dispatch: o.DispatchForm = "two-block",
+    grid: o.Grid = "capped",
     seed: o.Seed = None,
     adapter: o.Adapter = None,
     json: o.Json = False,
@@ -185,7 +199,7 @@ def bench(
 
     variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch)
     report = measure(
-        preset, elements, variant, grid=grid.value, samples=samples, seconds=seconds, seed=seed, adapter=adapter
+        preset, elements, variant, grid=grid, samples=samples, seconds=seconds, seed=seed, adapter=adapter
     )
     o.print_json(report) if json else show(report)
     return 0
@@ -199,7 +213,9 @@ def screenshot(
     size: Annotated[str, typer.Option(help="Width and height in pixels.")] = "1600x1000",
     view: Annotated[str | None, typer.Option(help="One view instead of the whole window.")] = None,
     theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
-    scale: Annotated[float, typer.Option(help="Device pixels a pixel, 2 for a sharp picture.", min=0.5, max=4)] = 1.0,
+    scale: Annotated[
+        float, typer.Option(help="Device pixels a pixel, 2 for a sharp picture.", min=0.5, max=4)
+    ] = 1.0,
     dispatches: Annotated[int, typer.Option(help="Dispatches to run after the steps.")] = 0,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
@@ -212,7 +228,14 @@ def screenshot(
     o.whole_number("--dispatches", dispatches)
     opener = RunOpener(adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given={})
     take_picture(
-        opener, source, o.writable(out), steps=steps, dispatches=dispatches, size=size, view=view, theme=theme, scale=scale
+        opener,
+        source,
+        o.writable(out),
+        steps=steps,
+        dispatches=dispatches,
+        size=size,
+        view=view,
+        theme=theme,
+        scale=scale,
     )
     return 0
-

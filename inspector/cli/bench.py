@@ -36,17 +36,17 @@ def measure(
         preset = GPT_116M
     if preset not in (None, GPT_116M):
         raise UsageError(f"There is no preset {preset!r}: there is {GPT_116M}.")
-    source = (
-        Synthetic.of_size(elements, seed=seed or 0) if elements is not None else Synthetic.gpt_116m(seed=seed or 0)
-    )
+    source = Synthetic.gpt_116m() if elements is None else Synthetic.of_size(elements)
     if grid == "published":
         variant = dataclasses.replace(variant, grid=grid, reduce="atomic")
     gpu = Gpu(adapter)
     try:
-        with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        with Progress(
+            console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+        ) as progress:
             task = progress.add_task("timing", total=samples)
             report = bench(
-                gpu, source, variant, samples=samples, seconds=seconds,
+                gpu, source.params, variant, seed=seed or 0, samples=samples, seconds=seconds,
                 progress=lambda done: progress.update(task, completed=done),
             )  # fmt: skip
     finally:
@@ -67,7 +67,8 @@ def show(report: dict[str, Any]) -> None:
     """Print the document for people."""
     console = make_console()
     console.print(
-        f"{report['source']}: {report['elements']:,} elements in {report['params']:,} params on {report['device']['name']}; "
+        f"{report['source']}: {report['elements']:,} elements in {report['params']:,} params on "
+        f"{report['device']['name']}; "
         f"a copy moves {report['copy_gbps']:,.1f} GB/s"
     )
     right = ("calls", "min ms", "median ms", "p95 ms", "samples", "cold", "B/element", "GB/s", "of copy")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from inspector.cli.options import as_dict, make_console, make_table
 from inspector.errors import InspectorError
 from inspector.gpu.bench import copy_gbps
@@ -57,7 +56,9 @@ _WITHOUT = {
 def show(report: dict[str, Any]) -> None:
     """Print the report for people."""
     console = make_console()
-    table = make_table("adapter", "backend", "type", "usable", "max binding", "max buffer", "timestamps", "f16")
+    table = make_table(
+        "adapter", "backend", "type", "usable", "max binding", "max buffer", "timestamps", "f16"
+    )
     for adapter in report["adapters"]:
         limits, features = adapter["limits"], adapter["features"]
         table.add_row(

@@ -96,7 +96,9 @@ def flat_index(text: str, param: Param) -> int:
     try:
         parts = [int(part) for part in text.strip().strip("[]()").split(",")]
     except ValueError:
-        raise UsageError(f"--index {text!r} is no index: give a number, or one a dimension as in 12,3.") from None
+        raise UsageError(
+            f"--index {text!r} is no index: give a number, or one a dimension as in 12,3."
+        ) from None
     limits = param.shape if len(parts) > 1 else (param.numel,)
     if len(parts) != len(limits) or any(not 0 <= i < n for i, n in zip(parts, limits, strict=True)):
         raise UsageError(
@@ -111,7 +113,8 @@ def show(document: dict[str, Any]) -> None:
     where = f"{document['param']}{list(document['multi_index'])}"
     d = document["dispatch"]
     console.print(
-        f"{where}: element {document['element']:,} of the mega-buffer, block {document['block']}, step {document['step']}",
+        f"{where}: element {document['element']:,} of the mega-buffer, block {document['block']}, "
+        f"step {document['step']}",
         markup=False,
     )
     console.print(
@@ -129,7 +132,12 @@ def show(document: dict[str, Any]) -> None:
     table = make_table("line", "formula", "bits", right=("float32 on the GPU", "float64", "ULP"))
     for line in document["lines"]:
         table.add_row(
-            line["name"], line["formula"], line["bits"], shortest(line["f32"]), shortest(line["f64"]), f"{line['ulp']:.2f}"
+            line["name"],
+            line["formula"],
+            line["bits"],
+            shortest(line["f32"]),
+            shortest(line["f64"]),
+            f"{line['ulp']:.2f}",
         )
     console.print(table)
     same = document["agrees_with_kernel"]
@@ -138,5 +146,3 @@ def show(document: dict[str, Any]) -> None:
         if same
         else "The dispatch wrote other bits than these lines: the compiler arranged its arithmetic differently."
     )
-
-

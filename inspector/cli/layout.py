@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from inspector.cli.options import make_console, make_table
 from inspector.errors import UsageError
 from inspector.layout import F32_BYTES, make_layout
@@ -101,7 +100,14 @@ def show(document: dict[str, Any]) -> None:
         f"{document['elements']:,} elements in {len(document['params']):,} params, {padding:,} elements of padding, "
         f"{len(document['pages'])} page(s) of each mega-buffer."
     )
-    table = make_table("#", "dispatch", "block", "groups", "slot: buffer, offset + size (bytes)", title="Dispatches of a step")
+    table = make_table(
+        "#",
+        "dispatch",
+        "block",
+        "groups",
+        "slot: buffer, offset + size (bytes)",
+        title="Dispatches of a step",
+    )
     for i, d in enumerate(document["dispatches"]):
         bindings = "\n".join(
             f"{b['slot']}: {b['name']} = {b['buffer']}, {b['offset']:,} + {b['size']:,} ({b['access']})"

@@ -6,67 +6,69 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from inspector import hyper, plan
 from inspector.errors import UsageError
 from inspector.floats import to_json
-from inspector.hyper import NUMERICS, Hyper, check_value
-from inspector.optimizers import OPTIMIZERS
-from inspector.plan import DISPATCH_FORMS, GRIDS, KERNELS, REDUCES, Variant
+from inspector.hyper import Hyper, check_value
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
 from inspector.sources.open import open_source
 
-OptimizerName = StrEnum("OptimizerName", {name: name for name in OPTIMIZERS})
-KernelName = StrEnum("KernelName", {name: name for name in KERNELS})
-NumericsName = StrEnum("NumericsName", {name: name for name in NUMERICS})
-ReduceName = StrEnum("ReduceName", {name: name for name in REDUCES})
-DispatchName = StrEnum("DispatchName", {name: name for name in DISPATCH_FORMS})
-GridName = StrEnum("GridName", {name: name for name in GRIDS})
+OptimizerName = Literal["adamw"]
 
 SourceArgument = Annotated[
     str, typer.Argument(help="charlm, gpt-116m, synthetic:N, or the path of a state file.", metavar="SOURCE")
 ]
 Optimizer = Annotated[OptimizerName, typer.Option(help="Which optimizer runs.")]
-Kernel = Annotated[KernelName, typer.Option(help="Form of the update kernel.")]
-Numerics = Annotated[NumericsName, typer.Option(help="Bias terms in float32 as published, or precise ones.")]
-Reduce = Annotated[ReduceName, typer.Option(help="How the norm is added up; two-pass gives the same bits every run.")]
-DispatchForm = Annotated[
-    DispatchName, typer.Option("--dispatch", help="Update dispatches: one a block, or one a tensor.")
+Kernel = Annotated[plan.Kernel, typer.Option(help="Form of the update kernel.")]
+Numerics = Annotated[
+    hyper.Numerics, typer.Option(help="Bias terms in float32 as published, or precise ones.")
 ]
-Grid = Annotated[GridName, typer.Option(help="Grids as bounded here, or ceil(n/256) groups as published.")]
+Reduce = Annotated[
+    plan.Reduce, typer.Option(help="How the norm is added up; two-pass gives the same bits every run.")
+]
+DispatchForm = Annotated[
+    plan.DispatchForm, typer.Option("--dispatch", help="Update dispatches: one a block, or one a tensor.")
+]
+Grid = Annotated[plan.Grid, typer.Option(help="Grids as bounded here, or ceil(n/256) groups as published.")]
 Lr = Annotated[float | None, typer.Option(help="Learning rate.")]
 Beta1 = Annotated[float | None, typer.Option(help="Decay of the first moment, in [0, 1).")]
 Beta2 = Annotated[float | None, typer.Option(help="Decay of the second moment, in [0, 1).")]
 Eps = Annotated[float | None, typer.Option(help="ε, added to √v̂.")]
 WeightDecay = Annotated[float | None, typer.Option(help="Decoupled weight decay λ of the wd block.")]
-MaxGradNorm = Annotated[float | None, typer.Option(help="Clip limit of the global gradient norm; inf for none.")]
+MaxGradNorm = Annotated[
+    float | None, typer.Option(help="Clip limit of the global gradient norm; inf for none.")
+]
 ScheduleText = Annotated[
-    str | None, typer.Option("--schedule", help="constant, warmup:STEPS or cosine:TOTAL[:warmup=N][:floor=F].")
+    str | None,
+    typer.Option("--schedule", help="constant, warmup:STEPS or cosine:TOTAL[:warmup=N][:floor=F]."),
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of weights, batches and drawn gradients.", min=0)]
-Adapter = Annotated[str | None, typer.Option(help="Part of the adapter's name; 'inspector doctor' lists them.")]
+Adapter = Annotated[
+    str | None, typer.Option(help="Part of the adapter's name; 'inspector doctor' lists them.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 UndoMb = Annotated[int | None, typer.Option("--undo-mb", help="MiB of GPU memory for going back.", min=0)]
 
 
 def make_variant(
-    optimizer: OptimizerName, kernel: KernelName, numerics: NumericsName, reduce: ReduceName, dispatch: DispatchName
-) -> Variant:
+    optimizer: OptimizerName,
+    kernel: plan.Kernel,
+    numerics: hyper.Numerics,
+    reduce: plan.Reduce,
+    dispatch: plan.DispatchForm,
+) -> plan.Variant:
     """The variant that the options name."""
-    return Variant(
-        optimizer=optimizer.value,
-        kernel=kernel.value,
-        numerics=numerics.value,
-        reduce=reduce.value,
-        dispatch=dispatch.value,
+    return plan.Variant(
+        optimizer=optimizer, kernel=kernel, numerics=numerics, reduce=reduce, dispatch=dispatch
     )
 
 

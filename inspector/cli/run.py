@@ -65,7 +65,11 @@ def run_steps(request: Request) -> int:
             _write(request, engine, stepper)
         document = {
             "source": request.source.name,
-            "device": {"name": stepper.device.name, "backend": stepper.device.backend, "software": stepper.device.software},
+            "device": {
+                "name": stepper.device.name,
+                "backend": stepper.device.backend,
+                "software": stepper.device.software,
+            },
             "variant": as_dict(request.variant),
             "steps": [_step(record, stepper.device.timestamps) for record in records],
             "findings": [as_dict(finding) for finding in findings],
@@ -110,7 +114,11 @@ def _step(record: StepRecord, gpu_clock: bool) -> dict[str, Any]:
 def _show(document: dict[str, Any], request: Request) -> None:
     console = make_console()
     console.print(f"{document['source']} on {document['device']['name']} ({document['device']['backend']})")
-    clock = "GPU ms" if not document["steps"] or document["steps"][0]["kernels"][0]["clock"] == "gpu" else "CPU ms"
+    clock = (
+        "GPU ms"
+        if not document["steps"] or document["steps"][0]["kernels"][0]["clock"] == "gpu"
+        else "CPU ms"
+    )
     table = make_table(right=("step", "loss", "lr", "gradNorm", "clipScale", "non-finite", clock))
     steps = document["steps"]
     every = max(len(steps) // SHOWN_ROWS, 1)
@@ -129,9 +137,15 @@ def _show(document: dict[str, Any], request: Request) -> None:
         )
     console.print(table)
     for f in document["findings"]:
-        console.print(f"{f['severity']} · step {f['step']} · {f['rule']}: {f['message']} {f['advice']}", soft_wrap=True, markup=False)
+        console.print(
+            f"{f['severity']} · step {f['step']} · {f['rule']}: {f['message']} {f['advice']}",
+            soft_wrap=True,
+            markup=False,
+        )
     if request.out is not None:
         console.print(f"State after the last step: {request.out}", soft_wrap=True)
     if request.steps and document["steps"]:
         last = document["steps"][-1]
-        console.print(f"gradNorm {shortest(last['grad_norm'])}, clipScale {shortest(last['clip_scale'])} in step {last['step']}.")
+        console.print(
+            f"gradNorm {shortest(last['grad_norm'])}, clipScale {shortest(last['clip_scale'])} in step {last['step']}."
+        )

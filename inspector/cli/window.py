@@ -103,24 +103,32 @@ def take_picture(
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
     from inspector.ui.screenshot import grab_window, settled
 
-    state = opener.open_source(spec).initial_state()
-    target = state.finished_steps + steps
-    commands: list[Command] = [Run(until=target)] if steps else []
+    worker = Worker(opener, spec)
+    first = opener.open_source(spec).initial_state().finished_steps
+    plan: list[Command] = [*([Run(until=first + steps)] if steps else []), *[StepDispatch()] * dispatches]
 
     def there(snapshot: Snapshot) -> bool:
         if snapshot.mode in ("failed", "lost") or (snapshot.notice and snapshot.notice.severity == "error"):
             return True
-        return settled(snapshot) and (snapshot.cursor is None or not steps or snapshot.cursor.finished_steps >= target)
+        if not settled(snapshot) or snapshot.cursor is None:
+            return False
+        if plan and (snapshot.cursor.finished_steps >= first + steps or isinstance(plan[0], Run)):
+            # One after the other: a step asked for while the run goes on would pause it.
+            while plan:
+                command = plan.pop(0)
+                worker.send(command)
+                if isinstance(command, Run):
+                    break
+            return False
+        return not plan
 
-    commands += [StepDispatch()] * dispatches
     grab_window(
-        lambda: Worker(opener, spec),
+        lambda: worker,
         size=(width, height),
         view=view,
         path=str(out),
         scheme="dark" if theme == "dark" else "light",
         scale=scale,
-        commands=commands,
         until=there,
         timeout_s=3600.0,
     )
@@ -134,5 +142,3 @@ def _size(text: str) -> tuple[int, int]:
     if not (200 <= width <= MAX_PICTURE and 150 <= height <= MAX_PICTURE):
         raise UsageError(f"--size {text} cannot be drawn: give 200x150 to {MAX_PICTURE}x{MAX_PICTURE}.")
     return width, height
-
-

@@ -108,7 +108,13 @@ def invalid_max_grad_norm(facts: StepFacts) -> Iterator[Finding]:
     limit = facts.hyper.max_grad_norm
     if limit > 0:
         return
-    effect = "every update is 0" if limit == 0 else "gradients change their sign" if limit < 0 else "it is undefined"
+    effect = (
+        "every update is 0"
+        if limit == 0
+        else "gradients change their sign"
+        if limit < 0
+        else "it is undefined"
+    )
     yield Finding(
         rule="invalid-max-grad-norm",
         severity="error",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,8 +12,9 @@ from inspector.gpu.device import Gpu
 from inspector.gpu.opener import device_layout
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
+from inspector.layout import Param
 from inspector.plan import Dispatch, Variant
-from inspector.sources.synthetic import Synthetic
+from inspector.preset import drawn_gradients, drawn_state
 from inspector.stepping import KernelTime
 
 WARM_UP_S = 1.5
@@ -85,9 +86,10 @@ def copy_gbps(gpu: Gpu, seconds: float = 0.3) -> float:
 
 def bench(
     gpu: Gpu,
-    source: Synthetic,
+    params: tuple[Param, ...],
     variant: Variant,
     *,
+    seed: int = 0,
     samples: int = 100,
     seconds: float = 30.0,
     copy: float | None = None,
@@ -95,15 +97,16 @@ def bench(
 ) -> BenchReport:
     """Time `samples` steps (fewer where `seconds` run out, at least 3) after a warm-up."""
     copied = copy if copy is not None else copy_gbps(gpu)
-    layout = device_layout(gpu, source.params)
-    stepper = GpuStepper(gpu, layout, variant, source.initial_state(), undo_bytes=0)
+    layout = device_layout(gpu, params)
+    stepper = GpuStepper(gpu, layout, variant, drawn_state(params, seed), undo_bytes=0)
+    gradients = drawn_gradients(params, seed, 1)
     hyper = Hyper()
     taken: list[tuple[KernelTime, ...]] = []
     warm = step = 0
     began = time.perf_counter()
     while warm < samples:
         step += 1
-        stepper.begin_step(source.gradients(step, stepper.weights))
+        stepper.begin_step(replace(gradients, step=step))
         taken.append(stepper.run_to_end(hyper))
         warm += not any(t.cold for t in taken[-1])
         progress(warm)
@@ -119,9 +122,7 @@ def bench(
         for key, which in groups.items()
     )
     whole = _cost("step", all_dispatches, [list(t) for t in taken], copied, layout.elements)
-    return BenchReport(
-        gpu.info.name, layout.elements, len(layout.segments), variant, copied, kernels, whole
-    )
+    return BenchReport(gpu.info.name, layout.elements, len(layout.segments), variant, copied, kernels, whole)
 
 
 def _cost(
@@ -158,4 +159,6 @@ def _cost(
 
 def moved_bytes(dispatch: Dispatch) -> int:
     """Bytes a dispatch has to move: each storage range read once, and written once where it may be."""
-    return sum(b.size * (2 if b.access == "read_write" else 1) for b in dispatch.bindings if b.access != "uniform")
+    return sum(
+        b.size * (2 if b.access == "read_write" else 1) for b in dispatch.bindings if b.access != "uniform"
+    )

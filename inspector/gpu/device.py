@@ -209,7 +209,9 @@ class Gpu:
         if self._staging is None or self._staging.size < size:
             if self._staging is not None:
                 self.release(self._staging)
-            self._staging = self.buffer("staging", size, wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
+            self._staging = self.buffer(
+                "staging", size, wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+            )
         return self._staging
 
     def close(self) -> None:
@@ -245,5 +247,9 @@ def explained(doing: str) -> Iterator[None]:
 def _cause(text: str) -> str:
     """The most specific lines of a wgpu message, as one line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    lines = [line for line in lines if line not in ("Validation Error", "Caused by:") and not line.startswith("In wgpu")]
+    lines = [
+        line
+        for line in lines
+        if line not in ("Validation Error", "Caused by:") and not line.startswith("In wgpu")
+    ]
     return " ".join(lines) or text.strip() or "no reason was given"

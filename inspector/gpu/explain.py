@@ -12,7 +12,7 @@ from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.optimizers.adamw.oracle import Line, clip_scale, kernel_norm, update
 from inspector.plan import WORKGROUP_SIZE, Dispatch
-from inspector.stepping import LANES
+from inspector.stepping import LANES, Lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,9 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     """Run the step at the cursor (at its start) to its end, and explain one element of `param` on the way."""
     segment = stepper.layout[param]
     if not 0 <= index < segment.numel:
-        raise UsageError(f"{param} has {segment.numel:,} elements: give an index from 0 to {segment.numel - 1:,}.")
+        raise UsageError(
+            f"{param} has {segment.numel:,} elements: give an index from 0 to {segment.numel - 1:,}."
+        )
     element = segment.offset + index
     plan = stepper.plan
     dispatch = next(d for d in plan.dispatches if d.block and d.elements[0] <= element < d.elements[1])
@@ -74,9 +76,9 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
         Line("clipScale", "min(1, max_grad_norm / max(gradNorm, 1e-6))", np.array([scale])),
         *exact.lines,
     ]
-    values = np.concatenate([np.float32([stats.grad_norm, stats.clip_scale]), on_gpu])
+    values = np.concatenate([np.array([stats.grad_norm, stats.clip_scale], np.float32), on_gpu])
     explained = tuple(_explained(line, value) for line, value in zip(lines, values, strict=True))
-    written = {"m": on_gpu[1], "v": on_gpu[2], "w": on_gpu[9]}
+    written: dict[Lane, np.float32] = {"m": on_gpu[1], "v": on_gpu[2], "w": on_gpu[9]}
     agrees = all(_same_bits(np.array([value]), after[lane]) for lane, value in written.items())
     group, thread, lane = _placed(dispatch, element)
     return Explanation(
@@ -98,7 +100,9 @@ def _explained(line: Line, value: np.float32) -> ExplainedLine:
 
 
 def _same_bits(a: F32Array, b: F32Array) -> bool:
-    return bool(np.all(a.view(np.uint32) == b.view(np.uint32))) or bool(np.isnan(a).all() and np.isnan(b).all())
+    return bool(np.all(a.view(np.uint32) == b.view(np.uint32))) or bool(
+        np.isnan(a).all() and np.isnan(b).all()
+    )
 
 
 def _placed(dispatch: Dispatch, element: int) -> tuple[tuple[int, int, int], int, int]:

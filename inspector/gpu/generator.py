@@ -62,7 +62,9 @@ class Generator:
         for (_, start, stop), group in zip(self._pieces, self._bind_groups(pages, lane), strict=True):
             compute.set_bind_group(0, group)
             threads = -(-(stop - start) // 4)
-            grid = split_grid(-(-threads // WORKGROUP_SIZE), self._gpu.limits.max_compute_workgroups_per_dimension)
+            grid = split_grid(
+                -(-threads // WORKGROUP_SIZE), self._gpu.limits.max_compute_workgroups_per_dimension
+            )
             compute.dispatch_workgroups(*grid)
         compute.end()
         self._gpu.submit(encoder)

@@ -38,7 +38,9 @@ class MapKernel:
         width, height = request.width, request.height
         count = width * height
         if not 0 < count <= MAX_PIXELS:
-            raise InspectorError(f"A map of {width} by {height} pixels cannot be drawn: give 1 to {MAX_PIXELS:,} pixels.")
+            raise InspectorError(
+                f"A map of {width} by {height} pixels cannot be drawn: give 1 to {MAX_PIXELS:,} pixels."
+            )
         if self._pixels is None or self._pixels.size < 8 * count:
             if self._pixels is not None:
                 self._gpu.release(self._pixels)
@@ -62,7 +64,9 @@ class MapKernel:
         compute.set_pipeline(
             self._pipelines.get("map_pixels", "map_pixels", _SLOTS, (("CHANGE", float(change)),))
         )
-        groups = split_grid(-(-count // WORKGROUP_SIZE), self._gpu.limits.max_compute_workgroups_per_dimension)
+        groups = split_grid(
+            -(-count // WORKGROUP_SIZE), self._gpu.limits.max_compute_workgroups_per_dimension
+        )
         for i, (buffer, before, offset, before_offset, n, _) in enumerate(pieces):
             ranges = [
                 (buffer, offset, 4 * n),

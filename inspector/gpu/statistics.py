@@ -50,14 +50,17 @@ class StatsKernel:
             row[:2] = count, first
         self._gpu.write(self._ranges, 0, ranges)
         self._gpu.write(self._result, 0, self._start)
-        pipeline = self._pipelines.get("buffer_stats", "buffer_stats", _SLOTS, (("HISTOGRAM", float(histogram)),))
+        pipeline = self._pipelines.get(
+            "buffer_stats", "buffer_stats", _SLOTS, (("HISTOGRAM", float(histogram)),)
+        )
         encoder = self._gpu.encoder()
         compute = encoder.begin_compute_pass()
         compute.set_pipeline(pipeline)
         for i, (buffer, offset, count, _) in enumerate(pieces):
             nbytes = -(-count // 4) * 16
             group = self._pipelines.bind(
-                _SLOTS, [(buffer, offset, nbytes), (self._result, 0, 4 * _WORDS), (self._ranges, i * alignment, 8)]
+                _SLOTS,
+                [(buffer, offset, nbytes), (self._result, 0, 4 * _WORDS), (self._ranges, i * alignment, 8)],
             )
             compute.set_bind_group(0, group)
             compute.dispatch_workgroups(min(-(-count // _ELEMENTS_PER_GROUP), _MAX_GROUPS))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,8 +28,8 @@ from inspector.stepping import (
     DeviceInfo,
     GeneratedGradients,
     GeneratedState,
-    GradStats,
     Gradients,
+    GradStats,
     HostState,
     KernelTime,
     Lane,
@@ -169,7 +169,7 @@ class GpuStepper:
             self._gpu.wait()
             durations = [(now() - started) * 1e3 / (until - first)] * (until - first)
         self._timer.clocks.done_at(now())
-        clock = "gpu" if self._gpu.info.timestamps else "cpu"
+        clock: Literal["gpu", "cpu"] = "gpu" if self._gpu.info.timestamps else "cpu"
         times = []
         for i, ms in zip(range(first, until), durations, strict=True):
             dispatch = self._plan.dispatches[i]
@@ -313,8 +313,15 @@ class GpuStepper:
         index = self._gpu.uniform("explained index", 4)
         lines = self._gpu.storage("explained lines", 64)
         self._gpu.write(index, 0, np.array([element - dispatch.elements[0]], np.uint32))
-        by_slot = {b.slot: (self._buffers[b.buffer], b.offset, _bound_size(b.size)) for b in dispatch.bindings}
-        ranges = [by_slot[slot] for slot in range(5)] + [(index, 0, 16), by_slot[6], by_slot[7], (lines, 0, 64)]
+        by_slot = {
+            b.slot: (self._buffers[b.buffer], b.offset, _bound_size(b.size)) for b in dispatch.bindings
+        }
+        ranges = [by_slot[slot] for slot in range(5)] + [
+            (index, 0, 16),
+            by_slot[6],
+            by_slot[7],
+            (lines, 0, 64),
+        ]
         encoder = self._gpu.encoder()
         compute = encoder.begin_compute_pass()
         compute.set_pipeline(pipeline)
@@ -342,7 +349,9 @@ class GpuStepper:
 
     @property
     def _chunk(self) -> int:
-        return self._gpu.limits.max_storage_buffer_binding_size // (4 * self._layout.align) * self._layout.align
+        return (
+            self._gpu.limits.max_storage_buffer_binding_size // (4 * self._layout.align) * self._layout.align
+        )
 
     def _chunks(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         return self._layout.pieces(start, stop, self._chunk)
@@ -444,7 +453,7 @@ class GpuStepper:
 
 
 def _as_bits(values: F32Array, numel: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    flat: Sequence[Any] | Any = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
+    flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
     if flat.size != numel:
         raise UsageError(f"A param of {numel:,} elements was given {flat.size:,} values.")
     return np.asarray(flat.view(np.uint32))

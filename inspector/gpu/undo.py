@@ -84,7 +84,9 @@ class UndoLog:
             self.clear()
             return False
         for part in saved:
-            encoder.copy_buffer_to_buffer(buffers[part.buffer], part.offset, part.copy, 0, _padded4(part.size))
+            encoder.copy_buffer_to_buffer(
+                buffers[part.buffer], part.offset, part.copy, 0, _padded4(part.size)
+            )
         self._entries.append(Entry(cursor, tuple(saved)))
         self._count(self._entries[-1], 1)
         return True
@@ -93,7 +95,9 @@ class UndoLog:
         """Record the restoring of the newest entry and drop it; IndexError where there is none."""
         entry = self._entries.pop()
         for part in entry.saved:
-            encoder.copy_buffer_to_buffer(part.copy, 0, buffers[part.buffer], part.offset, _padded4(part.size))
+            encoder.copy_buffer_to_buffer(
+                part.copy, 0, buffers[part.buffer], part.offset, _padded4(part.size)
+            )
         self._forget(entry)
         return entry.cursor
 

@@ -148,7 +148,8 @@ class Engine:
         self._make_checkpoint()
 
     def _diagnose(self) -> None:
-        assert self.record is not None and self._pending is not None
+        assert self.record is not None
+        assert self._pending is not None
         facts = StepFacts(
             step=self.record.step,
             layout=self.stepper.layout,
@@ -255,7 +256,9 @@ class Engine:
         """The first step that takes a changed setting: the one at the cursor if none of it has run."""
         cursor = self.stepper.cursor
         if cursor.dispatch == 0:
-            self._pending = replace(self._pending, hyper=self._hyper_at(cursor.step)) if self._pending else None
+            self._pending = (
+                replace(self._pending, hyper=self._hyper_at(cursor.step)) if self._pending else None
+            )
             if self.record is not None and self._pending is not None:
                 self.record = replace(self.record, lr=self._pending.hyper.lr)
             return cursor.step

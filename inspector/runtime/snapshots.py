@@ -34,7 +34,7 @@ class StepRecord:
     loss: float | None = None
     grad_norm: float | None = None
     clip_scale: float | None = None
-    nonfinite: NonFinite = NonFinite()
+    nonfinite: NonFinite = field(default_factory=NonFinite)
     kernels: tuple[KernelTime, ...] = ()
 
 
@@ -103,7 +103,7 @@ class Snapshot:
     description: str = ""
     plan: Plan | None = None
     cursor: Cursor | None = None
-    hyper: Hyper = Hyper()
+    hyper: Hyper = field(default_factory=Hyper)
     schedule: str = "constant"
     record: StepRecord | None = None
     """The step at the cursor."""
@@ -117,7 +117,7 @@ class Snapshot:
     values: ValuesWindow | None = None
     histograms: Histograms | None = None
     findings: tuple[Finding, ...] = ()
-    undo: UndoInfo = UndoInfo()
+    undo: UndoInfo = field(default_factory=UndoInfo)
     device: DeviceInfo | None = None
     memory_bytes: int = 0
     steps_per_second: float | None = None

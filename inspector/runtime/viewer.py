@@ -108,9 +108,7 @@ class Viewer:
         count = min(asked.count, segment.numel - start, MAX_VALUES)
         first = segment.offset + start
         after = {lane: stepper.read(lane, first, count) for lane in LANES}
-        before = {
-            lane: stepper.read(lane, first, count, before=True) for lane in stepper.changed_lanes()
-        }
+        before = {lane: stepper.read(lane, first, count, before=True) for lane in stepper.changed_lanes()}
         for array in (*after.values(), *before.values()):
             array.flags.writeable = False
         return ValuesWindow(asked.param, start, MappingProxyType(after), MappingProxyType(before))

@@ -8,7 +8,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from typing import Literal
 
 from inspector.errors import DeviceLostError, InspectorError
 from inspector.plan import Variant
@@ -31,7 +34,9 @@ class Worker:
     `opener` makes sources and steppers, on the thread. `on_snapshot` is called on the thread.
     """
 
-    def __init__(self, opener: OpenRun, spec: str, variant: Variant | None = None, *, paused: bool = True) -> None:
+    def __init__(
+        self, opener: OpenRun, spec: str, variant: Variant | None = None, *, paused: bool = True
+    ) -> None:
         self._opener = opener
         self._spec = spec
         self._variant = variant or Variant()
@@ -87,7 +92,7 @@ class Worker:
                 for command in coalesce(self._waiting()):
                     if isinstance(command, c.Shutdown):
                         return
-                    self._guarded(lambda command=command: self._handle(command))
+                    self._guarded(partial(self._handle, command))
                 if self._mode == "running" and not self._closing.is_set():
                     self._guarded(self._advance)
                 self._publish(force=self._mode != "running")
@@ -112,9 +117,13 @@ class Worker:
         except DeviceLostError as error:
             self._stale = True
             self._mode = "lost"
-            kept = self._engine.checkpoint.finished_steps if self._engine and self._engine.checkpoint else None
+            kept = (
+                self._engine.checkpoint.finished_steps if self._engine and self._engine.checkpoint else None
+            )
             where = f"the state after step {kept:,} is kept" if kept is not None else "it can start again"
-            self._notify("error", f"{error} What is shown is stale; recover to go on with a new device: {where}.")
+            self._notify(
+                "error", f"{error} What is shown is stale; recover to go on with a new device: {where}."
+            )
         except EndOfSourceError as error:
             self._pause()
             self._notify("info", str(error))
@@ -123,12 +132,16 @@ class Worker:
             self._notify("error", str(error))
         except MemoryError:
             self._pause()
-            self._notify("error", "This computer ran out of memory: choose a smaller model or a smaller view.")
-        except Exception as error:
+            self._notify(
+                "error", "This computer ran out of memory: choose a smaller model or a smaller view."
+            )
+        except Exception as error:  # noqa: BLE001 - the last owner of an error on this thread
             # A fault of this program: told in one sentence, the details on the console for the report.
             traceback.print_exc(file=sys.stderr)
             self._pause()
-            self._notify("error", f"Something went wrong here ({type(error).__name__}: {error}); the run is paused.")
+            self._notify(
+                "error", f"Something went wrong here ({type(error).__name__}: {error}); the run is paused."
+            )
 
     def _pause(self) -> None:
         if self._mode == "running":
@@ -272,17 +285,16 @@ class Worker:
 
     def _close_engine(self) -> None:
         if self._engine is not None:
-            try:
+            # It may be lost already, which is what closing is for.
+            with suppress(InspectorError):
                 self._engine.stepper.close()
-            except InspectorError:
-                pass  # It is lost already, which is what closing is for.
             self._engine = None
 
     # --- snapshots
 
-    def _notify(self, severity: str, text: str) -> None:
+    def _notify(self, severity: Literal["info", "warning", "error"], text: str) -> None:
         serial = self._notice.serial + 1 if self._notice else 1
-        self._notice = Notice(serial, severity, text)  # type: ignore[arg-type]
+        self._notice = Notice(serial, severity, text)
 
     def _publish(self, *, force: bool = True) -> None:
         now = time.perf_counter()
@@ -295,7 +307,9 @@ class Worker:
         if engine is None or self._mode in ("starting", "failed"):
             snapshot = Snapshot(self._serial, self._mode, self._spec, notice=self._notice)
         elif self._stale:
-            snapshot = replace(self._last, serial=self._serial, mode=self._mode, stale=True, notice=self._notice)
+            snapshot = replace(
+                self._last, serial=self._serial, mode=self._mode, stale=True, notice=self._notice
+            )
         else:
             snapshot = self._picture(engine)
         self._last = snapshot
@@ -334,9 +348,7 @@ class Worker:
 
 def coalesce(waiting: list[c.Command]) -> list[c.Command]:
     """Drop each command of the replaceable kinds that a newer one of its kind follows; keep all others."""
-    newest = {type(command): i for i, command in enumerate(waiting) if isinstance(command, c.REPLACES_QUEUED)}
-    return [
-        command
-        for i, command in enumerate(waiting)
-        if newest.get(type(command), i) == i
-    ]
+    newest: dict[type[c.Command], int] = {
+        type(command): i for i, command in enumerate(waiting) if isinstance(command, c.REPLACES_QUEUED)
+    }
+    return [command for i, command in enumerate(waiting) if newest.get(type(command), i) == i]

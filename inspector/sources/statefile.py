@@ -37,7 +37,9 @@ class StateFile:
         for key in self._file.entries:
             self._sort(key)
         if not self._lanes["w"]:
-            raise UsageError(f"{path} holds no weights: a state file names them w/NAME, their gradients g/NAME.")
+            raise UsageError(
+                f"{path} holds no weights: a state file names them w/NAME, their gradients g/NAME."
+            )
         self.finished_steps = self._finished_steps()
         if self._lanes["g"]:
             if self.finished_steps + 1 in self._steps:
@@ -47,16 +49,16 @@ class StateFile:
                 )
             self._steps[self.finished_steps + 1] = self._lanes["g"]
         if not self._steps:
-            raise UsageError(f"{path} holds no gradients: a state file names them g/NAME, or g@T/NAME for step T.")
+            raise UsageError(
+                f"{path} holds no gradients: a state file names them g/NAME, or g@T/NAME for step T."
+            )
         self.last_step: int | None = max(self._steps)
         self._check_shapes()
         self.params = self._params()
         self.hyper = self._hyper()
         elements = sum(p.numel for p in self.params)
-        count = len(self._steps)
-        self.description = (
-            f"{elements:,} elements in {len(self.params):,} params, gradients of {count:,} step{'s' * (count != 1)}"
-        )
+        steps = "1 step" if len(self._steps) == 1 else f"{len(self._steps):,} steps"
+        self.description = f"{elements:,} elements in {len(self.params):,} params, gradients of {steps}"
         self._order = [p.name for p in self.params]
 
     def initial_state(self) -> HostState:
@@ -71,8 +73,12 @@ class StateFile:
         """The gradients of `step`; EndOfSourceError where the file has none for it."""
         names = self._steps.get(step)
         if names is None:
-            have = ", ".join(str(s) for s in sorted(self._steps)[:8]) + (", …" if len(self._steps) > 8 else "")
-            raise EndOfSourceError(f"{self.name} holds no gradients of step {step}; it has those of step {have}.")
+            have = ", ".join(str(s) for s in sorted(self._steps)[:8]) + (
+                ", …" if len(self._steps) > 8 else ""
+            )
+            raise EndOfSourceError(
+                f"{self.name} holds no gradients of step {step}; it has those of step {have}."
+            )
         plain = names is self._lanes["g"]
         return HostGradients({n: self._flat(f"g/{n}" if plain else f"g@{step}/{n}") for n in names})
 
@@ -117,7 +123,9 @@ class StateFile:
         for key, name in sorted(tensors):
             weight = entries.get(f"w/{name}")
             if weight is None:
-                raise UsageError(f"{self.name} holds {key!r} but no 'w/{name}': every param needs its weights.")
+                raise UsageError(
+                    f"{self.name} holds {key!r} but no 'w/{name}': every param needs its weights."
+                )
             if entries[key].shape != weight.shape:
                 other = self._same_shape(entries[key].shape, name)
                 raise UsageError(
@@ -139,7 +147,8 @@ class StateFile:
             raise UsageError(f"{self.name}: no_decay names {unknown[0]!r}, which the file does not hold.")
         names = [key[2:] for key in self._file.entries if key.startswith("w/")]
         return tuple(
-            Param(n, self._file.entries[f"w/{n}"].shape, None if no_decay is None else n not in no_decay) for n in names
+            Param(n, self._file.entries[f"w/{n}"].shape, None if no_decay is None else n not in no_decay)
+            for n in names
         )
 
     def _hyper(self) -> Hyper:

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.layout import Param
-from inspector.preset import GPT_116M, gpt_116m_params
+from inspector.preset import GPT_116M, drawn_gradients, drawn_state, gpt_116m_params, synthetic_params
 from inspector.schedule import Schedule
 from inspector.sources.base import ReadWeights
 from inspector.stepping import GeneratedGradients, GeneratedState
 
 MAX_ELEMENTS = 1 << 32
 """Positions in a mega-buffer are 32-bit on the device."""
-ELEMENTS_A_PARAM = 1 << 20
 
 
 class Synthetic:
     """Normal gradients of a scale of its own for each param, the same for the same seed and step.
 
-    Matrices are drawn as a model is at its start (standard deviation 0.02), norm gains are 1. The gradient
-    scale falls with the param's size as a mean over more elements does.
+    What is drawn is described in inspector.preset.
     """
 
-    def __init__(self, name: str, params: tuple[Param, ...], *, seed: int = 0, schedule: Schedule | None = None) -> None:
+    def __init__(
+        self, name: str, params: tuple[Param, ...], *, seed: int = 0, schedule: Schedule | None = None
+    ) -> None:
         self.name = name
         self.params = params
         self.hyper = Hyper(beta2=0.95, weight_decay=0.1)
         self.last_step: int | None = None
         self._seed = seed
         self.schedule = schedule or Schedule()
-        self._weights = {p.name: (0.0, 0.02) if len(p.shape) >= 2 else (1.0, 0.0) for p in params}
-        self._gradients = {p.name: (0.0, 1e-2 / math.sqrt(max(p.numel, 1))) for p in params}
+        self._gradients = drawn_gradients(params, seed, 1)
         elements = sum(p.numel for p in params)
         self.description = f"{elements:,} elements in {len(params):,} params, gradients drawn on the device"
 
@@ -50,24 +49,8 @@ class Synthetic:
 
     def initial_state(self) -> GeneratedState:
         """Weights to draw on the device; m = v = 0, no finished step."""
-        return GeneratedState(self._seed, self._weights)
+        return drawn_state(self.params, self._seed)
 
     def gradients(self, step: int, read_weights: ReadWeights) -> GeneratedGradients:
         """What to draw for `step`; the weights do not matter."""
-        return GeneratedGradients(self._seed, step, self._gradients)
-
-
-def synthetic_params(elements: int) -> tuple[Param, ...]:
-    """Params of `elements` elements in all: a few matrices with decay, then a vector without."""
-    if elements < 4096:
-        return (Param("layer.0.bias", (elements,)),)
-    vector = max(elements // 1024, 1)
-    rest = elements - vector
-    count = max(rest // ELEMENTS_A_PARAM, 1)
-    count = min(count, 256)
-    rows = rest // count // 1024 or 1
-    columns = rest // count // rows
-    params = [Param(f"layer.{i}.weight", (rows, columns)) for i in range(count)]
-    left = elements - count * rows * columns
-    params.append(Param("bias", (left,)))
-    return tuple(params)
+        return replace(self._gradients, step=step)

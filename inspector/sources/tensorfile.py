@@ -83,11 +83,14 @@ def _read_header(path: Path) -> tuple[dict[str, TensorEntry], dict[str, str]]:
             if foreign:
                 raise UsageError(f"{path} is {foreign}")
             if len(prefix) < 8:
-                raise UsageError(f"{path} is not a safetensors file: it has {size} bytes, its header alone takes 8.")
+                raise UsageError(
+                    f"{path} is not a safetensors file: it has {size} bytes, its header alone takes 8."
+                )
             length = int.from_bytes(prefix, "little")
             if length > min(MAX_HEADER_BYTES, size - 8):
                 raise UsageError(
-                    f"{path} is not a safetensors file, or is cut off: its header would take {length:,} bytes of {size:,}."
+                    f"{path} is not a safetensors file, or is cut off: its header would take {length:,} "
+                    f"bytes of {size:,}."
                 )
             raw = file.read(length)
     except IsADirectoryError:
@@ -99,7 +102,9 @@ def _read_header(path: Path) -> tuple[dict[str, TensorEntry], dict[str, str]]:
     except RecursionError:
         raise UsageError(f"{path} is not a safetensors file: its header is nested too deep.") from None
     except ValueError as error:
-        raise UsageError(f"{path} is not a safetensors file: its header is not valid JSON ({error}).") from None
+        raise UsageError(
+            f"{path} is not a safetensors file: its header is not valid JSON ({error})."
+        ) from None
     if not isinstance(header, dict):
         raise UsageError(f"{path} is not a safetensors file: its header is no JSON object.")
     metadata = header.pop("__metadata__", {})
@@ -110,7 +115,9 @@ def _read_header(path: Path) -> tuple[dict[str, TensorEntry], dict[str, str]]:
     end = data_start
     for entry in entries:
         if entry.start != end:
-            raise UsageError(f"{path} is damaged: tensor {entry.name!r} does not start where the one before ends.")
+            raise UsageError(
+                f"{path} is damaged: tensor {entry.name!r} does not start where the one before ends."
+            )
         end = entry.stop
     if size < end:
         raise UsageError(f"{path} is cut off: {end - size:,} bytes are missing at its end.")

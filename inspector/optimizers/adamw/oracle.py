@@ -96,7 +96,7 @@ def update(
     """
     lr, beta1, beta2, decay, eps, first, second, one_minus_beta2 = _coefficients(hyper, step, numerics, dtype)
     one = dtype(1)
-    w, g, m, v = (np.asarray(x, dtype=dtype) for x in (w, g, m, v))
+    w, g, m, v = (_cast(x, dtype) for x in (w, g, m, v))
     with np.errstate(all="ignore"):
         lam = np.where(decays, decay, dtype(0))
         grad = dtype(scale) * np.where(np.isfinite(g), g, dtype(0))
@@ -154,7 +154,9 @@ def oracle_step(
     norm = kernel_norm(np.concatenate(everything) if everything else np.zeros(0, np.float32))
     scale = float(clip_scale(norm, hyper.max_grad_norm))
     w, m, v = state
-    new: tuple[dict[str, F64Array], ...] = ({}, {}, {})
+    new_w: dict[str, F64Array] = {}
+    new_m: dict[str, F64Array] = {}
+    new_v: dict[str, F64Array] = {}
     for segment in layout:
         name = segment.name
         zero = np.zeros(segment.numel)
@@ -162,9 +164,13 @@ def oracle_step(
             w[name], gradients.get(name, zero), m.get(name, zero), v.get(name, zero),
             scale=scale, hyper=hyper, step=step, decays=segment.block == "wd", numerics=numerics,
         )  # fmt: skip
-        for target, value in zip(new, (done.w, done.m, done.v), strict=True):
+        for target, value in ((new_w, done.w), (new_m, done.m), (new_v, done.v)):
             target[name] = np.asarray(value, dtype=np.float64)
-    return OracleStep(*new, grad_norm=norm, clip_scale=scale)
+    return OracleStep(new_w, new_m, new_v, grad_norm=norm, clip_scale=scale)
+
+
+def _cast(values: Array, dtype: FloatType) -> Array:
+    return np.asarray(values, dtype=dtype)
 
 
 def _coefficients(hyper: Hyper, step: int, numerics: Numerics, dtype: FloatType) -> tuple[Any, ...]:
@@ -173,8 +179,16 @@ def _coefficients(hyper: Hyper, step: int, numerics: Numerics, dtype: FloatType)
         beta1, beta2 = np.float64(hyper.beta1), np.float64(hyper.beta2)
         with np.errstate(all="ignore"):
             terms = (1 / (1 - beta1**step), 1 / (1 - beta2**step))
-        return np.float64(hyper.lr), beta1, beta2, np.float64(hyper.weight_decay), np.float64(hyper.eps), *terms, 1 - beta2
-    lr, beta1, beta2, decay = (dtype(x) for x in hp_uniform(hyper, decays=True))
+        return (
+            np.float64(hyper.lr),
+            beta1,
+            beta2,
+            np.float64(hyper.weight_decay),
+            np.float64(hyper.eps),
+            *terms,
+            1 - beta2,
+        )
+    lr_, beta1_, beta2_, decay_ = (dtype(x) for x in hp_uniform(hyper, decays=True))
     bias = [dtype(x) for x in bias_uniform(hyper, step, numerics)]
-    one_minus_beta2 = bias[3] if numerics == "precise" else dtype(1) - beta2
-    return lr, beta1, beta2, decay, bias[2], bias[0], bias[1], one_minus_beta2
+    one_minus_beta2 = bias[3] if numerics == "precise" else dtype(1) - beta2_
+    return lr_, beta1_, beta2_, decay_, bias[2], bias[0], bias[1], one_minus_beta2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 from inspector.errors import UsageError
 from inspector.floats import F32Array
@@ -101,7 +102,9 @@ class _Builder:
             groups = min(-(-(stop - start) // REDUCE_ELEMENTS_PER_GROUP), REDUCE_GROUPS)
             groups = min(groups, self.limits.max_compute_workgroups_per_dimension)
             regions.append(self._reserve_partials(groups))
-            result = Binding(1, "result", "partials", regions[-1][0] * F32_BYTES, groups * F32_BYTES, "read_write")
+            result = Binding(
+                1, "result", "partials", regions[-1][0] * F32_BYTES, groups * F32_BYTES, "read_write"
+            )
             self._reduce("reduce_norm_sq", start, stop, result, (groups, 1, 1))
         # Partials of all pieces lie one after the other (zeros between them), so they add up as one run.
         first, count = regions[0][0], regions[-1][0] + regions[-1][1] - regions[0][0]
@@ -110,7 +113,9 @@ class _Builder:
             for at in range(first, first + count, self.chunk):
                 n = min(self.chunk, first + count - at)
                 regions.append(self._reserve_partials(1))
-                self._add_partials(at, n, Binding(1, "result", "partials", regions[-1][0] * 4, 4, "read_write"))
+                self._add_partials(
+                    at, n, Binding(1, "result", "partials", regions[-1][0] * 4, 4, "read_write")
+                )
             first, count = regions[0][0], regions[-1][0] + 1 - regions[0][0]
         self._add_partials(first, count, Binding(1, "result", "norm_sq", 0, F32_BYTES, "read_write"))
 
@@ -122,7 +127,12 @@ class _Builder:
     def _add_partials(self, at: int, n: int, result: Binding) -> None:
         data = Binding(0, "data", "partials", at * F32_BYTES, n * F32_BYTES, "read")
         self._add(
-            "reduce_norm_sq_final", None, (at, at + n), (1, 1, 1), (data, result, self._size(2, "n", n)), "reduce_norm_sq (final)"
+            "reduce_norm_sq_final",
+            None,
+            (at, at + n),
+            (1, 1, 1),
+            (data, result, self._size(2, "n", n)),
+            "reduce_norm_sq (final)",
         )
 
     def _atomic_norm(self) -> None:
@@ -176,7 +186,8 @@ class _Builder:
         threads = n if self.published else -(-n // VEC)
         groups = split_grid(-(-threads // WORKGROUP_SIZE), self.limits.max_compute_workgroups_per_dimension)
         lanes = tuple(
-            self._lane(slot, name, name, start, stop, "read_write") for slot, name in enumerate(("w", "g", "m", "v"))
+            self._lane(slot, name, name, start, stop, "read_write")
+            for slot, name in enumerate(("w", "g", "m", "v"))
         )
         bindings = (
             *lanes,
@@ -209,7 +220,16 @@ class _Builder:
         entry_point = kernel.removeprefix("published/").removesuffix("_atomic")
         self.dispatches.append(
             Dispatch(
-                len(self.dispatches), kernel, entry_point, label, block, groups, bindings, elements, constants, clears
+                len(self.dispatches),
+                kernel,
+                entry_point,
+                label,
+                block,
+                groups,
+                bindings,
+                elements,
+                constants,
+                clears,
             )
         )
 
@@ -222,9 +242,8 @@ class _Builder:
     def _size(self, slot: int, name: str, n: int) -> Binding:
         return self._uniform(slot, name, UniformSpec(f"{name}={n}", "u32", self._next_uniform(), n))
 
-    def _value(self, slot: int, name: str, key: str, type_: str) -> Binding:
-        kind = "f32" if type_ == "f32" else "vec4<f32>"
-        return self._uniform(slot, name, UniformSpec(key, kind, self._next_uniform()))
+    def _value(self, slot: int, name: str, key: str, type_: Literal["f32", "vec4<f32>"]) -> Binding:
+        return self._uniform(slot, name, UniformSpec(key, type_, self._next_uniform()))
 
     def _next_uniform(self) -> int:
         return len(self.uniform_specs) * max(self.limits.min_uniform_buffer_offset_alignment, 16)
