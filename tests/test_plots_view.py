@@ -9,12 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 from ui_helpers import make_snapshot
 
 from inspector.history import EMPTY_HISTORY, History, HistoryRecorder
 from inspector.runtime.snapshots import Mark
 from inspector.stepping import Cursor
+from inspector.ui import theme
 from inspector.ui.chart import log_ticks
 from inspector.ui.curves import MAX_POINTS, curve
 from inspector.ui.plots_view import PlotsView
@@ -51,7 +53,8 @@ def test_one_nan_leaves_the_other_999_points(qtbot: QtBot) -> None:
 
 def test_infinities_are_marked_and_do_not_flatten_the_curve(qtbot: QtBot) -> None:
     loss = [2.0, math.inf, 2.5, -math.inf, 3.0]
-    chart = shown(qtbot, history_of({"loss": loss})).charts["loss"]
+    view = shown(qtbot, history_of({"loss": loss}))
+    chart = view.charts["loss"]
     assert chart.edges.drawn("posinf") == [2.0]
     assert chart.edges.drawn("neginf") == [4.0]
     low, high = chart.box.viewRange()[1]
@@ -60,14 +63,16 @@ def test_infinities_are_marked_and_do_not_flatten_the_curve(qtbot: QtBot) -> Non
 
 
 def test_equal_values_stay_in_the_middle(qtbot: QtBot) -> None:
-    chart = shown(qtbot, history_of({"clip_scale": [1.0] * 20})).charts["clip_scale"]
+    view = shown(qtbot, history_of({"clip_scale": [1.0] * 20}))
+    chart = view.charts["clip_scale"]
     low, high = chart.box.viewRange()[1]
     assert low < 1 < high
     assert chart.drawn("clip_scale").drawn == 20
 
 
 def test_a_single_step_is_a_dot(qtbot: QtBot) -> None:
-    chart = shown(qtbot, history_of({"loss": [2.0]})).charts["loss"]
+    view = shown(qtbot, history_of({"loss": [2.0]}))
+    chart = view.charts["loss"]
     x, y = chart.drawn("loss").lonely()
     assert (list(x), list(y)) == ([1.0], [2.0])
 
@@ -86,7 +91,8 @@ def test_a_spike_of_one_step_survives(steps: int) -> None:
 
 
 def test_the_norm_is_logarithmic_and_marks_what_has_no_logarithm(qtbot: QtBot) -> None:
-    chart = shown(qtbot, history_of({"grad_norm": [0.01, 0.0, 100.0]})).charts["grad_norm"]
+    view = shown(qtbot, history_of({"grad_norm": [0.01, 0.0, 100.0]}))
+    chart = view.charts["grad_norm"]
     np.testing.assert_allclose(chart.drawn("grad_norm").last, [-2, math.nan, 2])
     assert chart.edges.drawn("below") == [2.0]
     assert log_ticks(-2, 2, 5) == [-2, -1, 0, 1, 2]
@@ -128,6 +134,8 @@ def test_x_axes_are_linked_and_home_shows_all_again(qtbot: QtBot) -> None:
     )
     np.testing.assert_allclose(view.charts["loss"].box.viewRange()[0], (10, 20), atol=0.5)
     view.setFocus()
+    qtbot.keyClick(view, Qt.Key.Key_Plus)
+    np.testing.assert_allclose(view.charts["lr"].box.viewRange()[0], (12.5, 17.5), atol=0.5)
     qtbot.keyClick(view, Qt.Key.Key_Home)
     assert view.charts["loss"].box.viewRange()[0][1] > 200
 
@@ -170,3 +178,15 @@ def test_buckets_of_many_steps_are_named_as_such(qtbot: QtBot) -> None:
     view = shown(qtbot, history_of({"loss": np.arange(100.0)}, capacity=32))
     assert view.readout.text().startswith("steps 97 to 100")
     assert view.charts["loss"].title == "loss (nats/char)  99 (96 to 99)"
+
+
+def test_the_colours_follow_the_theme(qtbot: QtBot, qapp: QApplication) -> None:
+    view = shown(qtbot, history_of({"loss": [1.0, 2.0]}))
+    chart = view.charts["loss"]
+    try:
+        theme.apply(qapp, "dark")
+        assert chart.pen("loss").color() == theme.DARK.text
+        assert chart.backgroundBrush().color() == theme.DARK.base
+    finally:
+        theme.apply(qapp, "light")
+    assert chart.pen("loss").color() == theme.LIGHT.text

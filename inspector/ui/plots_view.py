@@ -33,7 +33,7 @@ METRICS = (
 )
 NO_STEPS_YET = "No step has finished yet: F11 runs one."
 TWO_COLUMNS_FROM = 680
-HELP = "Wheel: zoom · drag: move · double click or Home: all steps"
+HELP = "Wheel, + and −: zoom · drag or arrows: move · double click or Home: all steps"
 
 
 class PlotsView(View):
@@ -105,11 +105,13 @@ class PlotsView(View):
         self._arrange(2 if wide else 1)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Home shows all steps."""
+        """Home shows all steps; plus, minus and the arrows zoom and move."""
         if event.key() == Qt.Key.Key_Home:
             self.show_all()
-            return
-        super().keyPressEvent(event)
+        elif self._first.take_key(event.key()):
+            self._read_out()
+        else:
+            super().keyPressEvent(event)
 
     def _on_moved_by_hand(self) -> None:
         self._follow = False

@@ -159,6 +159,23 @@ class StepChart(Chart):
         for each in {previous, name} & self._traces.keys():
             self._style_trace(each)
 
+    def take_key(self, key: int) -> bool:
+        """Zoom with + and -, move with the arrows; False for any other key."""
+        start, stop = self.box.viewRange()[0]
+        width = stop - start
+        edges = {
+            Qt.Key.Key_Plus: (start + width / 4, stop - width / 4),
+            Qt.Key.Key_Equal: (start + width / 4, stop - width / 4),
+            Qt.Key.Key_Minus: (start - width / 2, stop + width / 2),
+            Qt.Key.Key_Left: (start - width / 8, stop - width / 8),
+            Qt.Key.Key_Right: (start + width / 8, stop + width / 8),
+        }.get(Qt.Key(key))
+        if edges is None:
+            return False
+        self.box.setXRange(*edges, padding=0)
+        self.box.sigRangeChangedManually.emit(self.box.mouseEnabled())
+        return True
+
     # --- what is drawn
 
     def drawn(self, name: str) -> Curve:
