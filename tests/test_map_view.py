@@ -426,6 +426,12 @@ def test_it_shows_how_far_memory_reaches(qtbot: QtBot) -> None:
     assert "memory reaches back to step 104" in line.view.accessibleDescription()
     assert "before what memory reaches" in line.view.describe(line.view.x_of(50))
     assert "run on to its end" in line.view.describe(line.view.x_of(140))
+    line.show(cursor=Cursor(128, 3, 5))
+    assert line.view.earliest == 104, "the start of the step in progress is one of the 24"
+    line.show(cursor=Cursor(128, 0, 5))
+    assert line.view.earliest == 103
+    line.show(cursor=Cursor(128, 3, 5), undo=UndoInfo())
+    assert line.view.earliest == 127
     line.show(cursor=Cursor(3, 5, 5), undo=UndoInfo(steps=9))
     assert line.view.earliest == 0
 

@@ -88,7 +88,7 @@ class MapPainter:
                 area = QRectF(LEFT + gap.x, rect.top(), gap.width, rect.height()).intersected(rect)
                 painter.fillRect(area, c.gap)
                 painter.fillRect(area, QBrush(c.muted, Qt.BrushStyle.Dense7Pattern))
-            painter.setPen(QPen(theme.faded(c.text, 0.4), 1))
+            painter.setPen(QPen(self._over_data(0.5), 1))
             painter.drawLines([QLineF(x + 0.5, rect.top(), x + 0.5, rect.bottom()) for x in edges])
             self._flagged(painter, view, lane, rect)
         self._names(painter, view, index, edges)
@@ -166,13 +166,13 @@ class MapPainter:
         no_wd = index.layout.block("no_wd")
         if no_wd is not None:
             area = span(view, no_wd.start, no_wd.stop, rect.top(), rect.height(), least=2)
-            painter.fillRect(area, QBrush(theme.faded(c.text, 0.28), Qt.BrushStyle.BDiagPattern))
+            painter.fillRect(area, QBrush(self._over_data(0.35), Qt.BrushStyle.BDiagPattern))
         if 1 / view.per_pixel >= CELL_BORDERS_FROM:
             self._cells(painter, view, lane, rect)
 
     def _cells(self, painter: QPainter, view: Viewport, lane: Lane, rect: QRectF) -> None:
         first, last = int(view.start), int(min(view.stop, view.total)) + 1
-        painter.setPen(QPen(theme.faded(theme.colours().text, 0.25), 1))
+        painter.setPen(QPen(self._over_data(0.3), 1))
         lines = [LEFT + view.x_of(e) for e in range(first, last + 1)]
         painter.drawLines([QLineF(x, rect.top(), x, rect.bottom()) for x in lines])
         source = self._source
@@ -188,6 +188,13 @@ class MapPainter:
                 painter.setPen(theme.text_on(QColor(*(int(p) for p in pixel[:3]))))
                 cell = QRectF(LEFT + view.x_of(element), rect.top(), 1 / view.per_pixel, rect.height())
                 painter.drawText(cell, int(_Centre), number(value, 3))
+
+    def _over_data(self, alpha: float) -> QColor:
+        """What can be seen on the data: their colours are the same in the light and the dark scheme."""
+        quantity = self._source.request.quantity if self._source is not None else "nonfinite"
+        if quantity == "nonfinite":
+            return theme.faded(theme.colours().text, alpha)
+        return theme.faded(QColor("white" if quantity == "magnitude" else "black"), alpha)
 
     def _flagged(self, painter: QPainter, view: Viewport, lane: Lane, rect: QRectF) -> None:
         if self._source is None:

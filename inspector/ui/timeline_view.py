@@ -94,7 +94,10 @@ class TimelineView(View):
         """The earliest step that memory reaches."""
         if self._snapshot is None or self._snapshot.cursor is None:
             return 0
-        return max(self._snapshot.cursor.finished_steps - self._snapshot.undo.steps, 0)
+        cursor = self._snapshot.cursor
+        # Memory counts the starts of steps: that of the step in progress is one once a dispatch has run.
+        newest = cursor.step if cursor.dispatch else cursor.step - 1
+        return min(max(newest - self._snapshot.undo.steps, 0), cursor.finished_steps)
 
     def x_of(self, step: float) -> float:
         """The pixel of a number of finished steps."""
