@@ -21,6 +21,7 @@ COLUMNS = ("step", "severity", "param", "message")
 STEP, SEVERITY, PARAM, MESSAGE = range(4)
 ICONS: dict[Severity, str] = {"error": "✖", "warning": "▲", "info": "●"}
 EMPTY = "Nothing found so far. Non-finite values and spikes of the norm or the loss would be listed here."
+KEYS = (("Enter", "go to the step of the finding"),)
 HELP = "Select a finding to see its evidence. Enter or a double click goes to its step."
 
 
@@ -91,6 +92,7 @@ class FindingsView(View):
         self.table.selectionModel().currentRowChanged.connect(self._on_row_changed)
         self.table.clicked.connect(self._on_clicked)
         self.table.activated.connect(self._on_activated)
+        self.setFocusProxy(self.table)
         self.detail = QLabel(HELP)
         self.detail.setTextFormat(Qt.TextFormat.RichText)
         self.detail.setWordWrap(True)

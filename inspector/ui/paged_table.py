@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QItemSelectionModel, QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QResizeEvent
+from collections.abc import Callable
+from functools import partial
+
+from PySide6.QtCore import QEvent, QItemSelectionModel, QObject, QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHBoxLayout, QScrollBar, QWidget
 
 from inspector.ui.tables import dense_table, row_height
@@ -16,6 +19,7 @@ class PagedTable(QWidget):
     """Scrolling by wheel, keys or bar turns pages unseen. `moved` fires when other elements are in sight."""
 
     moved = Signal()
+    copy_wanted = Signal()
 
     def __init__(self, model: ValuesModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -25,6 +29,8 @@ class PagedTable(QWidget):
         self.table.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerItem)
         self.table.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.table.verticalScrollBar().valueChanged.connect(self._on_table_scrolled)
+        self.table.installEventFilter(self)
+        self.setFocusProxy(self.table)
         self.bar = QScrollBar(Qt.Orientation.Vertical)
         self.bar.setObjectName("all-elements")
         self.bar.valueChanged.connect(self._on_bar_moved)
@@ -77,6 +83,26 @@ class PagedTable(QWidget):
         super().resizeEvent(event)
         self.set_bar()
         self.moved.emit()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Keys whose meaning spans the pages: a table by itself knows only the one it holds."""
+        if isinstance(event, QKeyEvent) and watched is self.table:
+            act = self._meaning(event)
+            if act is not None and event.type() == QEvent.Type.ShortcutOverride:
+                event.accept()  # before any shortcut of the window
+            elif act is not None and event.type() == QEvent.Type.KeyPress:
+                act()
+                return True
+        return super().eventFilter(watched, event)
+
+    def _meaning(self, event: QKeyEvent) -> Callable[[], None] | None:
+        if event.matches(QKeySequence.StandardKey.Copy):
+            return self.copy_wanted.emit
+        if event.matches(QKeySequence.StandardKey.MoveToStartOfDocument):
+            return partial(self.go_to, 0)
+        if event.matches(QKeySequence.StandardKey.MoveToEndOfDocument):
+            return partial(self.go_to, self.numel - 1)
+        return None
 
     @property
     def _bar_scale(self) -> int:

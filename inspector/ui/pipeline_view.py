@@ -147,6 +147,7 @@ class PipelineView(View):
         set_widths(self.table, SAMPLES)
         self.table.selectionModel().currentRowChanged.connect(self._on_row_changed)
         self.table.clicked.connect(self._on_clicked)
+        self.setFocusProxy(self.table)
         self.heading = QLabel("Bindings")
         self.heading.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, theme.GRID)
         self.heading.setMinimumWidth(1)

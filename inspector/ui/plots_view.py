@@ -32,6 +32,11 @@ METRICS = (
     _Metric("lr", "lr", False, "No learning rate has been recorded."),
 )
 NO_STEPS_YET = "No step has finished yet: F11 runs one."
+KEYS = (
+    ("+ / −", "zoom"),
+    ("← / →", "move"),
+    ("Home", "all steps, and follow the run"),
+)
 TWO_COLUMNS_FROM = 680
 HELP = "Wheel, + and −: zoom · drag or arrows: move · double click or Home: all steps"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QItemSelection, Qt, QTimer
-from PySide6.QtGui import QGuiApplication, QHideEvent, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtGui import QGuiApplication, QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -30,6 +30,10 @@ FETCH_AFTER_MS = 30
 MARGIN_ROWS = 64
 """Fetched beyond either edge, so that a turn of the wheel shows values at once."""
 MOST_COPIED = 100_000
+KEYS = (
+    ("Ctrl+Home / End", "the first, the last element"),
+    ("Ctrl+C", "copy the selected rows, tab-separated"),
+)
 CHOOSE = "Select a param, on the map or in the pipeline, to see its values."
 SAMPLES = {
     "decimal": "• −8.8888888e−38",
@@ -55,14 +59,8 @@ class ValuesView(View):
         self._fetch_timer = QTimer(self, singleShot=True, interval=FETCH_AFTER_MS)
         self._fetch_timer.timeout.connect(self._fetch)
         self.paged.moved.connect(self._fetch_timer.start)
-        for keys, go in (
-            (QKeySequence.StandardKey.MoveToStartOfDocument, lambda: self.go_to(0)),
-            (QKeySequence.StandardKey.MoveToEndOfDocument, lambda: self.go_to(self.paged.numel - 1)),
-            (QKeySequence.StandardKey.Copy, self.copy_selection),
-        ):
-            shortcut = QShortcut(QKeySequence(keys), self.table)
-            shortcut.setContext(Qt.ShortcutContext.WidgetShortcut)
-            shortcut.activated.connect(go)
+        self.paged.copy_wanted.connect(self.copy_selection)
+        self.setFocusProxy(self.paged)
         self.note = QLabel(CHOOSE)
         self.note.setMinimumWidth(1)
         self.note.setContentsMargins(theme.GRID, 0, theme.GRID, theme.GRID)
