@@ -37,6 +37,7 @@ from inspector.ui import docks, theme
 from inspector.ui.actions import SPECS, reasons
 from inspector.ui.app import WorkerLink, application, make_views, run_window
 from inspector.ui.bus import Bus
+from inspector.ui.keys import KeysDialog
 from inspector.ui.main_window import MainWindow
 from inspector.ui.map_view import MapView
 from inspector.ui.screenshot import grab_window
@@ -325,7 +326,7 @@ def test_the_keys_overview_is_not_modal(shown: Shown) -> None:
     label = shown.window.findChild(QLabel, "")
     dialog = shown.window._keys
     assert label is not None
-    assert dialog is not None
+    assert isinstance(dialog, KeysDialog)
     assert dialog.isVisible()
     assert not dialog.isModal()
     for spec in SPECS:

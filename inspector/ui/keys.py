@@ -7,7 +7,7 @@ from html import escape
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QVBoxLayout, QWidget
 
-from inspector.ui import map_canvas, timeline_view
+from inspector.ui import findings_view, map_canvas, plots_view, timeline_view, values_view
 from inspector.ui.actions import SPECS
 from inspector.ui.docks import PANELS
 
@@ -35,7 +35,13 @@ def _text() -> str:
     panels = tuple((panel.key, f"go to {panel.title.lower()}") for panel in PANELS)
     groups = (
         (("Anywhere", window), ("Panels", panels)),
-        (("On the map", map_canvas.KEYS), ("On the timeline", timeline_view.KEYS)),
+        (
+            ("On the map", map_canvas.KEYS),
+            ("On the timeline", timeline_view.KEYS),
+            ("On the plots", plots_view.KEYS),
+            ("In the values", values_view.KEYS),
+            ("In the findings", findings_view.KEYS),
+        ),
     )
     columns = "".join(f"<td valign='top'>{''.join(_group(*g) for g in column)}</td>" for column in groups)
     return f"<table cellpadding='0' cellspacing='12'><tr>{columns}</tr></table>"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QCloseEvent, QPaintEvent, QShowEvent
-from PySide6.QtWidgets import QFileDialog, QMainWindow, QToolBar, QWidget
+from PySide6.QtWidgets import QDialog, QFileDialog, QMainWindow, QToolBar, QWidget
 
 from inspector.runtime.commands import Command, OpenSource, RecoverDevice
 from inspector.runtime.snapshots import Snapshot
@@ -15,7 +15,6 @@ from inspector.ui import theme
 from inspector.ui.actions import Actions
 from inspector.ui.banner import Banner
 from inspector.ui.bus import Bus
-from inspector.ui.keys import KeysDialog
 from inspector.ui.status import StatusLine
 from inspector.ui.toolbar import MainToolBar
 from inspector.ui.view import View
@@ -47,7 +46,7 @@ class MainWindow(QMainWindow):
         self._settings = settings
         self._painted = False
         self._placed = False
-        self._keys: KeysDialog | None = None
+        self._keys: QDialog | None = None
         self.views = dict(views)
         self.snapshot: Snapshot | None = None
         self.actions_by_name = Actions(self, self.send)
@@ -202,6 +201,9 @@ class MainWindow(QMainWindow):
 
     def _show_keys(self) -> None:
         if self._keys is None:
+            # It reads the keys of every view, so it loads them all: not before it is wanted.
+            from inspector.ui.keys import KeysDialog
+
             self._keys = KeysDialog(self)
         self._keys.show()
         self._keys.raise_()
