@@ -36,6 +36,11 @@ class Generator:
         self._written: Mapping[str, tuple[float, float]] | None = None
         self._groups: dict[str, list[Any]] = {}
 
+    def close(self) -> None:
+        """Release the buffers."""
+        self._gpu.release(self._runs)
+        self._gpu.release(self._draw)
+
     def fill(
         self,
         pages: list[Any],

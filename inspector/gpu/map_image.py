@@ -33,6 +33,13 @@ class MapKernel:
         self._pixels: Any = None
         self._views: Any = None
 
+    def close(self) -> None:
+        """Release the buffers."""
+        for buffer in (self._pixels, self._views):
+            if buffer is not None:
+                self._gpu.release(buffer)
+        self._pixels = self._views = None
+
     def run(self, layout: Layout, request: MapRequest, pieces: Iterable[Piece], *, change: bool) -> MapPixels:
         """The pixels of one lane. `pieces` are (current, before, offsets, n, first), of one another's length."""
         width, height = request.width, request.height

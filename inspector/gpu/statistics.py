@@ -35,6 +35,11 @@ class StatsKernel:
         start[_FIRST] = _NONE
         self._start = start
 
+    def close(self) -> None:
+        """Release the buffers."""
+        self._gpu.release(self._result)
+        self._gpu.release(self._ranges)
+
     def run(self, pieces: Iterable[Piece], *, histogram: bool = True, padding: int = 0) -> BufferStats:
         """Statistics over all pieces; `padding` zeros in them belong to no param and are left out.
 

@@ -333,6 +333,16 @@ class GpuStepper:
         self._gpu.release(lines)
         return values
 
+    def release(self) -> None:
+        """Give back the memory of everything on the device, which stays open for another stepper."""
+        self._undo.clear()
+        for part in (self._timer, self._stats, self._map, self._generator):
+            if part is not None:
+                part.close()
+        for buffer in self._buffers.values():
+            self._gpu.release(buffer)
+        self._buffers.clear()
+
     def close(self) -> None:
         """Destroy the device and everything on it."""
         self._gpu.close()
