@@ -68,7 +68,8 @@ class _Builder:
             )
         self.dispatches: list[Dispatch] = []
         self.uniform_specs: dict[str, UniformSpec] = {}
-        self.partials = 0
+        self.partials: dict[str, int] = {}
+        """Elements taken in each buffer of partial sums."""
         self.partial_align = max(limits.min_storage_buffer_offset_alignment, F32_BYTES) // F32_BYTES
 
     def build(self) -> Plan:
@@ -98,34 +99,43 @@ class _Builder:
 
     def _two_pass_norm(self) -> None:
         regions: list[tuple[int, int]] = []
+        buffer = "partials"
         for start, stop in self._norm_pieces():
             groups = min(-(-(stop - start) // REDUCE_ELEMENTS_PER_GROUP), REDUCE_GROUPS)
             groups = min(groups, self.limits.max_compute_workgroups_per_dimension)
-            regions.append(self._reserve_partials(groups))
+            regions.append(self._reserve_partials(buffer, groups))
             result = Binding(
-                1, "result", "partials", regions[-1][0] * F32_BYTES, groups * F32_BYTES, "read_write"
+                1, "result", buffer, regions[-1][0] * F32_BYTES, groups * F32_BYTES, "read_write"
             )
             self._reduce("reduce_norm_sq", start, stop, result, (groups, 1, 1))
         # Partials of all pieces lie one after the other (zeros between them), so they add up as one run.
-        first, count = regions[0][0], regions[-1][0] + regions[-1][1] - regions[0][0]
+        count = regions[-1][0] + regions[-1][1]
+        level = 0
         while count > self.chunk:
-            regions = []
-            for at in range(first, first + count, self.chunk):
-                n = min(self.chunk, first + count - at)
-                regions.append(self._reserve_partials(1))
-                self._add_partials(
-                    at, n, Binding(1, "result", "partials", regions[-1][0] * 4, 4, "read_write")
+            if self.chunk <= self.partial_align:
+                raise UsageError(
+                    f"A binding limit of {self.limits.max_storage_buffer_binding_size} bytes is too small to "
+                    f"add up the norm of {self.layout.elements:,} elements: raise it, or lay out with a smaller "
+                    "alignment."
                 )
-            first, count = regions[0][0], regions[-1][0] + 1 - regions[0][0]
-        self._add_partials(first, count, Binding(1, "result", "norm_sq", 0, F32_BYTES, "read_write"))
+            level += 1
+            # A buffer of its own for each level: none may be bound to read and to write at once.
+            data, buffer, regions = buffer, f"partials[{level}]", []
+            for at in range(0, count, self.chunk):
+                n = min(self.chunk, count - at)
+                regions.append(self._reserve_partials(buffer, 1))
+                result = Binding(1, "result", buffer, regions[-1][0] * F32_BYTES, F32_BYTES, "read_write")
+                self._add_partials(data, at, n, result)
+            count = regions[-1][0] + 1
+        self._add_partials(buffer, 0, count, Binding(1, "result", "norm_sq", 0, F32_BYTES, "read_write"))
 
-    def _reserve_partials(self, groups: int) -> tuple[int, int]:
-        at = -(-self.partials // self.partial_align) * self.partial_align
-        self.partials = at + groups
+    def _reserve_partials(self, buffer: str, groups: int) -> tuple[int, int]:
+        at = -(-self.partials.get(buffer, 0) // self.partial_align) * self.partial_align
+        self.partials[buffer] = at + groups
         return at, groups
 
-    def _add_partials(self, at: int, n: int, result: Binding) -> None:
-        data = Binding(0, "data", "partials", at * F32_BYTES, n * F32_BYTES, "read")
+    def _add_partials(self, buffer: str, at: int, n: int, result: Binding) -> None:
+        data = Binding(0, "data", buffer, at * F32_BYTES, n * F32_BYTES, "read")
         self._add(
             "reduce_norm_sq_final",
             None,
@@ -259,7 +269,7 @@ class _Builder:
                 yield BufferSpec(page_buffer(lane, self.layout, page.index), size, "state")
         yield BufferSpec("norm_sq", F32_BYTES, "scratch")
         yield BufferSpec("grad_stats", 2 * F32_BYTES, "scratch")
-        if self.partials:
-            yield BufferSpec("partials", self.partials * F32_BYTES, "scratch")
+        for buffer, elements in self.partials.items():
+            yield BufferSpec(buffer, elements * F32_BYTES, "scratch")
         if self.uniform_specs:
             yield BufferSpec("uniforms", self._next_uniform(), "uniform")
