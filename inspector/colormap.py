@@ -16,6 +16,7 @@ NONFINITE_RGB = (0xD5, 0x5E, 0x00)
 FINITE_GREY = (0x80, 0x80, 0x80, 0x50)
 """Where only non-finite elements are looked for, every other one is a faint grey on either theme."""
 
+QUANTILE = 0.99
 LOG_DECADES = 6
 """Magnitudes are drawn over at most so many powers of ten below the largest."""
 
@@ -40,14 +41,14 @@ DIVERGING = _table(_DIVERGING)
 def colour_range(values: F32Array, quantity: Quantity) -> tuple[float, float]:
     """The magnitudes at the start and the end of the colour scale: (0, s), or (s·10⁻⁶ or more, s) in logarithms.
 
-    s is the 0.999 quantile of the magnitudes drawn, so that one outlier does not darken the rest; 1 where
+    s is the 0.99 quantile of the magnitudes drawn, so that a few outliers do not darken the rest; 1 where
     all are zero.
     """
     magnitude = np.abs(values.reshape(-1)[:: max(values.size // 65_536, 1)])
     magnitude = magnitude[np.isfinite(magnitude) & (magnitude > 0)]
     if not magnitude.size:
         return 0.0, 1.0
-    rank = min(int(0.999 * magnitude.size), magnitude.size - 1)
+    rank = min(int(QUANTILE * magnitude.size), magnitude.size - 1)
     high = float(np.partition(magnitude, rank)[rank])
     if quantity != "magnitude":
         return 0.0, high

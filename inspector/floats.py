@@ -50,9 +50,9 @@ def ulp_distance(a: F32Array, b: F32Array) -> npt.NDArray[np.int64]:
 def ulp_size(values: F64Array | float) -> F64Array:
     """The spacing of float32 at the magnitude of `values`, as float64 (at least the least denormal)."""
     magnitude = np.abs(np.asarray(values, dtype=np.float64))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        exponent = np.floor(np.log2(np.where(magnitude > 0, magnitude, 1e-300)))
-    exponent = np.clip(exponent, -126, 127)
+    # frexp rather than log2, which rounds up to the next power of two just below it.
+    _, exponent = np.frexp(np.minimum(magnitude, np.finfo(np.float32).max))
+    exponent = np.clip(np.where(magnitude > 0, exponent - 1.0, -126.0), -126, 127)
     return np.asarray(np.exp2(exponent - 23), dtype=np.float64)
 
 

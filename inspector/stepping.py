@@ -124,6 +124,8 @@ class UndoInfo:
     steps: int = 0
     nbytes: int = 0
     limit: int = 0
+    oldest_step: int | None = None
+    """The earliest step whose end can be gone back to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.runtime.worker import Worker
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
-from inspector.stepping import State
+from inspector.stepping import Cursor, State
 
 if TYPE_CHECKING:
     from inspector.gpu.stepper import GpuStepper
@@ -112,15 +112,14 @@ def take_picture(
             return True
         if not settled(snapshot) or snapshot.cursor is None:
             return False
-        if plan and (snapshot.cursor.finished_steps >= first + steps or isinstance(plan[0], Run)):
-            # One after the other: a step asked for while the run goes on would pause it.
-            while plan:
-                command = plan.pop(0)
-                worker.send(command)
-                if isinstance(command, Run):
-                    break
-            return False
-        return not plan
+        # One after the other: a dispatch asked for while the run goes on would pause it.
+        stepping = snapshot.cursor.finished_steps >= first + steps
+        while plan and (stepping or isinstance(plan[0], Run)):
+            worker.send(plan.pop(0))
+        return (
+            not plan
+            and _dispatches_run(snapshot.cursor) >= _dispatches_in(first + steps, snapshot) + dispatches
+        )
 
     grab_window(
         lambda: worker,
@@ -132,6 +131,15 @@ def take_picture(
         until=there,
         timeout_s=3600.0,
     )
+
+
+def _dispatches_run(cursor: Cursor) -> int:
+    """Dispatches since step 1; the end of a step and the start of the next count alike."""
+    return (cursor.step - 1) * cursor.count + cursor.dispatch
+
+
+def _dispatches_in(steps: int, snapshot: Snapshot) -> int:
+    return steps * (snapshot.cursor.count if snapshot.cursor else 0)
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -38,6 +38,10 @@ class Entry:
         return sum(s.copy.size for s in self.saved)
 
 
+MAX_COPIES = 16_384
+"""Buffers kept at most, so that a tiny model, whose steps take few bytes, does not pile up millions of them."""
+
+
 class UndoLog:
     """A stack of entries, bounded in bytes: the oldest go when a new one needs their room.
 
@@ -51,6 +55,7 @@ class UndoLog:
         self._entries: deque[Entry] = deque()
         self._free: dict[int, list[Any]] = {}
         self._nbytes = 0
+        self._copies = 0
         self._dispatches = 0
         self._starts = 0
 
@@ -62,7 +67,8 @@ class UndoLog:
     @property
     def info(self) -> UndoInfo:
         """How far it reaches back, and the bytes it takes."""
-        return UndoInfo(self._dispatches, self._starts, self._nbytes, self.limit)
+        oldest = next((e.cursor.step for e in self._entries if e.cursor.at_end), None)
+        return UndoInfo(self._dispatches, self._starts, self._nbytes, self.limit, oldest)
 
     def save(self, encoder: Any, cursor: Cursor, ranges: Sequence[Range], buffers: Mapping[str, Any]) -> bool:
         """Record copies of `ranges` as they are now. False, and empty, where they are over the limit."""
@@ -70,7 +76,9 @@ class UndoLog:
         if needed > self.limit:
             self.clear()
             return False
-        while self._nbytes + needed > self.limit:
+        while self._entries and (
+            self._nbytes + needed > self.limit or self._copies + len(ranges) > MAX_COPIES
+        ):
             self._drop_oldest()
         saved: list[Saved] = []
         try:
@@ -128,6 +136,7 @@ class UndoLog:
 
     def _count(self, entry: Entry, sign: int) -> None:
         self._nbytes += sign * entry.nbytes
+        self._copies += sign * len(entry.saved)
         self._dispatches += sign * (not entry.cursor.at_end)
         self._starts += sign * (entry.cursor.dispatch == 0)
 

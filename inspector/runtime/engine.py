@@ -5,14 +5,13 @@ Knows no threads; the worker calls it from its own.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Protocol, TypeVar
-
-import numpy as np
 
 from inspector.diagnosis.findings import Finding
 from inspector.diagnosis.rules import SETTING_RULES, StepFacts, step_findings
@@ -20,7 +19,7 @@ from inspector.floats import F32Array, shortest
 from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper, check_value, with_value
 from inspector.optimizers import optimizer
-from inspector.plan import Variant
+from inspector.plan import Plan, Variant
 from inspector.runtime.snapshots import Mark, StepRecord
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
@@ -139,10 +138,7 @@ class Engine:
             value = getattr(record, name)
             if value is not None:
                 metrics[name] = value
-        for dispatch, time_ in zip(self.stepper.plan.dispatches, self.dispatch_times, strict=True):
-            if time_ is not None:
-                key = f"ms/{dispatch.timing_key}"
-                metrics[key] = metrics.get(key, 0.0) + (np.nan if time_.ms is None else time_.ms)
+        metrics |= kernel_metrics(self.stepper.plan, self.dispatch_times)
         self._history.append(record.step, metrics)
         _keep(self._records, record.step, record)
         self._make_checkpoint()
@@ -317,6 +313,23 @@ class Engine:
         self.dispatch_times = [None] * stepper.cursor.count
         self._moved_back()
         self.record = self._records.get(stepper.cursor.step)
+
+
+def kernel_metrics(plan: Plan, times: Sequence[KernelTime | None]) -> dict[str, float]:
+    """Milliseconds of a step by kernel, "ms/KEY", or "cold/KEY" where any of its dispatches was cold.
+
+    Cold samples stand in a series of their own, so that no mean takes them in. NaN where the clock gave nothing.
+    """
+    total: dict[str, float] = {}
+    cold: set[str] = set()
+    for dispatch, time_ in zip(plan.dispatches, times, strict=True):
+        if time_ is None:
+            continue
+        key = dispatch.timing_key
+        total[key] = total.get(key, 0.0) + (math.nan if time_.ms is None else time_.ms)
+        if time_.cold:
+            cold.add(key)
+    return {f"{'cold' if key in cold else 'ms'}/{key}": ms for key, ms in total.items()}
 
 
 def _keep(kept: OrderedDict[int, T], step: int, value: T) -> None:

@@ -80,6 +80,16 @@ class Worker:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
+    @property
+    def mode(self) -> Mode:
+        """The mode of the newest snapshot."""
+        return self._last.mode
+
+    @property
+    def finished_steps(self) -> int:
+        """Steps complete as of the newest snapshot; 0 before there is a run."""
+        return self._last.cursor.finished_steps if self._last.cursor else 0
+
     # --- on the worker's thread
 
     def _run(self) -> None:
@@ -233,7 +243,9 @@ class Worker:
         if act():
             self._viewer.moved()
         else:
-            self._notify("info", "Memory does not reach further back: raise --undo-mb to keep more.")
+            self._notify(
+                "info", "Memory does not reach further back: start with a larger --undo-mb to keep more."
+            )
 
     def _seek(self, engine: Engine, step: int) -> None:
         now_at = engine.stepper.cursor.finished_steps
@@ -242,11 +254,13 @@ class Worker:
             if engine.rewind_to(step):
                 self._viewer.moved()
             else:
-                reach = now_at - engine.stepper.undo_info.steps
+                oldest = engine.stepper.undo_info.oldest_step
+                reach = (
+                    f"reaches back to step {oldest:,}" if oldest is not None else "does not reach back at all"
+                )
                 self._notify(
                     "info",
-                    f"Step {step:,} is not in memory any more, which reaches back to step {max(reach, 0):,}: raise "
-                    "--undo-mb to keep more.",
+                    f"Step {step:,} is not in memory, which {reach}: start with a larger --undo-mb to keep more.",
                 )
         elif step > now_at:
             self._mode, self._until = "running", step

@@ -111,7 +111,8 @@ class TimingView(View):
         self._draw_curves()
 
     def _draw_curves(self) -> None:
-        names = [n for k in self.model.kernels if (n := f"ms/{k}") in self._history.series]
+        kinds = ("ms", "cold")
+        names = [n for kind in kinds for k in self.model.kernels if (n := f"{kind}/{k}") in self._history.series]
         self.chart.show_history(self._history, names)
         self.chart.set_message("" if names else "No step has been timed yet: F11 runs one.")
         if self._follow and len(self._history):
@@ -150,8 +151,14 @@ class TimingView(View):
             for each in names:
                 value = read_out(history, each, bucket)
                 text = fmt.NA if value is None or math.isnan(value.last) else fmt.milliseconds(value.last)
-                title += f"  {each.removeprefix('ms/')} {text}"
+                title += f"  {_kernel(each)} {text}"
         elif name:
-            title += f"  {name.removeprefix('ms/')}"
+            title += f"  {_kernel(name)}"
         self.chart.set_title(title)
         self.chart.show_cross(float(history.first[bucket]) if bucket is not None else None)
+
+
+def _kernel(name: str) -> str:
+    """A series as a person names it."""
+    kind, _, kernel = name.partition("/")
+    return f"{kernel} (cold)" if kind == "cold" else kernel
