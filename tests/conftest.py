@@ -6,9 +6,13 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
+if TYPE_CHECKING:
+    from inspector.gpu.device import Gpu
 
 SEED = 20140612
 THREAD_GRACE_S = 2.0
@@ -26,6 +30,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("soak"):
             item.add_marker(pytest.mark.skip(reason="a long form: run with --soak"))
+
+
+@pytest.fixture(scope="session")
+def gpu() -> Iterator[Gpu]:
+    """One device for all tests that need one; a stepper made on it is dropped, not closed, since that ends it."""
+    from inspector.gpu.device import Gpu
+
+    device = Gpu()
+    yield device
+    device.close()
 
 
 @pytest.fixture(autouse=True)
