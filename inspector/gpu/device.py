@@ -163,6 +163,14 @@ class Gpu:
         self.memory_bytes -= buffer.size
         buffer.destroy()
 
+    def drop(self, buffer: Any) -> None:
+        """Count a buffer as given back; its memory goes when the last command recorded on it is done.
+
+        The caller keeps no reference to it. For buffers that an encoder not yet submitted may use: destroying
+        one of those makes the submission fail.
+        """
+        self.memory_bytes -= buffer.size
+
     def write(self, buffer: Any, offset: int, data: npt.NDArray[Any]) -> None:
         """Write an array's bytes at byte `offset`, in order with what is submitted."""
         if data.nbytes:

@@ -87,7 +87,7 @@ class UndoLog:
         except OutOfMemoryError:
             # Going back is a comfort: without room for it the run goes on, reaching back less far.
             for part in saved:
-                self._gpu.release(part.copy)
+                self._gpu.drop(part.copy)
             self.limit = self._nbytes
             self.clear()
             return False
@@ -123,7 +123,7 @@ class UndoLog:
             self._drop_oldest()
         for copies in self._free.values():
             for copy in copies:
-                self._gpu.release(copy)
+                self._gpu.drop(copy)
         self._free.clear()
 
     def _drop_oldest(self) -> None:
@@ -149,7 +149,7 @@ class UndoLog:
         if held + size > self.limit:
             for other in list(self._free):
                 for copy in self._free.pop(other):
-                    self._gpu.release(copy)
+                    self._gpu.drop(copy)
         return self._gpu.storage("undo", size)
 
 
