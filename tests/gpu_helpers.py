@@ -11,9 +11,13 @@ import numpy.typing as npt
 
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
+from inspector.hyper import Hyper
 from inspector.layout import Param, make_layout
 from inspector.plan import Variant
-from inspector.stepping import LANES, HostState
+from inspector.runtime.engine import Engine
+from inspector.schedule import Schedule
+from inspector.sources.base import EndOfSourceError, ReadWeights
+from inspector.stepping import LANES, HostGradients, HostState
 
 F32 = npt.NDArray[np.float32]
 Bytes = dict[str, bytes]
@@ -115,3 +119,62 @@ def everything(stepper: GpuStepper) -> Bytes:
 def lanes(stepper: GpuStepper) -> Bytes:
     """The bytes of w, g, m, v with their gaps."""
     return {lane: whole(stepper, lane).tobytes() for lane in LANES}
+
+
+class ListedSource:
+    """A source that gives the gradients it was handed, one dictionary a step, or the same ones for ever."""
+
+    def __init__(
+        self,
+        params: Sequence[Param],
+        steps: Sequence[Mapping[str, F32]] | Mapping[str, F32],
+        *,
+        state: HostState,
+        hyper: Hyper | None = None,
+        losses: Mapping[int, float] | None = None,
+        schedule: Schedule | None = None,
+    ) -> None:
+        self.name = "listed"
+        self.description = "gradients of a test"
+        self.params = tuple(params)
+        self.hyper = hyper or Hyper()
+        self.schedule = schedule or Schedule()
+        self.last_step = None if isinstance(steps, Mapping) else len(steps)
+        self.asked: list[tuple[int, dict[str, F32]]] = []
+        self._steps = steps
+        self._state = state
+        self._losses = losses or {}
+
+    def initial_state(self) -> HostState:
+        return self._state
+
+    def gradients(self, step: int, read_weights: ReadWeights) -> HostGradients:
+        self.asked.append((step, {name: w.copy() for name, w in read_weights().items()}))
+        if isinstance(self._steps, Mapping):
+            return HostGradients(self._steps, self._losses.get(step))
+        if step > len(self._steps):
+            raise EndOfSourceError(f"There is no step {step}.")
+        return HostGradients(self._steps[step - 1], self._losses.get(step))
+
+
+def make_engine(
+    gpu: Gpu,
+    params: Sequence[Param],
+    steps: Sequence[Mapping[str, F32]] | Mapping[str, F32],
+    *,
+    w: Mapping[str, F32] | None = None,
+    m: Mapping[str, F32] | None = None,
+    v: Mapping[str, F32] | None = None,
+    finished_steps: int = 0,
+    hyper: Hyper | None = None,
+    variant: Variant | None = None,
+    losses: Mapping[int, float] | None = None,
+    schedule: Schedule | None = None,
+) -> Engine:
+    """An engine over a ListedSource and a stepper on `gpu`."""
+    state = HostState(w or {}, m or {}, v or {}, finished_steps)
+    source = ListedSource(params, steps, state=state, hyper=hyper, losses=losses, schedule=schedule)
+    stepper = make_stepper(
+        gpu, params, variant, w=state.w, m=state.m, v=state.v, finished_steps=finished_steps
+    )
+    return Engine(source, stepper)
