@@ -51,9 +51,11 @@ def test_a_step_is_recorded_dispatch_by_dispatch(gpu: Gpu) -> None:
     assert engine.stepper.cursor == Cursor(1, 5, 5)
     assert metric(engine, "loss") == [2.5]
     assert metric(engine, "grad_norm") == [engine.record.grad_norm]
-    assert set(engine.history().series) == {
-        "lr", "nonfinite", "loss", "grad_norm", "clip_scale", "ms/reduce_norm_sq", "ms/reduce_norm_sq_final",
-        "ms/finalize_grad_stats", "ms/adamw_update wd", "ms/adamw_update no-wd",
+    # The first run of a kernel is a cold one, whose time stands apart.
+    names = {name.removeprefix("cold/").removeprefix("ms/") for name in engine.history().series}
+    assert names == {
+        "lr", "nonfinite", "loss", "grad_norm", "clip_scale", "reduce_norm_sq", "reduce_norm_sq_final",
+        "finalize_grad_stats", "adamw_update wd", "adamw_update no-wd",
     }  # fmt: skip
 
 

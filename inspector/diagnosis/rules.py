@@ -173,7 +173,7 @@ def step_counter_reset(facts: StepFacts) -> Iterator[Finding]:
         evidence={"t": facts.step, "beta1": facts.hyper.beta1, "beta2": beta2},
         message=(
             "The moments m and v are not zero before step 1: the step counter was lost. The bias correction of step "
-            f"1 takes v for {shortest(1 / (1 - beta2)) if beta2 < 1 else 'infinitely'} times what it is."
+            f"1 takes v for {format(1 / (1 - beta2), '.4g') if beta2 < 1 else 'infinitely'} times what it is."
         ),
         advice="Restore t with the moments, or start with m = v = 0.",
     )

@@ -195,6 +195,7 @@ class Engine:
             while kept and next(reversed(kept)) > cursor.step:
                 kept.popitem()
         record = self._records.get(cursor.step) or self.record
+        self._reported -= {f.rule for f in self.findings if f.step > cursor.step}
         self.findings = deque((f for f in self.findings if f.step <= cursor.step), maxlen=MAX_FINDINGS)
         if record is None or record.step != cursor.step:
             self.record = None
@@ -252,9 +253,10 @@ class Engine:
         """The first step that takes a changed setting: the one at the cursor if none of it has run."""
         cursor = self.stepper.cursor
         if cursor.dispatch == 0:
-            self._pending = (
-                replace(self._pending, hyper=self._hyper_at(cursor.step)) if self._pending else None
-            )
+            if self._pending is not None:
+                self._pending = replace(self._pending, hyper=self._hyper_at(cursor.step))
+                # Kept for going back to this step as well: it has to run again with what it ran with.
+                self._pendings[cursor.step] = self._pending
             if self.record is not None and self._pending is not None:
                 self.record = replace(self.record, lr=self._pending.hyper.lr)
             return cursor.step
