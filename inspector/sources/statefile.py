@@ -21,7 +21,7 @@ from inspector.sources.base import EndOfSourceError, ReadWeights
 from inspector.sources.tensorfile import TensorFile, write_tensors
 from inspector.stepping import GradStats, HostGradients, HostState
 
-_KEY = re.compile(r"(?P<lane>[wgmv])(?:@(?P<step>[0-9]+))?/(?P<name>.+)", re.DOTALL)
+_KEY = re.compile(r"(?P<lane>[wgmv])(?:@(?P<step>[0-9]{1,10}))?/(?P<name>.+)", re.DOTALL)
 MAX_STEP = 2**31 - 1
 
 
@@ -186,7 +186,13 @@ def write_state(
         for p in params
     }
     metadata = {"t": str(finished_steps)} | {name: shortest(getattr(hyper, name)) for name in HYPER_NAMES}
-    metadata["no_decay"] = ",".join(p.name for p in params if p.block == "no_wd")
+    no_decay = [p.name for p in params if p.block == "no_wd"]
+    if all(name == name.strip() and "," not in name for name in no_decay):
+        metadata["no_decay"] = ",".join(no_decay)
+    elif any(p.block != Param(p.name, p.shape).block for p in params):
+        raise UsageError(
+            f"{path} cannot be written: it would list params without decay, and a name has a comma in it."
+        )
     if stats is not None:
         metadata["gradNorm"] = shortest(np.float32(stats.grad_norm))
         metadata["clipScale"] = shortest(np.float32(stats.clip_scale))

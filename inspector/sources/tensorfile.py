@@ -24,6 +24,10 @@ from inspector.floats import F32Array
 MAX_HEADER_BYTES = 100_000_000
 """The format's own bound."""
 
+MAX_DIMENSIONS = 64
+MAX_ELEMENTS = 1 << 60
+"""What numpy can address, an empty tensor's other extents included."""
+
 _ITEM_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
     "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
@@ -139,11 +143,13 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _entry(path: Path, name: str, item: Any, data_start: int) -> TensorEntry:
     def whole(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_ELEMENTS
 
     try:
+        name.encode("utf-8")  # JSON can spell half a character, which no terminal or file takes.
         dtype, shape, (start, stop) = item["dtype"], item["shape"], item["data_offsets"]
         sound = dtype in _ITEM_BYTES and isinstance(shape, list) and all(map(whole, [*shape, start, stop]))
+        sound = sound and len(shape) <= MAX_DIMENSIONS and math.prod(max(n, 1) for n in shape) < MAX_ELEMENTS
     except (TypeError, KeyError, ValueError):
         sound = False
     if not sound:
@@ -163,7 +169,9 @@ def _foreign_format(prefix: bytes) -> str | None:
             "a PyTorch archive (.pt), not a safetensors file: load it in PyTorch with torch.load(…, weights_only=True) "
             "and save its tensors with safetensors.torch.save_file."
         )
-    if prefix[:1] == b"\x80" and prefix[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+    # A header of 640, 896, 1152 or 1408 bytes begins like a pickle; only a pickle's next bytes are no zeros.
+    long = len(prefix) < 8 or int.from_bytes(prefix, "little") > MAX_HEADER_BYTES
+    if long and prefix[:1] == b"\x80" and prefix[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return "a Python pickle, not a safetensors file: it is not opened, since pickles can run code."
     if prefix.startswith(b"\x93NUMPY"):
         return "a numpy array file, not a safetensors file: save it with safetensors.numpy.save_file."
@@ -185,7 +193,7 @@ def write_tensors(path: Path, tensors: Mapping[str, F32Array], metadata: Mapping
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
     try:
         os.close(handle)
-        save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, temporary, dict(metadata))
+        save_file({k: np.asarray(v, order="C") for k, v in tensors.items()}, temporary, dict(metadata))
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         mode = 0o666 & ~_umask()
