@@ -64,5 +64,6 @@ def with_default_command(words: list[str]) -> list[str]:
 
 
 def _tell(sentence: str, code: int) -> int:
-    print(f"inspector: {sentence}", file=sys.stderr)
+    # A name or path from a file may hold line breaks.
+    print(f"inspector: {' '.join(sentence.splitlines())}", file=sys.stderr)
     return code

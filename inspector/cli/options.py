@@ -100,7 +100,8 @@ def print_json(document: Any) -> None:
 
 def make_console() -> Console:
     """Standard output; wide where it is no terminal, so that nothing is folded in a file."""
-    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    # Names and paths are shown as they are, brackets and colons included.
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, emoji=False)
 
 
 def make_table(*left: str, right: Sequence[str] = (), title: str | None = None) -> Table:

@@ -98,6 +98,13 @@ class _Builder:
         return self.layout.pieces(0, end, self.chunk)
 
     def _two_pass_norm(self) -> None:
+        if self.chunk <= self.partial_align and self.layout.padded_elements > self.chunk:
+            # Partial sums lie an alignment apart, so that adding up a binding of them would leave as many.
+            raise UsageError(
+                f"A binding limit of {self.limits.max_storage_buffer_binding_size} bytes is too small to "
+                f"add up the norm of {self.layout.elements:,} elements: raise it, or lay out with a smaller "
+                "alignment."
+            )
         regions: list[tuple[int, int]] = []
         buffer = "partials"
         for start, stop in self._norm_pieces():
@@ -112,12 +119,6 @@ class _Builder:
         count = regions[-1][0] + regions[-1][1]
         level = 0
         while count > self.chunk:
-            if self.chunk <= self.partial_align:
-                raise UsageError(
-                    f"A binding limit of {self.limits.max_storage_buffer_binding_size} bytes is too small to "
-                    f"add up the norm of {self.layout.elements:,} elements: raise it, or lay out with a smaller "
-                    "alignment."
-                )
             level += 1
             # A buffer of its own for each level: none may be bound to read and to write at once.
             data, buffer, regions = buffer, f"partials[{level}]", []
