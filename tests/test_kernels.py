@@ -1,11 +1,13 @@
 """The kernels on a device against the oracle, at sizes around every edge, in every form the step can take.
 
-Tolerances. A sum of two terms may cancel, so an error is measured in ULP of its largest term: for m that is
-max(|β₁·m|, |(1-β₁)·g'|), for v likewise (both terms are positive there). A GPU may fuse a multiplication into
-an addition, which changes a result by less than 1 such ULP. The change of w goes through √ and two divisions,
-which Vulkan allows 2.5 to 3 ULP each: 8 ULP of the change (of its terms added without sign), and half an ULP
-of w for the last rounding. Measured on llvmpipe: m and v 0 ULP from the float32 evaluation, the change of w up
-to 3.6 ULP published and 6.1 precise, where 1-β₁ from a float32 β₁ alone may be 4 ULP from 1-0.9.
+Tolerances. A sum of two terms may cancel, so an error is measured in ULP of its largest term or of the sum,
+whichever is larger: for m the terms are β₁·m and (1-β₁)·g', for v likewise (both are positive there). A GPU may fuse
+a multiplication into an addition, which changes a result by at most 1 such ULP. The change of w goes through √ and
+two divisions, which Vulkan allows 2.5 to 3 ULP each: 8 ULP of the change (of its terms added without sign), and half
+an ULP of w for the last rounding. Precise numerics are judged by unrounded settings, and 1-β₁ of a float32 β₁ is 4 ULP
+from 1-0.9: 12 ULP there. Measured over 2^18 elements on llvmpipe and on an NVIDIA H200: m and v 0 and 1 ULP from the
+float32 evaluation; the change of w 4.4 and 5.2 published, 7.8 and 8.1 precise; the norm 8.3e-8 two-pass, 1.7e-7
+atomic, 5.2e-7 with the published grid.
 """
 
 from __future__ import annotations
@@ -79,6 +81,8 @@ def assert_updated(
     for lane, beta in (("m", hyper.beta1), ("v", hyper.beta2)):
         new = grad if lane == "m" else grad * grad
         largest = np.maximum(np.abs(beta * before[lane].astype(np.float64)), np.abs((1 - beta) * new))
+        # A sum of two terms may lie a power of two higher, where floats are twice as far apart.
+        largest = np.maximum(largest, np.abs(_lane(double, lane)))
         worst[lane] = ulps(after[lane], _lane(single, lane), largest)
         assert worst[lane] <= 1
         off = np.abs(after[lane] - _lane(double, lane))
@@ -92,7 +96,7 @@ def assert_updated(
     off = np.abs(after["w"].astype(np.float64) - double.w)
     half = 0.5 * ulp_size(np.maximum(np.abs(w), np.abs(double.w)))
     worst["w"] = float(np.max(np.maximum(off - half, 0) / ulp_size(change), initial=0.0))
-    assert np.all(off <= 8 * ulp_size(change) + half)
+    assert np.all(off <= (8 if numerics == "published" else 12) * ulp_size(change) + half)
     return worst
 
 
@@ -256,7 +260,7 @@ def test_one_element_over_a_binding_takes_a_second_dispatch(gpu: Gpu, variant: V
     assert run_one(stepper, g)[0] == pytest.approx(exact_norm(g), rel=1e-6)
     reference = make_stepper(gpu, params, replace(variant), w=w, m=m, v=v)
     run_one(reference, g)
-    np.testing.assert_allclose(stepper.state().w["p0"], reference.state().w["p0"], rtol=1e-6)
+    np.testing.assert_allclose(stepper.state().w["p0"], reference.state().w["p0"], rtol=1e-6, atol=2e-7)
     assert not whole(stepper, "g").any()
 
 
