@@ -25,6 +25,8 @@ if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
 
 PYTHON = [sys.executable]
 LIMIT_MS = 50.0
+SETTLE_MS = 500
+"""From the first picture of an open run to the start of the measurement."""
 
 
 def busy(source: str, seconds: float, size: tuple[int, int]) -> int:
@@ -83,10 +85,17 @@ def busy(source: str, seconds: float, size: tuple[int, int]) -> int:
         def begin() -> None:
             if worker.mode == "paused":
                 waiting.stop()
-                doing[0] = "running"
-                late.clear()
-                worker.send(Run())
-                QTimer.singleShot(int(seconds * 1000), window.close)
+                QTimer.singleShot(SETTLE_MS, run)
+
+        def run() -> None:
+            doing[0] = "running"
+            late.clear()
+            worker.send(Run())
+            QTimer.singleShot(int(seconds * 1000), end)
+
+        def end() -> None:
+            timer.stop()
+            window.close()
 
         waiting = QTimer(window, interval=50)
         waiting.timeout.connect(begin)
@@ -98,7 +107,9 @@ def busy(source: str, seconds: float, size: tuple[int, int]) -> int:
     times = sorted(ms for ms, _ in late)
     worst = sorted(late, reverse=True)[:5]
     n = len(times)
-    print(f"{source}: exit {code}, {took:.1f} s, step {worker.finished_steps}, {n:,} ticks, {size[0]}x{size[1]}")
+    print(
+        f"{source}: exit {code}, {took:.1f} s, step {worker.finished_steps}, {n:,} ticks, {size[0]}x{size[1]}"
+    )
     for q in (0.5, 0.99, 0.999, 1.0):
         print(f"  lateness {q:.1%}: {times[min(int(q * n), n - 1)]:.1f} ms")
     print("  worst: " + ", ".join(f"{ms:.1f} ms while {what}" for ms, what in worst))
@@ -161,7 +172,10 @@ def close(times: int) -> int:
         for i in range(times):
             delay = int(i * 3000 / times)
             out = subprocess.run(
-                [*PYTHON, "-c", _CLOSE, f"{folder}/window.ini", str(delay)], capture_output=True, text=True, check=False
+                [*PYTHON, "-c", _CLOSE, f"{folder}/window.ini", str(delay)],
+                capture_output=True,
+                text=True,
+                check=False,
             )
             noise = [line for line in out.stderr.splitlines() if "propagateSizeHints" not in line]
             if out.returncode or noise:
@@ -192,7 +206,9 @@ def memory(steps: int) -> int:
         while worker.finished_steps < mark:
             time.sleep(0.02)
         sizes.append(_resident_mb())
-        print(f"  {mark:>9,} steps: {sizes[-1]:.1f} MiB resident, {mark / (time.perf_counter() - started):,.0f} steps/s")
+        print(
+            f"  {mark:>9,} steps: {sizes[-1]:.1f} MiB resident, {mark / (time.perf_counter() - started):,.0f} steps/s"
+        )
     worker.close(10)
     grown = sizes[-1] - sizes[0]
     print(f"grown from a tenth of {steps:,} steps to the end: {grown:+.1f} MiB; peak {_peak_mb():.1f} MiB")

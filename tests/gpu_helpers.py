@@ -113,7 +113,7 @@ def everything(stepper: GpuStepper) -> Bytes:
     """Every byte of every buffer of the plan but the uniforms, which are written anew for each dispatch."""
     names = [b.name for b in stepper.plan.buffers if b.kind != "uniform"]
     buffers = stepper._buffers
-    return {name: stepper._gpu.read(buffers[name], 0, buffers[name].size) for name in names}
+    return {name: stepper._gpu.read(buffers[name], 0, buffers[name].size).tobytes() for name in names}
 
 
 def lanes(stepper: GpuStepper) -> Bytes:

@@ -267,7 +267,9 @@ class FakeWorker:
         self._on_snapshot: Callable[[Snapshot], None] | None = None
         self.current = first or make_snapshot()
 
-    def start(self, on_snapshot: Callable[[Snapshot], None]) -> None:
+    def start(
+        self, on_snapshot: Callable[[Snapshot], None], wait_until_idle: Callable[[float], None] | None = None
+    ) -> None:
         self._on_snapshot = on_snapshot
         on_snapshot(self.current)
 

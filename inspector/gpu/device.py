@@ -192,26 +192,29 @@ class Gpu:
         with explained("waiting for the device"):
             self.device._poll_wait()
 
-    def read(self, buffer: Any, offset: int, nbytes: int, encoder: Any | None = None) -> bytes:
+    def read(
+        self, buffer: Any, offset: int, nbytes: int, encoder: Any | None = None
+    ) -> npt.NDArray[np.uint8]:
         """`nbytes` from byte `offset` (multiples of 4), after what `encoder` records; waits for the device."""
-        if nbytes == 0:
-            if encoder is not None:
-                self.submit(encoder)
-            return b""
-        encoder = encoder or self.encoder()
-        parts: list[bytes] = []
+        out = np.empty(nbytes, np.uint8)
+        if nbytes == 0 and encoder is not None:
+            self.submit(encoder)
         for at in range(0, nbytes, _MAX_STAGING):
             size = min(_MAX_STAGING, nbytes - at)
             staging = self._staging_buffer(size)
+            encoder = encoder or self.encoder()
             with explained("reading back"):
                 encoder.copy_buffer_to_buffer(buffer, offset + at, staging, 0, size)
             self.submit(encoder)
+            encoder = None
             with explained("reading back"):
                 staging.map_sync(wgpu.MapMode.READ, 0, size)
-                parts.append(bytes(staging.read_mapped(0, size)))
+                # Copied by numpy, which lets other threads run meanwhile; bytes() would hold them up.
+                np.copyto(
+                    out[at : at + size], np.frombuffer(staging.read_mapped(0, size, copy=False), np.uint8)
+                )
                 staging.unmap()
-            encoder = self.encoder()
-        return b"".join(parts)
+        return out
 
     def _staging_buffer(self, size: int) -> Any:
         if self._staging is None or self._staging.size < size:

@@ -84,7 +84,7 @@ class MapKernel:
             compute.set_bind_group(0, self._pipelines.bind(_SLOTS, ranges))
             compute.dispatch_workgroups(*groups)
         compute.end()
-        raw = np.frombuffer(self._gpu.read(self._pixels, 0, 8 * count, encoder), dtype=np.float32)
+        raw = self._gpu.read(self._pixels, 0, 8 * count, encoder).view(np.float32)
         columns = raw.reshape(width, height, 2)
         values = columns[:, :, 0].copy()
         blank_gaps(values.reshape(-1), layout, request)

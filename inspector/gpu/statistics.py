@@ -70,7 +70,7 @@ class StatsKernel:
             compute.set_bind_group(0, group)
             compute.dispatch_workgroups(min(-(-count // _ELEMENTS_PER_GROUP), _MAX_GROUPS))
         compute.end()
-        words = np.frombuffer(self._gpu.read(self._result, 0, 4 * _WORDS, encoder), dtype=np.uint32)
+        words = self._gpu.read(self._result, 0, 4 * _WORDS, encoder).view(np.uint32)
         counts = words[:BINS].copy()
         counts.flags.writeable = False
         first = int(words[_FIRST])

@@ -138,6 +138,8 @@ class GpuStepper:
 
     def _run(self, hyper: Hyper, until: int) -> tuple[KernelTime, ...]:
         first = self._cursor.dispatch
+        if until <= first:
+            return ()
         self._write_uniforms(hyper)
         encoder = self._gpu.encoder()
         started = now()
@@ -233,7 +235,7 @@ class GpuStepper:
 
     def grad_stats(self) -> GradStats:
         """gradNorm and clipScale as they stand in the buffer."""
-        norm, scale = np.frombuffer(self._gpu.read(self._buffers["grad_stats"], 0, 8), dtype=np.float32)
+        norm, scale = self._gpu.read(self._buffers["grad_stats"], 0, 8).view(np.float32)
         return GradStats(float(norm), float(scale))
 
     def gradient_counts(self) -> BufferStats:
@@ -253,11 +255,11 @@ class GpuStepper:
         for low, high in self._layout.pieces(start, start + count):
             name, offset = self._place(lane, low)
             raw = self._gpu.read(self._buffers[name], offset, (high - low) * F32_BYTES)
-            out[low - start : high - start] = np.frombuffer(raw, dtype=np.float32)
+            out[low - start : high - start] = raw.view(np.float32)
         if before:
             for first, n, copy, copy_offset in self._saved(lane, start, start + count):
                 raw = self._gpu.read(copy, copy_offset, n * F32_BYTES)
-                out[first - start : first - start + n] = np.frombuffer(raw, dtype=np.float32)
+                out[first - start : first - start + n] = raw.view(np.float32)
         return out
 
     def changed_lanes(self) -> tuple[Lane, ...]:
@@ -328,7 +330,7 @@ class GpuStepper:
         compute.set_bind_group(0, self._pipelines.bind(slots, ranges))
         compute.dispatch_workgroups(1)
         compute.end()
-        values = np.frombuffer(self._gpu.read(lines, 0, 40, encoder), dtype=np.float32)
+        values = self._gpu.read(lines, 0, 40, encoder).view(np.float32)
         self._gpu.release(index)
         self._gpu.release(lines)
         return values
@@ -393,7 +395,7 @@ class GpuStepper:
             last = min(first + part.size // F32_BYTES, stop)
             low = max(first, start)
             if low < last:
-                yield low, last - low, part.copy, (low - first) * F32_BYTES
+                yield low, last - low, part.copy, part.at + (low - first) * F32_BYTES
 
     def _allocate(self, plan: Plan) -> None:
         for spec in plan.buffers:

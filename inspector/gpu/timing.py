@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import wgpu
 
 from inspector.gpu.device import Gpu
@@ -77,11 +78,11 @@ class Timer:
         """Milliseconds of the first `count` passes; None where a pair reads zero or ends before it starts."""
         if not self._gpu.info.timestamps:
             return [None] * count
-        raw: list[bytes] = []
+        raw: list[npt.NDArray[np.uint8]] = []
         for which in range(-(-count // PAIRS_A_SET)):
             pairs = min(PAIRS_A_SET, count - which * PAIRS_A_SET)
             raw.append(self._gpu.read(self._sets[which][1], 0, 16 * pairs))
-        ticks = np.frombuffer(b"".join(raw), dtype=np.uint64).reshape(-1, 2)
+        ticks = np.concatenate(raw).view(np.uint64).reshape(-1, 2)
         return durations_ms(ticks.tolist(), self._gpu.timestamp_period_ns)
 
     def close(self) -> None:

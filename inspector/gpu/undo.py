@@ -17,29 +17,35 @@ Range = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A range as it was, at the start of a buffer of its own."""
+    """A range as it was, kept in `copy` from byte `at`."""
 
     buffer: str
     offset: int
     size: int
     copy: Any
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One position to go back to: the cursor there, and what was overwritten since."""
+    """One position to go back to: the cursor there, what was overwritten since, and the buffers it is kept in."""
 
     cursor: Cursor
     saved: tuple[Saved, ...]
+    copies: tuple[Any, ...]
 
     @property
     def nbytes(self) -> int:
         """Bytes it holds."""
-        return sum(s.copy.size for s in self.saved)
+        return sum(copy.size for copy in self.copies)
 
 
-MAX_COPIES = 16_384
-"""Buffers kept at most, so that a tiny model, whose steps take few bytes, does not pile up millions of them."""
+MAX_ENTRIES = 4096
+"""Kept at most: the steps of a tiny model take few bytes, and each entry costs objects on both sides of wgpu."""
+PACKED_BYTES = 64 << 20
+"""Ranges share a buffer up to this size; a larger one has a buffer of its own."""
+ALIGNMENT = 256
+"""Where a range may start in a buffer: what any device binds at."""
 
 
 class UndoLog:
@@ -55,7 +61,6 @@ class UndoLog:
         self._entries: deque[Entry] = deque()
         self._free: dict[int, list[Any]] = {}
         self._nbytes = 0
-        self._copies = 0
         self._dispatches = 0
         self._starts = 0
 
@@ -72,30 +77,34 @@ class UndoLog:
 
     def save(self, encoder: Any, cursor: Cursor, ranges: Sequence[Range], buffers: Mapping[str, Any]) -> bool:
         """Record copies of `ranges` as they are now. False, and empty, where they are over the limit."""
-        needed = sum(_padded(size) for _, _, size in ranges)
+        packs = pack(ranges, min(PACKED_BYTES, self._gpu.limits.max_buffer_size))
+        needed = sum(size for size, _ in packs)
         if needed > self.limit:
             self.clear()
             return False
-        while self._entries and (
-            self._nbytes + needed > self.limit or self._copies + len(ranges) > MAX_COPIES
-        ):
+        while self._entries and (self._nbytes + needed > self.limit or len(self._entries) >= MAX_ENTRIES):
             self._drop_oldest()
-        saved: list[Saved] = []
+        copies: list[Any] = []
         try:
-            for name, offset, size in ranges:
-                saved.append(Saved(name, offset, size, self._take(_padded(size))))
+            for size, _ in packs:
+                copies.append(self._take(size))
         except OutOfMemoryError:
             # Going back is a comfort: without room for it the run goes on, reaching back less far.
-            for part in saved:
-                self._gpu.drop(part.copy)
+            for copy in copies:
+                self._gpu.drop(copy)
             self.limit = self._nbytes
             self.clear()
             return False
+        saved = [
+            Saved(name, offset, size, copy, at)
+            for copy, (_, parts) in zip(copies, packs, strict=True)
+            for at, (name, offset, size) in parts
+        ]
         for part in saved:
             encoder.copy_buffer_to_buffer(
-                buffers[part.buffer], part.offset, part.copy, 0, _padded4(part.size)
+                buffers[part.buffer], part.offset, part.copy, part.at, _padded4(part.size)
             )
-        self._entries.append(Entry(cursor, tuple(saved)))
+        self._entries.append(Entry(cursor, tuple(saved), tuple(copies)))
         self._count(self._entries[-1], 1)
         return True
 
@@ -104,7 +113,7 @@ class UndoLog:
         entry = self._entries.pop()
         for part in entry.saved:
             encoder.copy_buffer_to_buffer(
-                part.copy, 0, buffers[part.buffer], part.offset, _padded4(part.size)
+                part.copy, part.at, buffers[part.buffer], part.offset, _padded4(part.size)
             )
         self._forget(entry)
         return entry.cursor
@@ -131,12 +140,11 @@ class UndoLog:
 
     def _forget(self, entry: Entry) -> None:
         self._count(entry, -1)
-        for part in entry.saved:
-            self._free.setdefault(part.copy.size, []).append(part.copy)
+        for copy in entry.copies:
+            self._free.setdefault(copy.size, []).append(copy)
 
     def _count(self, entry: Entry, sign: int) -> None:
         self._nbytes += sign * entry.nbytes
-        self._copies += sign * len(entry.saved)
         self._dispatches += sign * (not entry.cursor.at_end)
         self._starts += sign * (entry.cursor.dispatch == 0)
 
@@ -153,8 +161,17 @@ class UndoLog:
         return self._gpu.storage("undo", size)
 
 
-def _padded(size: int) -> int:
-    return max(-(-size // 16) * 16, 16)
+def pack(ranges: Sequence[Range], together: int) -> list[tuple[int, list[tuple[int, Range]]]]:
+    """Ranges put into buffers of at most `together` bytes, or one of its own: the size, and what lies where."""
+    packs: list[tuple[int, list[tuple[int, Range]]]] = []
+    for one in ranges:
+        size = max(_padded4(one[2]), ALIGNMENT)
+        at = -(-packs[-1][0] // ALIGNMENT) * ALIGNMENT if packs else 0
+        if packs and at + size <= together:
+            packs[-1] = (at + size, [*packs[-1][1], (at, one)])
+        else:
+            packs.append((size, [(0, one)]))
+    return packs
 
 
 def _padded4(size: int) -> int:

@@ -129,6 +129,7 @@ class Snapshot:
 
 
 METRICS = ("loss", "grad_norm", "clip_scale", "lr", "nonfinite")
-"""Names in Snapshot.history; kernel times taken at low clocks stand there as "cold/KEY", warm kernel times stand beside them as "ms/KEY", KEY being Dispatch.timing_key."""
+"""Names in Snapshot.history. Beside them stand the kernel times, in ms: "ms/KEY", KEY being Dispatch.timing_key,
+and "cold/KEY" for those taken at low clocks."""
 
 ALL_LANES = LANES

@@ -21,8 +21,10 @@ from inspector.runtime.snapshots import Mode, Notice, Snapshot
 from inspector.runtime.viewer import Viewer
 from inspector.sources.base import EndOfSourceError
 
-FRAME_S = 1 / 30
+FRAME_S = 1 / 25
 """While running, at most so often a snapshot is sent."""
+YIELD_S = 0.05
+"""While running, a step waits at most so long for a busy UI."""
 SLOW_STEP_S = 0.1
 """A step that takes longer runs one dispatch at a time, so that a pause or a look need not wait for all of it."""
 RATE_WINDOW_S = 1.0
@@ -43,6 +45,7 @@ class Worker:
         self._queue: queue.SimpleQueue[c.Command] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._on_snapshot: Callable[[Snapshot], None] = lambda snapshot: None
+        self._yield: Callable[[float], None] = lambda timeout: None
         self._engine: Engine | None = None
         self._viewer = Viewer()
         self._mode: Mode = "starting"
@@ -61,9 +64,19 @@ class Worker:
 
     # --- called on any thread
 
-    def start(self, on_snapshot: Callable[[Snapshot], None]) -> None:
-        """Start the thread; snapshots go to `on_snapshot` from now on."""
+    def start(
+        self,
+        on_snapshot: Callable[[Snapshot], None],
+        wait_until_idle: Callable[[float], None] | None = None,
+    ) -> None:
+        """Start the thread; snapshots go to `on_snapshot` from now on.
+
+        `wait_until_idle(timeout)` is called before each step of a run: whoever shows the snapshots may take its
+        time there.
+        """
         self._on_snapshot = on_snapshot
+        if wait_until_idle is not None:
+            self._yield = wait_until_idle
         self._thread = threading.Thread(target=self._run, name="inspector-worker", daemon=True)
         self._thread.start()
 
@@ -104,6 +117,7 @@ class Worker:
                         return
                     self._guarded(partial(self._handle, command))
                 if self._mode == "running" and not self._closing.is_set():
+                    self._yield(YIELD_S)
                     self._guarded(self._advance)
                 self._publish(force=self._mode != "running")
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
 import sys
@@ -23,6 +24,7 @@ from inspector.ui.view import View
 
 CLOSE_TIMEOUT_S = 10.0
 """A step on a large model may have to end first."""
+SWITCH_INTERVAL_S = 0.001
 PAINT_TIMEOUT_MS = 1000
 """The worker starts after so long even where nothing paints, as in a window started minimised."""
 
@@ -30,7 +32,9 @@ PAINT_TIMEOUT_MS = 1000
 class WorkerLike(Protocol):
     """What the window needs of a worker."""
 
-    def start(self, on_snapshot: Callable[[Snapshot], None]) -> None: ...
+    def start(
+        self, on_snapshot: Callable[[Snapshot], None], wait_until_idle: Callable[[float], None] | None = None
+    ) -> None: ...
     def send(self, command: Command) -> None: ...
     def close(self, timeout: float) -> bool:
         """End the thread; False where it did not end in time."""
@@ -53,11 +57,13 @@ class WorkerLink:
         elif not self._closed:
             self._waiting.append(command)
 
-    def start(self, on_snapshot: Callable[[Snapshot], None]) -> None:
+    def start(
+        self, on_snapshot: Callable[[Snapshot], None], wait_until_idle: Callable[[float], None] | None = None
+    ) -> None:
         """Make the worker and start it, once."""
         if self._worker is None and not self._closed:
             self._worker = self._make()
-            self._worker.start(on_snapshot)
+            self._worker.start(on_snapshot, wait_until_idle)
             for command in self._waiting:
                 self._worker.send(command)
             self._waiting.clear()
@@ -112,7 +118,11 @@ def run_window(
     `make_worker` is called on the UI thread once the window has been painted. `on_ready` is told the window
     then (for tests and measurements).
     """
+    # Not while starting: there is no garbage yet, and looking for it takes a quarter of a second.
+    gc.disable()
     app = application()
+    # The worker gives the interpreter up sooner when the window asks for it; see Bus.wait_until_idle.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     theme.apply(app)
     link = WorkerLink(make_worker)
     bus = Bus(link.send)
@@ -120,13 +130,14 @@ def run_window(
 
     def start() -> None:
         try:
-            link.start(bus.post_from_worker)
+            link.start(bus.post_from_worker, bus.wait_until_idle)
         except InspectorError as error:
             window.tell_problem(str(error))
         if on_ready is not None:
             on_ready(window)
 
     _once(window.painted_first.connect, start, window)
+    bus.snapshot_arrived.connect(_SettleGarbage(window))
     with _interrupts(window.close, window), _problems_told(window.tell_problem):
         window.show()
         code = app.exec()
@@ -134,10 +145,29 @@ def run_window(
         bus.blockSignals(True)
         if not link.close():
             sys.stderr.write("The worker did not end in time; its last step is not complete.\n")
+    gc.enable()
     window.deleteLater()
     QCoreApplication.sendPostedEvents(None, 0)
     app.processEvents()
     return int(code)
+
+
+class _SettleGarbage(QObject):
+    """Once the first run is open, everything that starting made is set aside from garbage collection.
+
+    A full collection stops every thread; with the hundred thousand objects of the imported libraries it takes
+    50 ms, which is seen as a stutter.
+    """
+
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(parent)
+        self._done = False
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        if not self._done and snapshot.mode != "starting":
+            self._done = True
+            gc.freeze()
+            gc.enable()
 
 
 def application() -> QApplication:

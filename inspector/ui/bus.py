@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QAbstractEventDispatcher, QObject, QThread, Signal
 
 from inspector.runtime.commands import Command
 from inspector.runtime.snapshots import Snapshot
@@ -21,7 +22,13 @@ class Bus(QObject):
         self._send = send
         self._newest: Snapshot | None = None
         self._pending = False
+        self._idle = threading.Event()
+        self._idle.set()
         self._posted.connect(self._deliver)
+        dispatcher = QAbstractEventDispatcher.instance(QThread.currentThread())
+        if dispatcher is not None:
+            dispatcher.awake.connect(self._idle.clear)
+            dispatcher.aboutToBlock.connect(self._idle.set)
 
     def post_from_worker(self, snapshot: Snapshot) -> None:
         """Called on the worker's thread. Queues at most one event however many snapshots come."""
@@ -29,6 +36,14 @@ class Bus(QObject):
         if not self._pending:
             self._pending = True
             self._posted.emit()
+
+    def wait_until_idle(self, timeout: float) -> None:
+        """Called on the worker's thread: let the UI finish what it is at, `timeout` seconds at most.
+
+        The two share one interpreter lock, and a paint takes it hundreds of times: beside a busy worker each
+        time may cost a switch interval, and a frame of 10 ms becomes one of 100.
+        """
+        self._idle.wait(timeout)
 
     def send(self, command: Command) -> None:
         """Send a command to the worker; returns at once."""

@@ -79,6 +79,8 @@ class FindingsModel(QAbstractTableModel):
 class FindingsView(View):
     """The list over the detail. Selecting a finding selects its param everywhere."""
 
+    PERIOD_S = 0.1
+
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("findings")

@@ -34,6 +34,8 @@ _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 class HistogramView(View):
     """Counts of elements by magnitude. Zeros and what is not finite stand beside in words, never in a bin."""
 
+    PERIOD_S = 0.1
+
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("histograms")

@@ -116,6 +116,8 @@ class Field(QLineEdit):
 class HyperView(View):
     """The six hyper-parameters and the schedule; what is typed is checked here and sent on Enter."""
 
+    PERIOD_S = 0.2
+
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("hyper")

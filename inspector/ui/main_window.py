@@ -15,6 +15,7 @@ from inspector.ui import theme
 from inspector.ui.actions import Actions
 from inspector.ui.banner import Banner
 from inspector.ui.bus import Bus
+from inspector.ui.pacer import Pacer
 from inspector.ui.status import StatusLine
 from inspector.ui.toolbar import MainToolBar
 from inspector.ui.view import View
@@ -48,6 +49,7 @@ class MainWindow(QMainWindow):
         self._placed = False
         self._keys: QDialog | None = None
         self.views = dict(views)
+        self._pacer = Pacer(self.views.values(), self)
         self.snapshot: Snapshot | None = None
         self.actions_by_name = Actions(self, self.send)
         self.toolbar = MainToolBar(self.actions_by_name, self)
@@ -69,8 +71,7 @@ class MainWindow(QMainWindow):
         self.banner.show_snapshot(snapshot)
         self.status.show_snapshot(snapshot)
         self._show_titles(snapshot)
-        for view in self.views.values():
-            view.show_snapshot(snapshot)
+        self._pacer.show_snapshot(snapshot)
 
     def select_param(self, name: str) -> None:
         """Select a param in every view; "" for none."""

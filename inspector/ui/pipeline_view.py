@@ -137,6 +137,8 @@ class PipelineModel(QAbstractTableModel):
 class PipelineView(View):
     """The plan over the bindings of one dispatch: the one that runs next, until another is selected."""
 
+    PERIOD_S = 0.1
+
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("pipeline")

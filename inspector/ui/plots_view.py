@@ -44,6 +44,8 @@ HELP = "Wheel, + and −: zoom · drag or arrows: move · double click or Home: 
 class PlotsView(View):
     """Four plots that share their x axis. They follow the run until the x range is moved by hand."""
 
+    PERIOD_S = 0.2
+
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("plots")

@@ -43,6 +43,8 @@ RANK: dict[Severity, int] = {"info": 0, "warning": 1, "error": 2}
 class TimelineView(View):
     """A scrubber over steps. Position x is the number of finished steps; a step in progress lies between."""
 
+    PERIOD_S = 0.1
+
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("timeline")

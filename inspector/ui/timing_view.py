@@ -25,6 +25,8 @@ TABLE_WIDTH = 440
 class TimingView(View):
     """A curve a kernel, and a table of them; the one selected is drawn in the accent."""
 
+    PERIOD_S = 0.2
+
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("timing")
@@ -112,7 +114,9 @@ class TimingView(View):
 
     def _draw_curves(self) -> None:
         kinds = ("ms", "cold")
-        names = [n for kind in kinds for k in self.model.kernels if (n := f"{kind}/{k}") in self._history.series]
+        names = [
+            n for kind in kinds for k in self.model.kernels if (n := f"{kind}/{k}") in self._history.series
+        ]
         self.chart.show_history(self._history, names)
         self.chart.set_message("" if names else "No step has been timed yet: F11 runs one.")
         if self._follow and len(self._history):

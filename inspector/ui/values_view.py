@@ -45,6 +45,8 @@ SAMPLES = {
 class ValuesView(View):
     """A table as long as the param, of which only a page exists and only what is in sight is fetched."""
 
+    PERIOD_S = 0.1
+
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("values")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
@@ -17,6 +19,9 @@ class View(QWidget):
 
     command = Signal(object)
     param_selected = Signal(str)
+
+    PERIOD_S: ClassVar[float] = 0.0
+    """While a run goes on, it is shown a snapshot no more often than this; 0 for every one."""
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Show this moment. Called on the UI thread at most once a frame; cheap where nothing changed."""

@@ -1,0 +1,49 @@
+"""The documents name what is there: every module in ARCHITECTURE.md, every command and rule in the README."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from inspector.cli import COMMANDS
+from inspector.diagnosis.rules import RULES
+
+ROOT = Path(__file__).parent.parent
+MODULES = [
+    path.relative_to(ROOT / "inspector")
+    for path in sorted((ROOT / "inspector").rglob("*.py"))
+    if path.name not in ("__init__.py", "__main__.py") and "optimizers" not in path.parts
+]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_every_module_has_its_line_in_the_architecture(module: Path) -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert re.search(rf"`[^`]*\b{re.escape(module.name)}\b[^`]*`", text), f"{module} has no line"
+
+
+def test_every_module_that_the_architecture_names_exists() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `([\w/]+\.py)`", text, re.MULTILINE)
+    assert named
+    assert [name for name in named if not (ROOT / "inspector" / name).exists()] == []
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "window"])
+def test_every_command_is_in_the_readme(command: str) -> None:
+    assert f"inspector {command}" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_every_rule_is_in_the_readme(rule: object) -> None:
+    name = getattr(rule, "__name__", "").replace("_", "-")
+    assert f"`{name}`" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_pictures_and_files_that_the_readme_links_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
