@@ -371,9 +371,13 @@ def test_the_gaps_between_params_stay_zero(gpu: Gpu, variant: Variant) -> None:
             assert not whole(stepper, lane)[gaps].view(np.uint32).any()
 
 
-def test_what_lies_beyond_a_dispatch_is_left_alone(gpu: Gpu) -> None:
-    """A vec4 that reaches over the end of a tensor must not write there, whatever is there."""
-    stepper = make_stepper(gpu, params_of(5, 6), Variant(dispatch="per-tensor"), w=host(5, 6, value=1))
+PER_TENSOR = [replace(v, dispatch="per-tensor") for v in (Variant(), ATOMIC, PUBLISHED_GRID)]
+
+
+@pytest.mark.parametrize("variant", PER_TENSOR, ids=variant_name)
+def test_what_lies_beyond_a_dispatch_is_left_alone(gpu: Gpu, variant: Variant) -> None:
+    """A vec4, or a group of threads, that reaches over the end of a tensor must not write there."""
+    stepper = make_stepper(gpu, params_of(5, 6), variant, w=host(5, 6, value=1))
     marks = np.arange(1, 60, dtype=np.float32)
     for lane in "wmv":
         stepper._gpu.write(stepper._buffers[lane], 5 * 4, marks)
@@ -382,6 +386,23 @@ def test_what_lies_beyond_a_dispatch_is_left_alone(gpu: Gpu) -> None:
     stepper.run_to_end(HYPER)
     for lane in "wgmv":
         assert stepper.read(lane, 5, 59).tolist() == marks.tolist()
+
+
+@pytest.mark.parametrize("n", [1, 5, 1022, 3093, 4095, 4098])
+@pytest.mark.parametrize("variant", [Variant(), ATOMIC, PUBLISHED_GRID], ids=variant_name)
+def test_the_norm_counts_nothing_beyond_the_last_element(gpu: Gpu, variant: Variant, n: int) -> None:
+    stepper = make_stepper(gpu, params_of(n), variant, w=host(n))
+    stepper.begin_step(HostGradients(host(n, value=1)))
+    gap = stepper.layout.padded_elements - n
+    stepper._gpu.write(stepper._buffers["g"], 4 * n, np.full(gap, 1000, np.float32))
+    stepper.run_to_end(HYPER)
+    assert stepper.grad_stats().grad_norm == pytest.approx(math.sqrt(n), rel=1e-6)
+
+
+def test_the_clip_scale_divides_by_no_norm_below_a_millionth(gpu: Gpu) -> None:
+    stepper = make_stepper(gpu, params_of(1), w=host(1))
+    norm, scale = run_one(stepper, host(1, value=1e-9), Hyper(max_grad_norm=1e-7))
+    assert (norm, scale) == (pytest.approx(1e-9, rel=1e-6), pytest.approx(0.1, rel=1e-6))
 
 
 # --- going back

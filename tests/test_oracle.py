@@ -166,6 +166,8 @@ def test_the_clip_scale_never_enlarges_and_has_a_floor_of_a_millionth(
         ([3, 4, math.nan, math.inf, -math.inf], 5.0, 5.0),
         ([1e20] * 100, 1e21, math.inf),
         ([1e-25] * 10_000, 1e-23, 0.0),
+        # Each square vanishes before it is added, though their sum would not.
+        ([1e-23] * 100_000, 3.1622777e-21, 0.0),
         ([math.inf] * 16, 0.0, 0.0),
         ([], 0.0, 0.0),
         ([0.0, -0.0], 0.0, 0.0),

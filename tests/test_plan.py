@@ -123,6 +123,14 @@ def test_partials_that_overflow_a_binding_are_added_up_in_several_levels() -> No
     assert_sound(plan)
 
 
+@pytest.mark.parametrize("variant", [Variant(), Variant(reduce="atomic")], ids=lambda v: v.reduce)
+def test_the_norm_takes_no_more_groups_than_the_device_allows(variant: Variant) -> None:
+    layout = make_layout([Param("p", (300_000,))])
+    plan = plan_step(layout, Limits(max_compute_workgroups_per_dimension=40), variant)
+    assert plan.dispatches[0].groups == (40, 1, 1)
+    assert_sound(plan)
+
+
 def test_a_binding_too_small_to_add_up_the_partials_is_refused_and_does_not_hang() -> None:
     """Partials lie an alignment apart: where a binding is no larger, adding them up makes them no fewer."""
     layout = make_layout([Param("p", (10_000,))])

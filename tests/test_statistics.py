@@ -96,6 +96,7 @@ def test_the_gpu_counts_what_numpy_counts(gpu: Gpu, numel: int) -> None:
     raw = rng.integers(0, 2**32, numel, dtype=np.uint32)
     raw[rng.random(numel) < 0.1] = 0x8000_0000
     raw[rng.random(numel) < 0.05] = 0xFF80_0000
+    raw[rng.random(numel) < 0.05] = 0x7F80_0001
     values = raw.view(np.float32)
     extra = np.float32([1, np.nan, 0])
     stepper = make_stepper(gpu, params_of(numel, 3), w=host(numel, 3))
