@@ -147,7 +147,7 @@ def test_the_reference_model_fits_the_limits_webgpu_guarantees(variant: Variant)
     assert sum(d.elements[1] - d.elements[0] for d in updates) >= layout.elements
     if variant.dispatch == "per-tensor":
         # 74 tensors; the embedding is cut where a page ends.
-        assert len({d.label for d in updates}) == 74
+        assert len({d.label.split(" [")[0] for d in updates}) == 74
     assert len(layout.pages) == 2
 
 

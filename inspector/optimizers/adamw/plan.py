@@ -79,8 +79,8 @@ class _Builder:
             else:
                 self._atomic_norm()
             self._finalize()
-            for block, start, stop in self._update_ranges():
-                self._update(block, start, stop)
+            for block, start, stop, part in self._update_ranges():
+                self._update(block, start, stop, part)
         return Plan(
             self.layout,
             self.limits,
@@ -183,16 +183,18 @@ class _Builder:
 
     # --- update
 
-    def _update_ranges(self) -> Iterator[tuple[BlockName, int, int]]:
+    def _update_ranges(self) -> Iterator[tuple[BlockName, int, int, str]]:
+        """Block, elements [start, stop), and which part of how many it is."""
         for block in self.layout.blocks:
             runs = [(block.start, block.stop)]
             if self.variant.dispatch == "per-tensor":
                 runs = [(s.offset, s.stop) for s in block.segments]
             for start, stop in runs:
-                for piece in self.layout.pieces(start, stop, self.chunk):
-                    yield block.name, *piece
+                pieces = tuple(self.layout.pieces(start, stop, self.chunk))
+                for i, piece in enumerate(pieces, start=1):
+                    yield block.name, *piece, f" [{i}/{len(pieces)}]" if len(pieces) > 1 else ""
 
-    def _update(self, block: BlockName, start: int, stop: int) -> None:
+    def _update(self, block: BlockName, start: int, stop: int, part: str) -> None:
         n = stop - start
         threads = n if self.published else -(-n // VEC)
         groups = split_grid(-(-threads // WORKGROUP_SIZE), self.limits.max_compute_workgroups_per_dimension)
@@ -212,7 +214,7 @@ class _Builder:
             label = f"adamw_update {segment.name}"
         kernel = "published/adamw_update" if self.published else "adamw_update"
         precise = (("PRECISE", float(self.variant.numerics == "precise")),)
-        self._add(kernel, block, (start, stop), groups, bindings, label, constants=precise)
+        self._add(kernel, block, (start, stop), groups, bindings, label + part, constants=precise)
 
     # --- shared
 
