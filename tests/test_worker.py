@@ -124,7 +124,7 @@ def test_of_some_commands_only_the_newest_is_kept_and_of_the_others_all() -> Non
 
 def test_it_starts_paused_before_the_first_dispatch_with_the_gradients_in_place(watched: Watched) -> None:
     snapshot = watched.at(1, 0)
-    assert [s.mode for s in watched.snapshots][0] == "starting"
+    assert watched.snapshots[0].mode == "starting"
     assert snapshot.record is not None
     assert snapshot.record.loss == 1.0
     assert snapshot.record.grad_norm is None
