@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from inspector.errors import UsageError
 from inspector.gpu.device import Gpu
 from inspector.hyper import Hyper
 from inspector.layout import Param
-from inspector.runtime.engine import Engine
+from inspector.runtime.engine import MAX_CATCH_UP, Engine
 from inspector.runtime.snapshots import Mark
 from inspector.schedule import Schedule
 from inspector.sources.base import EndOfSourceError
@@ -270,27 +271,41 @@ def test_a_finding_about_a_setting_is_told_once_and_again_after_going_back_befor
     assert [f.step for f in engine.findings] == [1, 3]
 
 
-def test_a_lost_device_costs_no_more_than_the_steps_since_the_last_copy(gpu: Gpu) -> None:
-    engine = engine_of(gpu)
-    engine.step_iteration()
+def test_a_lost_device_costs_no_complete_step(gpu: Gpu) -> None:
+    """The steps since the last copy run again, each with the settings it had."""
+    engine, straight = engine_of(gpu), engine_of(gpu)
+    for each in (engine, straight):
+        each.step_iteration()
+        each._checkpoint_at = math.inf
+        each.step_iteration()
+        each.set_hyper("lr", 0.25)
+        each.step_iteration()
     assert engine.checkpoint is not None
     kept = engine.checkpoint
     assert kept.finished_steps == 1
-    engine._checkpoint_at = math.inf
-    engine.step_iteration()
     engine.step_dispatch()
     fresh = make_stepper(gpu, PARAMS, w=kept.w, m=kept.m, v=kept.v, finished_steps=kept.finished_steps)
     engine.recover(fresh)
-    assert engine.stepper.cursor == Cursor(1, 5, 5)
-    assert len(engine.history()) == 1
-    assert engine.record is not None
-    assert engine.record.step == 1
-    for _ in range(2):
-        engine.step_iteration()
-    straight = engine_of(gpu)
-    for _ in range(3):
-        straight.step_iteration()
+    assert engine.stepper.cursor == Cursor(3, 5, 5)
+    assert list(engine.history().first) == [1, 2, 3]
+    assert list(engine.history().series["lr"].last) == [0.001, 0.001, 0.25]
+    assert (
+        engine.record == replace(straight.record, kernels=engine.record.kernels) if engine.record else False
+    )
     assert lanes(engine.stepper) == lanes(straight.stepper)
+
+
+def test_a_device_lost_long_after_the_last_copy_goes_on_from_it(gpu: Gpu) -> None:
+    engine = engine_of(gpu)
+    engine.step_iteration()
+    kept = engine.checkpoint
+    assert kept is not None
+    engine._checkpoint_at = math.inf
+    for _ in range(MAX_CATCH_UP + 1):
+        engine.step_iteration()
+    engine.recover(make_stepper(gpu, PARAMS, w=kept.w, m=kept.m, v=kept.v, finished_steps=1))
+    assert engine.stepper.cursor == Cursor(1, 5, 5)
+    assert list(engine.history().first) == [1]
 
 
 def test_a_copy_from_the_future_is_not_kept_when_the_run_goes_back(gpu: Gpu) -> None:

@@ -33,6 +33,8 @@ MAX_FINDINGS = 1000
 CHECKPOINT_SHARE = 10
 """A copy of the state on the host is made when at least so many times its cost has passed since the last."""
 MAX_CHECKPOINT_BYTES = 2 << 30
+MAX_CATCH_UP = 256
+"""Steps that are run again at most after a device was lost; further back the run goes on from the copy."""
 
 T = TypeVar("T")
 
@@ -253,14 +255,19 @@ class Engine:
         """The first step that takes a changed setting: the one at the cursor if none of it has run."""
         cursor = self.stepper.cursor
         if cursor.dispatch == 0:
-            if self._pending is not None:
-                self._pending = replace(self._pending, hyper=self._hyper_at(cursor.step))
-                # Kept for going back to this step as well: it has to run again with what it ran with.
-                self._pendings[cursor.step] = self._pending
-            if self.record is not None and self._pending is not None:
-                self.record = replace(self.record, lr=self._pending.hyper.lr)
+            self._set_step_hyper(self._hyper_at(cursor.step))
             return cursor.step
         return cursor.step + 1
+
+    def _set_step_hyper(self, hyper: Hyper) -> None:
+        """What the step at the cursor runs with, its lr as used."""
+        if self._pending is None:
+            return
+        self._pending = replace(self._pending, hyper=hyper)
+        # Kept for going back to this step as well: it has to run again with what it ran with.
+        self._pendings[self.stepper.cursor.step] = self._pending
+        if self.record is not None:
+            self.record = replace(self.record, lr=hyper.lr)
 
     def _hyper_at(self, step: int) -> Hyper:
         return replace(self.hyper, lr=self.hyper.lr * self.schedule.factor(step))
@@ -308,13 +315,24 @@ class Engine:
         self._checkpoint_cost = self._checkpoint_at - started
 
     def recover(self, stepper: Stepper) -> None:
-        """Go on with a new stepper that was made from the checkpoint or the source's own state."""
+        """Go on with a new stepper that was made from the checkpoint or the source's own state.
+
+        The few steps since then are run again, with the settings they had, up to the last complete one.
+        """
+        lost_after = self.stepper.cursor.finished_steps
+        settings = {step: pending.hyper for step, pending in self._pendings.items()}
         self.stepper = stepper
         self._pending = None
         self.record = None
         self.dispatch_times = [None] * stepper.cursor.count
         self._moved_back()
         self.record = self._records.get(stepper.cursor.step)
+        missing = range(stepper.cursor.finished_steps + 1, lost_after + 1)
+        if len(missing) <= MAX_CATCH_UP and all(step in settings for step in missing):
+            for step in missing:
+                self.begin()
+                self._set_step_hyper(settings[step])
+                self._ran(stepper.run_to_end(settings[step]))
 
 
 def kernel_metrics(plan: Plan, times: Sequence[KernelTime | None]) -> dict[str, float]:
