@@ -13,7 +13,7 @@ from inspector.errors import UsageError
 from inspector.gpu.device import Gpu
 from inspector.hyper import Hyper
 from inspector.layout import Param
-from inspector.runtime.engine import MAX_CATCH_UP, Engine
+from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import Mark
 from inspector.schedule import Schedule
 from inspector.sources.base import EndOfSourceError
@@ -295,13 +295,16 @@ def test_a_lost_device_costs_no_complete_step(gpu: Gpu) -> None:
     assert lanes(engine.stepper) == lanes(straight.stepper)
 
 
-def test_a_device_lost_long_after_the_last_copy_goes_on_from_it(gpu: Gpu) -> None:
+def test_a_device_lost_long_after_the_last_copy_goes_on_from_it(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inspector.runtime.engine.MAX_CATCH_UP", 2)
     engine = engine_of(gpu)
     engine.step_iteration()
     kept = engine.checkpoint
     assert kept is not None
     engine._checkpoint_at = math.inf
-    for _ in range(MAX_CATCH_UP + 1):
+    for _ in range(3):
         engine.step_iteration()
     engine.recover(make_stepper(gpu, PARAMS, w=kept.w, m=kept.m, v=kept.v, finished_steps=1))
     assert engine.stepper.cursor == Cursor(1, 5, 5)
