@@ -8,19 +8,19 @@ from typing import Literal
 
 from inspector.errors import UsageError
 from inspector.hyper import Numerics
-from inspector.layout import BlockName, Layout
+from inspector.layout import F32_BYTES, BlockName, Layout
 
 WORKGROUP_SIZE = 256
 
-Kernel = Literal["f32"]
+Kernel = Literal["f32", "f16"]
 Reduce = Literal["two-pass", "atomic"]
-DispatchForm = Literal["two-block", "per-tensor"]
+DispatchForm = Literal["two-block", "single", "per-tensor"]
 Grid = Literal["capped", "published"]
 Access = Literal["read", "read_write", "uniform"]
 
-KERNELS: tuple[Kernel, ...] = ("f32",)
+KERNELS: tuple[Kernel, ...] = ("f32", "f16")
 REDUCES: tuple[Reduce, ...] = ("two-pass", "atomic")
-DISPATCH_FORMS: tuple[DispatchForm, ...] = ("two-block", "per-tensor")
+DISPATCH_FORMS: tuple[DispatchForm, ...] = ("two-block", "single", "per-tensor")
 GRIDS: tuple[Grid, ...] = ("capped", "published")
 
 
@@ -40,8 +40,10 @@ class Limits:
 class Variant:
     """Which form of the step to run.
 
-    `grid` "published" is the scalar form with ceil(n/256) groups, kept to measure against; "capped" is the
-    vectorised form with a bounded grid for the norm.
+    `kernel` "f16" keeps a half-precision mirror of the weights. `dispatch` "single" updates both blocks at once.
+    Without `fused`, clipping, zeroing and the mirror are passes of their own. `grid` "published" is the scalar
+    form with ceil(n/256) groups, kept to measure against; "capped" is the vectorised form with a bounded grid
+    for the norm.
     """
 
     optimizer: str = "adamw"
@@ -50,6 +52,7 @@ class Variant:
     reduce: Reduce = "two-pass"
     dispatch: DispatchForm = "two-block"
     grid: Grid = "capped"
+    fused: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,11 @@ class Dispatch:
         return tuple(b for b in self.bindings if b.access == "read_write")
 
     @property
+    def updates(self) -> bool:
+        """True where it changes weights."""
+        return any(b.name == "w" and b.access == "read_write" for b in self.bindings)
+
+    @property
     def timing_key(self) -> str:
         """What its time is added up under: the kernel and its block, whatever the number of dispatches."""
         return self.entry_point + (f" {self.block.replace('_', '-')}" if self.block else "")
@@ -161,6 +169,19 @@ class Plan:
                     f"device's limit of {limits.max_storage_buffers_per_shader_stage} a stage: use another adapter."
                 )
         return self
+
+
+ELEMENT_BYTES: dict[Kernel, int] = {"f32": 4, "f16": 2}
+"""The smallest element that a kernel binds at a segment's place."""
+BINDING_ALIGN_BYTES = 256
+
+
+def required_align_bytes(kernel: Kernel, binding_align: int = BINDING_ALIGN_BYTES) -> int:
+    """The alignment of segments, in float32 bytes, at which every buffer of `kernel` can be bound anywhere.
+
+    `binding_align` is what the device asks of a binding's offset; any device takes the default.
+    """
+    return binding_align * F32_BYTES // ELEMENT_BYTES[kernel]
 
 
 def split_grid(groups: int, per_dimension: int) -> tuple[int, int, int]:

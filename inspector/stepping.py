@@ -227,6 +227,10 @@ class Stepper(Protocol):
         """w, m, v as they are, read back."""
         ...
 
+    def can_take(self, variant: Variant) -> bool:
+        """True where the layout allows that form; otherwise a new stepper has to be made from the state."""
+        ...
+
     def set_variant(self, variant: Variant) -> None:
         """Run the next step in another form; only at the end of a step or at its start."""
         ...

@@ -163,7 +163,7 @@ def test_another_form_runs_from_the_next_step_on_and_is_marked(gpu: Gpu) -> None
         engine.set_variant(ATOMIC)
     engine.step_iteration()
     engine.set_variant(ATOMIC)
-    assert list(engine.marks) == [Mark(2, "published numerics, atomic, two-block")]
+    assert list(engine.marks) == [Mark(2, "reduce two-pass → atomic")]
     engine.step_iteration()
     assert len(engine.dispatch_times) == 4
     assert engine.stepper.cursor == Cursor(2, 4, 4)

@@ -222,6 +222,56 @@ def test_the_form_changes_between_steps_and_is_refused_within_one(watched: Watch
     assert (changed.cursor.dispatch, changed.cursor.count) == (4, 4)
 
 
+def test_a_form_that_needs_another_layout_takes_the_state_along(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # This adapter's alignment would allow it in place; most GPUs' does not.
+    monkeypatch.setattr(
+        GpuStepper, "can_take", lambda self, variant: self.plan.variant.kernel == variant.kernel
+    )
+    watched.worker.send(c.Run(until=3))
+    before = watched.at(3, 5)
+    watched.worker.send(c.ViewValues("a", 0, 12))
+    old = watched.until(lambda s: s.values is not None)
+    watched.worker.send(c.SetVariant(Variant(kernel="f16")))
+    changed = watched.until(lambda s: s.plan is not None and s.plan.variant.kernel == "f16")
+    assert changed.cursor == before.cursor
+    assert changed.plan is not None
+    assert changed.plan.layout.align == 128
+    assert [m.text for m in changed.marks] == ["kernel f32 → f16"]
+    assert list(changed.history.first) == [1, 2, 3]
+    watched.worker.send(c.ViewValues("a", 0, 12))
+    new = watched.until(lambda s: s.values is not None and s.values is not old.values)
+    assert old.values is not None
+    assert new.values is not None
+    for lane in ("w", "m", "v"):
+        assert list(new.values.after[lane]) == list(old.values.after[lane])
+    watched.worker.send(c.StepIteration())
+    watched.at(4, 5)
+    # In the middle of a step it is refused, as any change of form.
+    watched.worker.send(c.StepDispatch())
+    watched.worker.send(c.SetVariant(Variant(kernel="f32")))
+    refused = watched.until(lambda s: s.notice is not None)
+    assert refused.plan is not None
+    assert refused.plan.variant.kernel == "f16"
+
+
+def test_a_form_changed_before_the_first_dispatch_keeps_the_gradients(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        GpuStepper, "can_take", lambda self, variant: self.plan.variant.kernel == variant.kernel
+    )
+    watched.worker.send(c.SetVariant(Variant(kernel="f16")))
+    changed = watched.until(lambda s: s.plan is not None and s.plan.variant.kernel == "f16")
+    assert changed.cursor is not None
+    assert (changed.cursor.step, changed.cursor.dispatch) == (1, 0)
+    watched.worker.send(c.StepIteration())
+    done = watched.at(1, 5)
+    assert done.record is not None
+    assert done.record.grad_norm == pytest.approx(17**0.5, rel=1e-6)
+
+
 def test_views_are_sent_when_asked_for_and_not_otherwise(watched: Watched) -> None:
     nothing = watched.at(1, 0)
     assert (nothing.map, nothing.values, nothing.histograms) == (None, None, None)

@@ -10,7 +10,6 @@ import typer
 from inspector import __version__
 from inspector.cli import USAGE
 from inspector.cli import options as o
-from inspector.layout import DEFAULT_ALIGN_BYTES
 
 app = typer.Typer(
     help="Debugger and profiler for the optimizer step. 'inspector [SOURCE]' opens the window.",
@@ -44,6 +43,7 @@ def window(
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
+    unfused: o.Unfused = False,
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -62,7 +62,7 @@ def window(
         "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
         "max_grad_norm": max_grad_norm,
     }  # fmt: skip
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch)
+    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused)
     opener = RunOpener(adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given)
     return open_window(opener, source, variant)
 
@@ -81,8 +81,11 @@ def doctor(adapter: o.Adapter = None, json: o.Json = False) -> int:
 def layout(
     source: o.SourceArgument,
     align: Annotated[
-        int, typer.Option(help="Bytes that every segment starts at a multiple of.")
-    ] = DEFAULT_ALIGN_BYTES,
+        int | None,
+        typer.Option(
+            help="Bytes that every segment starts at a multiple of; what the kernel needs if left out."
+        ),
+    ] = None,
     max_binding: Annotated[
         int | None, typer.Option(help="Largest binding in bytes; WebGPU's default if left out.")
     ] = None,
@@ -93,12 +96,13 @@ def layout(
     kernel: o.Kernel = "f32",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
+    unfused: o.Unfused = False,
     json: o.Json = False,
 ) -> int:
     """Print where every param lies, and the dispatches of a step. Needs no GPU."""
     from inspector.cli.layout import describe, show
 
-    variant = o.make_variant(optimizer, kernel, "published", reduce, dispatch)
+    variant = o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused)
     document = describe(source, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
     o.print_json(document) if json else show(document)
     return 0
@@ -113,6 +117,7 @@ def run(
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
+    unfused: o.Unfused = False,
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -135,7 +140,7 @@ def run(
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch)
+    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused)
     return run_steps(
         Request(made, steps, hyper, variant, adapter, None if out is None else o.writable(out), json)
     )
@@ -154,6 +159,7 @@ def explain(
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
+    unfused: o.Unfused = False,
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -172,7 +178,7 @@ def explain(
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch)
+    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused)
     document = describe(made, hyper, variant, adapter=adapter, param=param, index=index, step=step)
     o.print_json(document) if json else show(document)
     return 0
@@ -189,6 +195,7 @@ def bench(
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
+    unfused: o.Unfused = False,
     grid: o.Grid = "capped",
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -197,7 +204,7 @@ def bench(
     """Time each kernel on this GPU, beside the bandwidth of a copy."""
     from inspector.cli.bench import measure, show
 
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch)
+    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused)
     report = measure(
         preset, elements, variant, grid=grid, samples=samples, seconds=seconds, seed=seed, adapter=adapter
     )

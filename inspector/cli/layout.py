@@ -8,14 +8,15 @@ from inspector.cli.options import make_console, make_table
 from inspector.errors import UsageError
 from inspector.layout import F32_BYTES, make_layout
 from inspector.optimizers import plan_step
-from inspector.plan import Limits, Variant
+from inspector.plan import Limits, Variant, required_align_bytes
 from inspector.sources.open import open_source
 
 
 def describe(
-    spec: str, variant: Variant, *, align: int, max_binding: int | None, max_buffer: int | None
+    spec: str, variant: Variant, *, align: int | None, max_binding: int | None, max_buffer: int | None
 ) -> dict[str, Any]:
     """The document of --json; offsets and sizes in bytes."""
+    align = required_align_bytes(variant.kernel) if align is None else align
     defaults = Limits()
     binding = _positive("--max-binding", max_binding, defaults.max_storage_buffer_binding_size)
     buffer = _positive("--max-buffer", max_buffer, None)

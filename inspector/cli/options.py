@@ -22,7 +22,7 @@ from inspector.schedule import Schedule
 from inspector.sources.base import Source
 from inspector.sources.open import open_source
 
-OptimizerName = Literal["adamw"]
+OptimizerName = Literal["adamw", "adam-l2"]
 
 SourceArgument = Annotated[
     str, typer.Argument(help="charlm, gpt-116m, synthetic:N, or the path of a state file.", metavar="SOURCE")
@@ -39,6 +39,7 @@ DispatchForm = Annotated[
     plan.DispatchForm, typer.Option("--dispatch", help="Update dispatches: one a block, or one a tensor.")
 ]
 Grid = Annotated[plan.Grid, typer.Option(help="Grids as bounded here, or ceil(n/256) groups as published.")]
+Unfused = Annotated[bool, typer.Option("--unfused", help="Clip, zero and mirror in passes of their own.")]
 Lr = Annotated[float | None, typer.Option(help="Learning rate.")]
 Beta1 = Annotated[float | None, typer.Option(help="Decay of the first moment, in [0, 1).")]
 Beta2 = Annotated[float | None, typer.Option(help="Decay of the second moment, in [0, 1).")]
@@ -65,11 +66,13 @@ def make_variant(
     numerics: hyper.Numerics,
     reduce: plan.Reduce,
     dispatch: plan.DispatchForm,
+    unfused: bool = False,
 ) -> plan.Variant:
     """The variant that the options name."""
     return plan.Variant(
-        optimizer=optimizer, kernel=kernel, numerics=numerics, reduce=reduce, dispatch=dispatch
-    )
+        optimizer=optimizer, kernel=kernel, numerics=numerics, reduce=reduce, dispatch=dispatch,
+        fused=not unfused,
+    )  # fmt: skip
 
 
 def make_source(spec: str, schedule: str | None, seed: int | None) -> Source:

@@ -134,7 +134,7 @@ def bench(
 ) -> BenchReport:
     """Time `samples` steps (fewer where `seconds` run out, at least 3) after a warm-up."""
     copied = copy if copy is not None else copy_gbps(gpu)
-    layout = device_layout(gpu, params)
+    layout = device_layout(gpu, params, variant)
     stepper = GpuStepper(gpu, layout, variant, drawn_state(params, seed), undo_bytes=0)
     gradients = drawn_gradients(params, seed, 1)
     hyper = Hyper()

@@ -55,7 +55,7 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
         )
     element = segment.offset + index
     plan = stepper.plan
-    dispatch = next(d for d in plan.dispatches if d.block and d.elements[0] <= element < d.elements[1])
+    dispatch = next(d for d in plan.dispatches if d.updates and d.elements[0] <= element < d.elements[1])
     norm = kernel_norm(stepper.read("g", 0, stepper.layout.segments[-1].stop))
     while stepper.cursor.dispatch < dispatch.index:
         stepper.run_dispatch(hyper)
@@ -65,12 +65,13 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     stepper.run_to_end(hyper)
     after = {lane: stepper.read(lane, element, 1) for lane in LANES}
 
+    scale = clip_scale(norm, hyper.max_grad_norm)
     exact = update(
         before["w"], before["g"], before["m"], before["v"],
-        scale=clip_scale(norm, hyper.max_grad_norm), hyper=hyper, step=stepper.cursor.step,
-        decays=dispatch.block == "wd", numerics=plan.variant.numerics,
+        # Not fused, the gradient has been clipped by the pass before.
+        scale=scale if plan.variant.fused else 1.0, hyper=hyper, step=stepper.cursor.step,
+        decays=segment.block == "wd", numerics=plan.variant.numerics, l2=plan.variant.optimizer == "adam-l2",
     )  # fmt: skip
-    scale = clip_scale(norm, hyper.max_grad_norm)
     lines = [
         Line("gradNorm", "√Σg² over finite g", np.array([norm])),
         Line("clipScale", "min(1, max_grad_norm / max(gradNorm, 1e-6))", np.array([scale])),

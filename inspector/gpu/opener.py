@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
 from inspector.layout import DEFAULT_ALIGN_BYTES, Layout, Param, make_layout
-from inspector.plan import Variant
+from inspector.plan import Variant, required_align_bytes
 from inspector.stepping import State
 
 HARDWARE_UNDO_BYTES = 8 << 30
@@ -29,10 +29,16 @@ class StepperMaker:
         undo = self.undo_bytes
         if undo is None:
             undo = SOFTWARE_UNDO_BYTES if gpu.info.software else HARDWARE_UNDO_BYTES
-        return GpuStepper(gpu, device_layout(gpu, params, self.align_bytes), variant, state, undo_bytes=undo)
+        return GpuStepper(
+            gpu, device_layout(gpu, params, variant, self.align_bytes), variant, state, undo_bytes=undo
+        )
 
 
-def device_layout(gpu: Gpu, params: tuple[Param, ...], align_bytes: int = DEFAULT_ALIGN_BYTES) -> Layout:
+def device_layout(
+    gpu: Gpu, params: tuple[Param, ...], variant: Variant, align_bytes: int = DEFAULT_ALIGN_BYTES
+) -> Layout:
     """The params laid out for this device: its alignment where that is larger, pages where a buffer is too small."""
-    align = max(align_bytes, gpu.limits.min_storage_buffer_offset_alignment)
+    align = max(
+        align_bytes, gpu.limits.min_storage_buffer_offset_alignment, required_align_bytes(variant.kernel)
+    )
     return make_layout(params, align_bytes=align, max_buffer_bytes=gpu.limits.max_buffer_size)

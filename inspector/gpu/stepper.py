@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from inspector.errors import UsageError
 from inspector.floats import F32Array
@@ -20,7 +21,16 @@ from inspector.gpu.undo import Range, UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import F32_BYTES, Layout
 from inspector.optimizers import optimizer, plan_step
-from inspector.plan import Access, Dispatch, Plan, Variant, page_buffer
+from inspector.plan import (
+    WORKGROUP_SIZE,
+    Access,
+    Dispatch,
+    Plan,
+    Variant,
+    page_buffer,
+    required_align_bytes,
+    split_grid,
+)
 from inspector.statistics import BufferStats
 from inspector.stepping import (
     LANES,
@@ -82,6 +92,7 @@ class GpuStepper:
         self._uniforms_for: tuple[int, Hyper, Variant] | None = None
         self._compiled: set[str] = set()
         self._fill(state)
+        self._mirror_weights()
         count = len(self._plan.dispatches)
         self._cursor = Cursor(state.finished_steps, count, count)
 
@@ -193,10 +204,20 @@ class GpuStepper:
         self._allocate(plan)
         self._plan = plan
         self._prepared = self._prepare(plan)
+        self._mirror_weights()
         self._uniforms_for = None
         count = len(plan.dispatches)
         dispatch = count if self._cursor.at_end else 0
         self._cursor = Cursor(self._cursor.step, dispatch, count)
+
+    def can_take(self, variant: Variant) -> bool:
+        """True where the layout allows that form; otherwise the params have to be laid out anew."""
+        return (
+            self._layout.align
+            * F32_BYTES
+            % required_align_bytes(variant.kernel, self._gpu.limits.min_storage_buffer_offset_alignment)
+            == 0
+        )
 
     # --- back
 
@@ -315,15 +336,9 @@ class GpuStepper:
         index = self._gpu.uniform("explained index", 4)
         lines = self._gpu.storage("explained lines", 64)
         self._gpu.write(index, 0, np.array([element - dispatch.elements[0]], np.uint32))
-        by_slot = {
-            b.slot: (self._buffers[b.buffer], b.offset, _bound_size(b.size)) for b in dispatch.bindings
-        }
-        ranges = [by_slot[slot] for slot in range(5)] + [
-            (index, 0, 16),
-            by_slot[6],
-            by_slot[7],
-            (lines, 0, 64),
-        ]
+        bound = {b.name: (self._buffers[b.buffer], b.offset, _bound_size(b.size)) for b in dispatch.bindings}
+        ranges = [bound[name] for name in (*LANES, "grad_stats")]
+        ranges += [(index, 0, 16), bound["hp"], bound["bias"], (lines, 0, 64)]
         encoder = self._gpu.encoder()
         compute = encoder.begin_compute_pass()
         compute.set_pipeline(pipeline)
@@ -397,7 +412,52 @@ class GpuStepper:
             if low < last:
                 yield low, last - low, part.copy, part.at + (low - first) * F32_BYTES
 
+    def _mirror_weights(self) -> None:
+        """Where the plan keeps a half-precision mirror, make it what the weights are now."""
+        if self._plan.variant.kernel != "f16" or not self._layout.elements:
+            return
+        slots: tuple[tuple[int, Access], ...] = ((0, "read"), (1, "read_write"), (2, "uniform"))
+        pipeline = self._pipelines.get("cast_f32_to_f16", "cast_f32_to_f16", slots)
+        size = self._gpu.uniform("mirrored elements", 4)
+        for low, high in self._chunks(0, self._end):
+            name, offset = self._place("w", low)
+            mirror, _ = self._place("w_f16", low)
+            nbytes = _bound_size((high - low) * F32_BYTES)
+            ranges = [
+                (self._buffers[name], offset, nbytes),
+                (self._buffers[mirror], offset // 2, nbytes // 2),
+                (size, 0, 16),
+            ]
+            self._gpu.write(size, 0, np.array([high - low], np.uint32))
+            encoder = self._gpu.encoder()
+            compute = encoder.begin_compute_pass()
+            compute.set_pipeline(pipeline)
+            compute.set_bind_group(0, self._pipelines.bind(slots, ranges))
+            groups = -(-(high - low) // (4 * WORKGROUP_SIZE))
+            compute.dispatch_workgroups(
+                *split_grid(groups, self._plan.limits.max_compute_workgroups_per_dimension)
+            )
+            compute.end()
+            self._gpu.submit(encoder)
+        self._gpu.drop(size)
+
+    def half_weights(self) -> dict[str, npt.NDArray[np.float16]]:
+        """The half-precision mirror by param name, read back; KeyError where the plan keeps none."""
+        out: dict[str, npt.NDArray[np.float16]] = {}
+        for segment in self._layout:
+            parts = []
+            for low, high in self._layout.pieces(segment.offset, segment.stop):
+                name, offset = self._place("w_f16", low)
+                # Read in whole words: a part may end in the middle of one.
+                raw = self._gpu.read(self._buffers[name], offset // 2, -(-(high - low) * 2 // 4) * 4)
+                parts.append(raw.view(np.float16)[: high - low])
+            out[segment.name] = np.concatenate(parts) if parts else np.zeros(0, np.float16)
+        return out
+
     def _allocate(self, plan: Plan) -> None:
+        wanted = {spec.name for spec in plan.buffers}
+        for name in [name for name in self._buffers if name not in wanted]:
+            self._gpu.drop(self._buffers.pop(name))
         for spec in plan.buffers:
             have = self._buffers.get(spec.name)
             if have is not None and have.size >= spec.size:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from inspector.errors import UsageError
 from inspector.layout import Layout
-from inspector.optimizers import adamw
+from inspector.optimizers.adam_l2 import ADAM_L2
+from inspector.optimizers.adamw import ADAMW
 from inspector.optimizers.definition import Optimizer
 from inspector.plan import Limits, Plan, Variant
 
-OPTIMIZERS: dict[str, Optimizer] = {adamw.ADAMW.name: adamw.ADAMW}
+OPTIMIZERS: dict[str, Optimizer] = {each.name: each for each in (ADAMW, ADAM_L2)}
 
 
 def optimizer(name: str) -> Optimizer:

@@ -9,7 +9,7 @@ import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
@@ -24,7 +24,7 @@ from inspector.runtime.snapshots import Mark, StepRecord
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
 from inspector.statistics import BufferStats
-from inspector.stepping import HostGradients, HostState, KernelTime, State, Stepper
+from inspector.stepping import Cursor, HostGradients, HostState, KernelTime, State, Stepper
 
 RECORDS = 4096
 """Steps whose full records are kept; what lies further back stands in the history only."""
@@ -242,10 +242,26 @@ class Engine:
 
     def set_variant(self, variant: Variant) -> None:
         """Run in another form from here on; UsageError in the middle of a step."""
+        old = self.stepper.plan.variant
         self.stepper.set_variant(variant)
         self.dispatch_times = [None] * self.stepper.cursor.count
-        numerics, reduce_, form = variant.numerics, variant.reduce, variant.dispatch
-        self.mark(self._applies_from(), f"{numerics} numerics, {reduce_}, {form}")
+        self.mark_variant(old, variant)
+
+    def mark_variant(self, old: Variant, new: Variant) -> None:
+        """Put a mark where another form begins, with what changed."""
+        pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(Variant)]
+        changed = ", ".join(f"{name} {was} → {now}" for name, was, now in pairs if was != now)
+        if changed:
+            self.mark(self._applies_from(), changed)
+
+    def replace_stepper(self, stepper: Stepper, cursor: Cursor) -> None:
+        """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood."""
+        self.stepper = stepper
+        self.dispatch_times = [None] * stepper.cursor.count
+        if cursor.dispatch == 0 and cursor.step > stepper.cursor.step:
+            hyper = self._step_hyper()
+            self.begin()
+            self._set_step_hyper(hyper)
 
     def mark(self, step: int, text: str) -> None:
         """Put a mark on the time axis."""

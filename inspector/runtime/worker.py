@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from inspector.errors import DeviceLostError, InspectorError
+from inspector.errors import DeviceLostError, InspectorError, UsageError
 from inspector.plan import Variant
 from inspector.runtime import commands as c
 from inspector.runtime.engine import Engine, OpenRun
@@ -213,7 +213,10 @@ class Worker:
             case c.SetSchedule(text):
                 engine.set_schedule(text)
             case c.SetVariant(variant):
-                engine.set_variant(variant)
+                if engine.stepper.can_take(variant):
+                    engine.set_variant(variant)
+                else:
+                    self._lay_out_anew(engine, variant)
                 self._variant = variant
                 self._viewer.moved()
 
@@ -310,6 +313,23 @@ class Worker:
         self._stale, self._mode = False, "paused"
         self._notify("info", f"Recovered on a new device, after step {stepper.cursor.finished_steps:,}.")
         engine.begin()
+
+    def _lay_out_anew(self, engine: Engine, variant: Variant) -> None:
+        """Another form that needs other alignment: the same state on a new stepper."""
+        old = engine.stepper
+        cursor, before = old.cursor, old.plan.variant
+        if not (cursor.at_end or cursor.dispatch == 0):
+            raise UsageError("The form of the step can change only between steps: finish this one first.")
+        state = old.state()
+        old.close()
+        try:
+            stepper = self._opener.make_stepper(engine.source, variant, state)
+        except InspectorError:
+            # What ran before is brought back before the reason is told.
+            engine.replace_stepper(self._opener.make_stepper(engine.source, before, state), cursor)
+            raise
+        engine.replace_stepper(stepper, cursor)
+        engine.mark_variant(before, variant)
 
     def _close_engine(self) -> None:
         if self._engine is not None:

@@ -22,3 +22,105 @@ fn flat_id(gid: vec3<u32>, groups: vec3<u32>) -> u32 {
 fn lanes_below(first: u32, size: u32) -> vec4<bool> {
     return vec4(first) + vec4(0u, 1u, 2u, 3u) < vec4(size);
 }
+
+// The half-precision number nearest to a float32, ties to even, as bits. Written out: WGSL leaves the
+// rounding of its own conversions to the device.
+fn half_bits(x: f32) -> u32 {
+    let bits = bitcast<u32>(x);
+    let sign = (bits >> 16u) & 0x8000u;
+    let magnitude = bits & 0x7fffffffu;
+    if magnitude > EXPONENT_MASK {
+        return sign | 0x7e00u;
+    }
+    if magnitude >= 0x477ff000u {
+        // 65520 and above: halfway to what would come after the largest half.
+        return sign | 0x7c00u;
+    }
+    if magnitude >= 0x38800000u {
+        let rebased = magnitude - 0x38000000u;
+        return sign | round_even(rebased, 13u);
+    }
+    if magnitude < 0x33000000u {
+        return sign;
+    }
+    // Below the least normal half: units of 2^-24.
+    let shift = 126u - (magnitude >> 23u);
+    return sign | round_even((magnitude & 0x7fffffu) | 0x800000u, shift);
+}
+
+// value / 2^shift to the nearest whole number, ties to even.
+fn round_even(value: u32, shift: u32) -> u32 {
+    let whole = value >> shift;
+    let rest = value & ((1u << shift) - 1u);
+    let middle = 1u << (shift - 1u);
+    return whole + select(0u, 1u, rest > middle || (rest == middle && (whole & 1u) == 1u));
+}
+
+fn half_bits4(x: vec4<f32>) -> vec2<u32> {
+    return vec2(
+        half_bits(x.x) | (half_bits(x.y) << 16u),
+        half_bits(x.z) | (half_bits(x.w) << 16u),
+    );
+}
+
+// Per run: bias terms as computed on the host in float64 (PRECISE), the pre-2017 form with weight decay in the
+// gradient (L2), a gradient that a pass before has clipped already (not FUSED), and how many of the first
+// elements bound are decayed where both blocks share a dispatch.
+override PRECISE: bool = false;
+override L2: bool = false;
+override FUSED: bool = true;
+override WD_ELEMENTS: u32 = 0xffffffffu;
+
+// Every line of an update of four elements.
+struct Update {
+    grad: vec4<f32>,
+    m: vec4<f32>,
+    v: vec4<f32>,
+    m_hat: vec4<f32>,
+    v_hat: vec4<f32>,
+    denominator: vec4<f32>,
+    ratio: vec4<f32>,
+    decay: vec4<f32>,
+    change: vec4<f32>,
+    w: vec4<f32>,
+}
+
+// The update itself. hp: lr, beta1, beta2, weight decay. bias: beta1^t, beta2^t, eps, -; precise:
+// 1/(1-beta1^t), 1/(1-beta2^t), eps, 1-beta2. `first` is the index of the first of the four elements.
+fn adam(
+    w: vec4<f32>,
+    g: vec4<f32>,
+    m: vec4<f32>,
+    v: vec4<f32>,
+    clip_scale: f32,
+    hp: vec4<f32>,
+    bias: vec4<f32>,
+    first: u32,
+) -> Update {
+    let decay = select(0.0, hp.w, first < WD_ELEMENTS);
+    var to: Update;
+    to.grad = select(1.0, clip_scale, FUSED) * select(vec4(0.0), g, is_finite4(g));
+    to.decay = decay * w;
+    if L2 {
+        to.grad += to.decay;
+    }
+    to.m = hp.y * m + (1.0 - hp.y) * to.grad;
+    if PRECISE {
+        to.v = hp.z * v + bias.w * (to.grad * to.grad);
+        to.m_hat = to.m * bias.x;
+        to.v_hat = to.v * bias.y;
+    } else {
+        to.v = hp.z * v + (1.0 - hp.z) * (to.grad * to.grad);
+        to.m_hat = to.m / max(1.0 - bias.x, 1e-12);
+        to.v_hat = to.v / max(1.0 - bias.y, 1e-12);
+    }
+    to.denominator = sqrt(to.v_hat) + bias.z;
+    to.ratio = to.m_hat / to.denominator;
+    if L2 {
+        to.change = hp.x * to.ratio;
+    } else {
+        to.change = hp.x * (to.ratio + to.decay);
+    }
+    to.w = select(w, w - to.change, is_finite4(to.change));
+    return to;
+}

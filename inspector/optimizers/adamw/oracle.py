@@ -88,8 +88,11 @@ def update(
     decays: bool | BoolArray,
     numerics: Numerics = "published",
     dtype: FloatType = np.float64,
+    l2: bool = False,
 ) -> Updated:
     """One element-wise update at step `step` (from 1); arrays of one shape, `decays` a bool or mask of it.
+
+    `l2` puts the decay into the gradient instead (Adam with L2 regularisation).
 
     published: the hyper-parameters as rounded to float32, in either dtype. precise: as rounded in float32,
     and unrounded in float64. `scale` is the clip scale.
@@ -99,7 +102,10 @@ def update(
     w, g, m, v = (_cast(x, dtype) for x in (w, g, m, v))
     with np.errstate(all="ignore"):
         lam = np.where(decays, decay, dtype(0))
+        decayed = lam * w
         grad = dtype(scale) * np.where(np.isfinite(g), g, dtype(0))
+        if l2:
+            grad = grad + decayed
         m1 = beta1 * m + (one - beta1) * grad
         v1 = beta2 * v + one_minus_beta2 * (grad * grad)
         if numerics == "published":
@@ -110,12 +116,11 @@ def update(
             v_hat = v1 * second
         denominator = np.sqrt(v_hat) + eps
         ratio = m_hat / denominator
-        decayed = lam * w
-        change = lr * (ratio + decayed)
+        change = lr * ratio if l2 else lr * (ratio + decayed)
         w1 = np.where(np.isfinite(change), w - change, w)
     divide = numerics == "published"
     lines = (
-        Line("g'", "clipScale · (g if finite else 0)", grad),
+        Line("g'", "clipScale · (g if finite else 0)" + (" + λ·w" if l2 else ""), grad),
         Line("m", "β₁·m + (1-β₁)·g'", m1),
         Line("v", "β₂·v + (1-β₂)·g'²", v1),
         Line("m̂", "m / max(1-β₁ᵗ, 1e-12)" if divide else "m · 1/(1-β₁ᵗ)", m_hat),
@@ -123,7 +128,7 @@ def update(
         Line("denominator", "√v̂ + ε", denominator),
         Line("ratio", "m̂ / denominator", ratio),
         Line("decay", "λ·w", decayed),
-        Line("update", "lr·(ratio + decay)", change),
+        Line("update", "lr·ratio" if l2 else "lr·(ratio + decay)", change),
         Line("w", "w - update (w where the update is not finite)", w1),
     )
     return Updated(w1, m1, v1, lines)
@@ -148,6 +153,7 @@ def oracle_step(
     hyper: Hyper,
     step: int,
     numerics: Numerics = "published",
+    l2: bool = False,
 ) -> OracleStep:
     """The whole step in float64: norm, clip and update of every param. `state` is (w, m, v) by name, flat."""
     everything = [np.asarray(gradients[s.name]).ravel() for s in layout if s.name in gradients]
@@ -162,7 +168,7 @@ def oracle_step(
         zero = np.zeros(segment.numel)
         done = update(
             w[name], gradients.get(name, zero), m.get(name, zero), v.get(name, zero),
-            scale=scale, hyper=hyper, step=step, decays=segment.block == "wd", numerics=numerics,
+            scale=scale, hyper=hyper, step=step, decays=segment.block == "wd", numerics=numerics, l2=l2,
         )  # fmt: skip
         for target, value in ((new_w, done.w), (new_m, done.m), (new_v, done.v)):
             target[name] = np.asarray(value, dtype=np.float64)

@@ -1,8 +1,9 @@
-"""The plan of an AdamW step: reduce_norm_sq → finalize_grad_stats → adamw_update over the blocks."""
+"""The plan of an Adam step: reduce_norm_sq → finalize_grad_stats → the update over the blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Literal
 
 from inspector.errors import UsageError
@@ -20,6 +21,7 @@ from inspector.plan import (
     UniformSpec,
     Variant,
     page_buffer,
+    required_align_bytes,
     split_grid,
 )
 
@@ -28,6 +30,7 @@ REDUCE_GROUPS = 512
 REDUCE_ELEMENTS_PER_GROUP = WORKGROUP_SIZE * 16
 """Four vec4 a thread and turn of the loop."""
 VEC = 4
+F16_BYTES = 2
 
 
 def uniforms(hyper: Hyper, step: int, numerics: Numerics) -> Mapping[str, F32Array]:
@@ -42,17 +45,22 @@ def uniforms(hyper: Hyper, step: int, numerics: Numerics) -> Mapping[str, F32Arr
 
 def plan_adamw(layout: Layout, limits: Limits, variant: Variant) -> Plan:
     """Lay the dispatches out; see `plan_step`."""
-    return _Builder(layout, limits, variant).build()
+    return _Builder(layout, limits, variant, l2=False).build()
+
+
+def plan_adam_l2(layout: Layout, limits: Limits, variant: Variant) -> Plan:
+    """The same with weight decay in the gradient."""
+    return _Builder(layout, limits, variant, l2=True).build()
 
 
 class _Builder:
-    def __init__(self, layout: Layout, limits: Limits, variant: Variant) -> None:
+    def __init__(self, layout: Layout, limits: Limits, variant: Variant, *, l2: bool) -> None:
+        self.l2 = l2
         self.layout = layout
         self.limits = limits
         self.variant = variant
         self.published = variant.grid == "published"
-        if self.published and variant.reduce != "atomic":
-            raise UsageError("The published grid goes with --reduce atomic.")
+        self._check_variant()
         align_bytes = layout.align * F32_BYTES
         if align_bytes % limits.min_storage_buffer_offset_alignment:
             raise UsageError(
@@ -72,6 +80,21 @@ class _Builder:
         """Elements taken in each buffer of partial sums."""
         self.partial_align = max(limits.min_storage_buffer_offset_alignment, F32_BYTES) // F32_BYTES
 
+    def _check_variant(self) -> None:
+        variant = self.variant
+        if self.published and variant.reduce != "atomic":
+            raise UsageError("The published grid goes with --reduce atomic.")
+        if self.published and (variant.kernel != "f32" or not variant.fused):
+            raise UsageError("The published grid is there for the fused float32 kernel only.")
+        if self.published and (variant.dispatch == "single" or variant.optimizer != "adamw"):
+            raise UsageError("The published grid is there for AdamW with dispatches by block or by tensor.")
+        need = required_align_bytes(variant.kernel, self.limits.min_storage_buffer_offset_alignment)
+        if self.layout.align * F32_BYTES % need:
+            raise UsageError(
+                f"The {variant.kernel} kernel needs segments aligned to {need} bytes of float32, they are aligned "
+                f"to {self.layout.align * F32_BYTES}: lay out with --align {need}."
+            )
+
     def build(self) -> Plan:
         if self.layout.segments:
             if self.variant.reduce == "two-pass":
@@ -79,8 +102,15 @@ class _Builder:
             else:
                 self._atomic_norm()
             self._finalize()
-            for block, start, stop, part in self._update_ranges():
+            ranges = tuple(self._update_ranges())
+            if not self.variant.fused:
+                self._passes("scale", "g", [(start, stop) for _, start, stop, _ in ranges])
+            for block, start, stop, part in ranges:
                 self._update(block, start, stop, part)
+            if not self.variant.fused:
+                if self.variant.kernel == "f16":
+                    self._casts()
+                self._passes("fill_zero", "g", [(start, stop) for _, start, stop, _ in ranges])
         return Plan(
             self.layout,
             self.limits,
@@ -183,38 +213,90 @@ class _Builder:
 
     # --- update
 
-    def _update_ranges(self) -> Iterator[tuple[BlockName, int, int, str]]:
-        """Block, elements [start, stop), and which part of how many it is."""
-        for block in self.layout.blocks:
-            runs = [(block.start, block.stop)]
-            if self.variant.dispatch == "per-tensor":
-                runs = [(s.offset, s.stop) for s in block.segments]
-            for start, stop in runs:
-                pieces = tuple(self.layout.pieces(start, stop, self.chunk))
-                for i, piece in enumerate(pieces, start=1):
-                    yield block.name, *piece, f" [{i}/{len(pieces)}]" if len(pieces) > 1 else ""
+    def _update_ranges(self) -> Iterator[tuple[BlockName | None, int, int, str]]:
+        """Block (None for both), elements [start, stop), and how the range is called."""
+        runs: list[tuple[BlockName | None, int, int, str]] = []
+        if self.variant.dispatch == "single":
+            runs = [(None, self.layout.blocks[0].start, self.layout.blocks[-1].stop, "all")]
+        elif self.variant.dispatch == "two-block":
+            runs = [(b.name, b.start, b.stop, b.name.replace("_", "-")) for b in self.layout.blocks]
+        else:
+            runs = [(s.block, s.offset, s.stop, s.name) for s in self.layout.segments]
+        for block, start, stop, name in runs:
+            pieces = tuple(self.layout.pieces(start, stop, self.chunk))
+            for i, piece in enumerate(pieces, start=1):
+                yield block, *piece, f"{name} [{i}/{len(pieces)}]" if len(pieces) > 1 else name
 
-    def _update(self, block: BlockName, start: int, stop: int, part: str) -> None:
+    def _update(self, block: BlockName | None, start: int, stop: int, name: str) -> None:
         n = stop - start
+        mirrored = self.variant.kernel == "f16" and self.variant.fused
         threads = n if self.published else -(-n // VEC)
-        groups = split_grid(-(-threads // WORKGROUP_SIZE), self.limits.max_compute_workgroups_per_dimension)
-        lanes = tuple(
-            self._lane(slot, name, name, start, stop, "read_write")
-            for slot, name in enumerate(("w", "g", "m", "v"))
-        )
+        lanes = [
+            self._lane(slot, lane, lane, start, stop, "read_write")
+            for slot, lane in enumerate(("w", "g", "m", "v"))
+        ]
+        if mirrored:
+            lanes.append(self._mirror(4, start, stop))
+        slot = len(lanes)
         bindings = (
             *lanes,
-            Binding(4, "grad_stats", "grad_stats", 0, 2 * F32_BYTES, "read"),
-            self._size(5, "size", n),
-            self._value(6, "hp", f"hp:{block}", "vec4<f32>"),
-            self._value(7, "bias", "bias", "vec4<f32>"),
+            Binding(slot, "grad_stats", "grad_stats", 0, 2 * F32_BYTES, "read"),
+            self._size(slot + 1, "size", n),
+            self._value(slot + 2, "hp", "hp:no_wd" if block == "no_wd" else "hp:wd", "vec4<f32>"),
+            self._value(slot + 3, "bias", "bias", "vec4<f32>"),
         )
-        label = f"adamw_update {block.replace('_', '-')}"
-        if self.variant.dispatch == "per-tensor" and (segment := self.layout.at(start)):
-            label = f"adamw_update {segment.name}"
-        kernel = "published/adamw_update" if self.published else "adamw_update"
-        precise = (("PRECISE", float(self.variant.numerics == "precise")),)
-        self._add(kernel, block, (start, stop), groups, bindings, label + part, constants=precise)
+        kernel = "adamw_update_f16" if mirrored else "adamw_update"
+        self._add(
+            f"published/{kernel}" if self.published else kernel,
+            block,
+            (start, stop),
+            self._grid(threads),
+            bindings,
+            f"{kernel} {name}",
+            constants=self._update_constants(block, start, n),
+        )
+
+    def _update_constants(self, block: BlockName | None, start: int, n: int) -> tuple[tuple[str, float], ...]:
+        constants = {"PRECISE": float(self.variant.numerics == "precise"), "L2": float(self.l2)}
+        if self.published:
+            del constants["L2"]
+        if not self.variant.fused:
+            constants["FUSED"] = 0.0
+        if block is None:
+            wd = self.layout.block("wd")
+            constants["WD_ELEMENTS"] = float(min(max((wd.stop if wd else 0) - start, 0), n))
+        return tuple(constants.items())
+
+    def _passes(self, kernel: str, lane: str, ranges: Iterable[tuple[int, int]]) -> None:
+        """A pass over ranges of one lane: scale or fill_zero."""
+        for start, stop in ranges:
+            bindings = [self._lane(0, "data", lane, start, stop, "read_write")]
+            if kernel == "scale":
+                bindings.append(Binding(1, "grad_stats", "grad_stats", 0, 2 * F32_BYTES, "read"))
+            bindings.append(self._size(len(bindings), "n", stop - start))
+            grid = self._grid(-(-(stop - start) // VEC))
+            self._add(kernel, None, (start, stop), grid, tuple(bindings), kernel)
+
+    def _casts(self) -> None:
+        for segment in self.layout.segments:
+            for start, stop in self.layout.pieces(segment.offset, segment.stop, self.chunk):
+                bindings = (
+                    self._lane(0, "data", "w", start, stop, "read"),
+                    self._mirror(1, start, stop),
+                    self._size(2, "n", stop - start),
+                )
+                grid = self._grid(-(-(stop - start) // VEC))
+                self._add(
+                    "cast_f32_to_f16", None, (start, stop), grid, bindings, f"cast_f32_to_f16 {segment.name}"
+                )
+
+    def _grid(self, threads: int) -> tuple[int, int, int]:
+        return split_grid(-(-threads // WORKGROUP_SIZE), self.limits.max_compute_workgroups_per_dimension)
+
+    def _mirror(self, slot: int, start: int, stop: int) -> Binding:
+        """The half-precision mirror: the place in bytes is half that of the float32 lanes."""
+        lane = self._lane(slot, "w_f16", "w_f16", start, stop, "read_write")
+        return replace(lane, offset=lane.offset // 2, size=lane.size // 2)
 
     # --- shared
 
@@ -266,10 +348,14 @@ class _Builder:
         return Binding(slot, name, "uniforms", spec.offset, spec.size, "uniform")
 
     def _buffers(self) -> Iterator[BufferSpec]:
-        for lane in ("w", "g", "m", "v"):
+        lanes = {"w": F32_BYTES, "g": F32_BYTES, "m": F32_BYTES, "v": F32_BYTES}
+        if self.variant.kernel == "f16":
+            lanes["w_f16"] = F16_BYTES
+        for lane, item in lanes.items():
             for page in self.layout.pages:
-                size = (page.stop - page.start) * F32_BYTES
-                yield BufferSpec(page_buffer(lane, self.layout, page.index), size, "state")
+                yield BufferSpec(
+                    page_buffer(lane, self.layout, page.index), (page.stop - page.start) * item, "state"
+                )
         yield BufferSpec("norm_sq", F32_BYTES, "scratch")
         yield BufferSpec("grad_stats", 2 * F32_BYTES, "scratch")
         for buffer, elements in self.partials.items():

@@ -9,8 +9,6 @@
 @group(0) @binding(6) var<uniform> hp: vec4<f32>;
 @group(0) @binding(7) var<uniform> bias: vec4<f32>;
 
-override PRECISE: bool = false;
-
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn adamw_update(
     @builtin(global_invocation_id) gid: vec3<u32>,
