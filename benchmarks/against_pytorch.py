@@ -91,12 +91,12 @@ def main() -> None:
     gpu = Gpu()
     copied = copy_gbps(gpu)
     print(f"here on {gpu.info.name} ({gpu.info.backend}); a copy moves {copied:,.0f} GB/s")
-    for name, variant in VARIANTS.items():
+    for form, variant in VARIANTS.items():
         report = bench(gpu, gpt_116m_params(), variant, samples=samples, seconds=20, copy=copied)
         step = report.step
         kernels = ", ".join(f"{k.name} {k.median_ms:.3f}" for k in report.kernels if k.median_ms >= 0.02)
         print(
-            f"  {name:>15}: {step.median_ms:.3f} ms (p95 {step.p95_ms:.3f}, {step.samples} warm samples, "
+            f"  {form:>15}: {step.median_ms:.3f} ms (p95 {step.p95_ms:.3f}, {step.samples} warm samples, "
             f"{step.gbps:,.0f} GB/s, {step.share:.0%} of copy) = {step.median_ms / eager:.2f} of eager, "
             f"{step.median_ms / graph:.2f} of graph ({kernels})"
         )

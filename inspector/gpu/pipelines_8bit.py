@@ -1,0 +1,51 @@
+"""Pipelines of the kernels over an 8-bit state, which share the codecs beside what all kernels share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inspector.codecs import CODEC_NUMBER, Codec
+from inspector.gpu.pipelines import Pipelines, shader_source
+from inspector.hyper import Numerics
+from inspector.plan import Access
+
+KERNELS_8BIT = ("adamw_8bit_update", "encode_8bit", "decode_8bit")
+"""Kernels that need codecs.wgsl; the entry point of each has its name."""
+
+UPDATE_SLOTS: tuple[tuple[int, Access], ...] = (
+    *((slot, "read_write") for slot in range(6)),
+    (6, "read"),
+    *((slot, "uniform") for slot in (7, 8, 9)),
+)
+ENCODE_SLOTS: tuple[tuple[int, Access], ...] = (
+    (0, "read_write"),
+    (1, "read_write"),
+    (2, "read"),
+    (3, "uniform"),
+)
+DECODE_SLOTS: tuple[tuple[int, Access], ...] = ((0, "read"), (1, "read"), (2, "read_write"), (3, "uniform"))
+ELEMENTS_A_GROUP = 1024
+"""What one workgroup of any of the three takes: four blocks."""
+
+
+class Pipelines8bit(Pipelines):
+    """Pipelines that give the 8-bit kernels their codecs."""
+
+    def update(self, codec: Codec, numerics: Numerics = "published") -> Any:
+        """The pipeline of adamw_8bit_update."""
+        constants = (("CODEC", CODEC_NUMBER[codec]), ("PRECISE", float(numerics == "precise")))
+        return self.get("adamw_8bit_update", "adamw_8bit_update", UPDATE_SLOTS, constants)
+
+    def encode(self, codec: Codec) -> Any:
+        """The pipeline of encode_8bit."""
+        return self.get("encode_8bit", "encode_8bit", ENCODE_SLOTS, (("CODEC", CODEC_NUMBER[codec]),))
+
+    def decode(self, codec: Codec) -> Any:
+        """The pipeline of decode_8bit."""
+        return self.get("decode_8bit", "decode_8bit", DECODE_SLOTS, (("CODEC", CODEC_NUMBER[codec]),))
+
+    def _module(self, kernel: str) -> Any:
+        if kernel in KERNELS_8BIT and kernel not in self._modules:
+            code = "\n".join(shader_source(name) for name in ("common", "codecs", kernel))
+            self._modules[kernel] = self._gpu.device.create_shader_module(label=kernel, code=code)
+        return super()._module(kernel)
