@@ -85,9 +85,8 @@ def main() -> None:
     samples = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     eager, graph = torch_step()
     torch.cuda.empty_cache()
-    print(
-        f"PyTorch {torch.__version__} on {torch.cuda.get_device_name()}: {eager:.3f} ms eager, {graph:.3f} ms as a graph"
-    )
+    print(f"PyTorch {torch.__version__} on {torch.cuda.get_device_name()}")
+    print(f"  {eager:.3f} ms eager, {graph:.3f} ms as a graph")
     gpu = Gpu()
     copied = copy_gbps(gpu)
     print(f"here on {gpu.info.name} ({gpu.info.backend}); a copy moves {copied:,.0f} GB/s")
