@@ -2,7 +2,8 @@
 
 linear   the published codec, for m and v alike: scale = max|x| / 127, at least 1e-12, and
          code = round(x / scale), halves to the even code (as WGSL's round), limited to ±127.
-sqrt     m as in linear; v as the linear codes of √v, so that its range in a block is squared.
+sqrt     m as in linear; v as the linear codes of √v, so that its range in a block is squared. A v that is not 0
+         has a code of at least 1: an element whose v became 0 under an m that did not would next be moved by lr·m̂/ε.
 dynamic  an index into a map of 256 values from 1e-7 to 1 of the block's largest magnitude: dynamic tree quantization
          (Dettmers 2015, arXiv 1511.04561; for optimizers Dettmers et al. 2022, arXiv 2110.02861), signed for m,
          unsigned for v. scale = max|x|.
@@ -21,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from inspector.floats import BoolArray, F32Array, F64Array, ulp_size
+from inspector.floats import BoolArray, F32Array, ulp_size
 
 BLOCK = 256
 LEVELS = 127
@@ -73,8 +74,8 @@ def dynamic_map(which: Which) -> DynamicMap:
     signed = which == "m"
     numbers = np.arange(1, 128) if signed else np.arange(2, 256)
     decade = np.floor(np.log2(numbers)).astype(np.int64)
-    parts = 2.0**decade
-    q = (5.0**decade / (2e7 if signed else 2e8)).astype(np.float32)
+    parts = np.exp2(decade)
+    q = (np.power(5.0, decade) / (2e7 if signed else 2e8)).astype(np.float32)
     middles = (18.0 * numbers + 9 - 16 * parts).astype(np.float32) * q
     above = 18.0 * (numbers + 1) - 16 * parts
     # The next decade's first part is wider, so its midpoint with this one's last lies 18 units higher.
@@ -82,7 +83,7 @@ def dynamic_map(which: Which) -> DynamicMap:
     # What follows the last middle, 20·2^d - 9 units, is no middle: 1, at 20·2^d.
     above[-1] = 20 * parts[-1] - 4.5
     edges = np.concatenate((middles[:1] / np.float32(2), above.astype(np.float32) * q))
-    magnitudes = np.concatenate((np.float32([0]), middles, np.float32([1])))
+    magnitudes = np.concatenate((np.zeros(1, np.float32), middles, np.ones(1, np.float32)))
     values = np.concatenate((-middles[::-1], magnitudes)) if signed else magnitudes
     for array in (values, edges):
         array.setflags(write=False)
@@ -145,12 +146,14 @@ def decode(
     codec: Codec, which: Which, codes: Codes, scales: F32Array, dtype: FloatType = np.float32
 ) -> Values:
     """The values of codes of whole blocks, in `dtype`, flat: code · scale (squared for v in sqrt), or map · scale."""
-    scale = np.repeat(scales, BLOCK).astype(dtype)
+    scale = np.repeat(scales.astype(dtype), BLOCK)
+    values: Values
     if codec == "dynamic":
-        # Added 0 makes the -0 of a negative code in a block of zeros 0.
-        mapped: Values = dynamic_map(which).values[codes.astype(np.uint8)].astype(dtype) * scale + dtype(0)
-        return mapped
-    values: Values = codes.astype(dtype) * scale
+        values = dynamic_map(which).values[codes.astype(np.uint8)].astype(dtype)
+    else:
+        values = codes.astype(dtype)
+    # Adding 0 turns the -0 of a negative code in a block of zeros into 0.
+    values = values * scale + dtype(0)
     return values * values if _as_root(codec, which) else values
 
 
@@ -181,7 +184,8 @@ def ambiguous(
     """
     x = _codable(np.asarray(values, np.float64))
     reach = np.abs(x) if largest is None else np.maximum(np.abs(x), np.abs(largest))
-    reach = np.maximum(ulps * ulp_size(reach), LEAST_NORMAL)
+    # Nothing added to nothing is exact.
+    reach = np.where(reach > 0, np.maximum(ulps * ulp_size(reach), LEAST_NORMAL), 0)
     low, high = x - reach, x + reach
     if which == "v":
         low = np.maximum(low, 0)
@@ -194,7 +198,7 @@ def ambiguous(
 
 @dataclass(frozen=True, slots=True)
 class LaneError:
-    """Errors of m or of v in its own unit: the largest, the root mean square, and the block where the latter is worst."""
+    """Errors of m or of v, in its unit: the largest, the root mean square, and the block where that is worst."""
 
     largest: float
     rms: float
@@ -267,8 +271,10 @@ def _in_blocks(x: Values) -> Values:
 def _codes(codec: Codec, which: Which, x: Values, scales: F32Array) -> Codes:
     scale = scales.astype(x.dtype)[:, None]
     if codec != "dynamic":
-        code = np.clip(np.rint(x / scale), -LEVELS, LEVELS).astype(np.int8)
-        return code.ravel()
+        code = np.clip(np.rint(x / scale), -LEVELS, LEVELS)
+        if _as_root(codec, which):
+            code = np.maximum(code, x > 0)
+        return code.astype(np.int8).ravel()
     table = dynamic_map(which)
     number = np.empty(x.shape, np.int64)
     for row, (magnitudes, edges) in enumerate(

@@ -154,8 +154,8 @@ fn decode_m(word: u32, scale: f32) -> vec4<f32> {
         let code = bytes(word) - 127.0;
         let J = abs(code);
         let magnitude = select(middle(max(J, vec4(1.0)), MAP_M), vec4(1.0), J == vec4(128.0)) * scale;
-        // No -0 from a block whose scale is 0.
-        let some = J != vec4(0.0) & magnitude != vec4(0.0);
+        // No -0 from a block whose scale is 0, but NaN from one whose scale is.
+        let some = J != vec4(0.0) & vec4((bitcast<u32>(scale) & 0x7fffffffu) != 0u);
         return select(vec4(0.0), select(magnitude, -magnitude, code < vec4(0.0)), some);
     }
     return signed_bytes(word) * scale;
@@ -176,10 +176,13 @@ fn decode_v(word: u32, scale: f32) -> vec4<f32> {
 
 // --- codes from what is coded
 
-fn linear_codes(x: vec4<f32>, scale: f32) -> u32 {
+fn linear_codes(x: vec4<f32>, scale: f32) -> vec4<f32> {
     // round() takes halves to the even number.
-    let code = clamp(round(x / scale), vec4(-127.0), vec4(127.0));
-    return packed(bitcast<vec4<u32>>(vec4<i32>(code)));
+    return clamp(round(x / scale), vec4(-127.0), vec4(127.0));
+}
+
+fn packed_signed(codes: vec4<f32>) -> u32 {
+    return packed(bitcast<vec4<u32>>(vec4<i32>(codes)));
 }
 
 fn encode_m(x: vec4<f32>, scale: f32) -> u32 {
@@ -189,12 +192,16 @@ fn encode_m(x: vec4<f32>, scale: f32) -> u32 {
         let signed = select(J, -min(J, vec4(127.0)), x < vec4(0.0));
         return packed(vec4<u32>(signed + 127.0));
     }
-    return linear_codes(x, scale);
+    return packed_signed(linear_codes(x, scale));
 }
 
 fn encode_v(x: vec4<f32>, scale: f32) -> u32 {
     if CODEC == DYNAMIC {
         return packed(vec4<u32>(select(nearest(x, scale, MAP_V), vec4(1.0), scale == 0.0) - 1.0));
     }
-    return linear_codes(x, scale);
+    let codes = linear_codes(x, scale);
+    if CODEC == SQRT {
+        return packed_signed(max(codes, select(vec4(0.0), vec4(1.0), x > vec4(0.0))));
+    }
+    return packed_signed(codes);
 }

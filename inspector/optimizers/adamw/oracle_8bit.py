@@ -2,8 +2,9 @@
 
 w is updated from m and v as they are before they are encoded, as in the published kernel and in Dettmers et al. 2022
 (arXiv 2110.02861). With linear codes a small v beside an outlier becomes 0 under an m that does not, so there, as
-published, ε is at least 1e-6 and m̂/(√v̂+ε) at most 1 in magnitude. sqrt loses v only where it loses m, and 8-bit
-optimizers with the dynamic map take ε as given and limit nothing: so do these two here.
+published, ε is at least 1e-6 and m̂/(√v̂+ε) at most 1 in magnitude. With sqrt that cannot happen, and 8-bit optimizers
+with the dynamic map, where it can, take ε as given and limit nothing: so do these two here. `StateError.lost` counts
+such elements.
 """
 
 from __future__ import annotations
