@@ -65,11 +65,20 @@ class Binding:
     offset: int
     size: int
     access: Access
+    one_way: bool = False
+    """Bound to read and write, but only read or only written: its bytes move once."""
 
     @property
     def stop(self) -> int:
         """The byte after the last."""
         return self.offset + self.size
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that a dispatch has to move for it: read once, written once where it may be."""
+        if self.access == "uniform":
+            return 0
+        return self.size * (2 if self.access == "read_write" and not self.one_way else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +139,11 @@ class Dispatch:
     def timing_key(self) -> str:
         """What its time is added up under: the kernel and its block, whatever the number of dispatches."""
         return self.entry_point + (f" {self.block.replace('_', '-')}" if self.block else "")
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes it has to move: each storage range read once, and written once where it may be."""
+        return sum(b.moved_bytes for b in self.bindings)
 
     @property
     def storage_bindings(self) -> int:

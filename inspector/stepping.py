@@ -95,6 +95,8 @@ class KernelTime:
     clock: Literal["gpu", "cpu"]
     cold: bool = False
     """Measured after the device had idled, so at low clocks; left out of means."""
+    began_ms: float | None = None
+    """When it began, on the device's clock from some moment on; None where that clock cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,10 @@ class Stepper(Protocol):
 
     def set_variant(self, variant: Variant) -> None:
         """Run the next step in another form; only at the end of a step or at its start."""
+        ...
+
+    def copy_gbps(self) -> float:
+        """GB/s, bytes read plus written, that a plain copy reaches on this device. Measured now: takes seconds."""
         ...
 
     def close(self) -> None: ...

@@ -197,17 +197,32 @@ def bench(
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
     grid: o.Grid = "capped",
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="All variants that differ from this one in one factor, taking turns."),
+    ] = False,
+    drift_steps: Annotated[
+        int,
+        typer.Option(help="With --all: run so many steps and compare the weights of both numerics.", min=0),
+    ] = 0,
+    csv: Annotated[Path | None, typer.Option(help="Write the table to this file, one row a kernel.")] = None,
+    perfetto: Annotated[
+        Path | None, typer.Option(help="Write the last steps to this file, for ui.perfetto.dev.")
+    ] = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
     json: o.Json = False,
 ) -> int:
     """Time each kernel on this GPU, beside the bandwidth of a copy."""
-    from inspector.cli.bench import measure, show
+    from inspector.cli.bench import Request, measure, show
 
     variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused)
     report = measure(
-        preset, elements, variant, grid=grid, samples=samples, seconds=seconds, seed=seed, adapter=adapter
-    )
+        Request(
+            preset, elements, variant, grid, samples, seconds, seed, adapter,
+            every=every, drift_steps=drift_steps, csv=csv, perfetto=perfetto,
+        )
+    )  # fmt: skip
     o.print_json(report) if json else show(report)
     return 0
 

@@ -1,66 +1,152 @@
-"""`inspector bench`: what each kernel costs on this GPU."""
+"""`inspector bench`: what each kernel costs on this GPU, and one form of the step beside another."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
+from rich.table import Table
 
 from inspector.cli.options import as_dict, make_console, make_table
+from inspector.cost import costs_csv
 from inspector.errors import UsageError
-from inspector.gpu.bench import bench
+from inspector.files import check_writable, write_text
+from inspector.gpu.bench import BenchReport, Comparison, bench, compare, drift
 from inspector.gpu.device import Gpu
 from inspector.plan import Grid, Variant
 from inspector.preset import GPT_116M
 from inspector.sources.synthetic import Synthetic
+from inspector.trace_export import Track, chrome_trace
+
+NA = "n/a"
 
 
-def measure(
-    preset: str | None,
-    elements: int | None,
-    variant: Variant,
-    *,
-    grid: Grid,
-    samples: int,
-    seconds: float,
-    seed: int | None,
-    adapter: str | None,
-) -> dict[str, Any]:
-    """The document of --json."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to measure. With `every`, the variants that differ from `variant` in one factor as well."""
+
+    preset: str | None
+    elements: int | None
+    variant: Variant
+    grid: Grid
+    samples: int
+    seconds: float
+    seed: int | None
+    adapter: str | None
+    every: bool = False
+    drift_steps: int = 0
+    csv: Path | None = None
+    perfetto: Path | None = None
+
+
+def measure(request: Request) -> dict[str, Any]:
+    """Measure, write the files asked for, and return the document of --json."""
+    source = _source(request)
+    _check_files(request)
+    if request.drift_steps and not request.every:
+        raise UsageError("--drift-steps compares variants: give --all with it.")
+    variant = request.variant
+    if request.grid == "published":
+        variant = dataclasses.replace(variant, grid=request.grid, reduce="atomic")
+    gpu = Gpu(request.adapter)
+    seed = request.seed or 0
+    try:
+        with _progress("timing") as told:
+            timing = compare if request.every else bench
+            made = timing(
+                gpu, source.params, variant,
+                seed=seed, samples=request.samples, seconds=request.seconds, progress=told,
+            )  # fmt: skip
+        reports = made.reports if isinstance(made, Comparison) else (made,)
+        common = {
+            "device": {"name": gpu.info.name, "backend": gpu.info.backend, "software": gpu.info.software},
+            "source": source.name,
+            "elements": reports[0].elements,
+            "params": reports[0].params,
+        }
+        documents = [_document(common, report) for report in reports]
+        if isinstance(made, Comparison):
+            base = reports[0].step.median_ms
+            for document, report in zip(documents, reports, strict=True):
+                ratio = report.step.median_ms / base if base else math.nan
+                document |= {"name": report.name, "ratio": ratio}
+            result = common | {
+                "copy_gbps": reports[0].copy_gbps,
+                "variants": documents,
+                "skipped": [as_dict(each) for each in made.skipped],
+                "drift": _drifts(gpu, source, reports, request.drift_steps, seed),
+            }
+        else:
+            result = documents[0]
+    finally:
+        gpu.close()
+    if request.csv is not None:
+        write_text(request.csv, costs_csv((r.name, (*r.kernels, r.step)) for r in reports))
+    if request.perfetto is not None:
+        tracks = [Track(r.name, r.plan.dispatches, r.last_steps) for r in reports]
+        facts = {"source": source.name, "elements": common["elements"], "copy_gbps": reports[0].copy_gbps}
+        write_text(request.perfetto, chrome_trace(tracks, device=gpu.info.name, facts=facts))
+    return result
+
+
+def _source(request: Request) -> Synthetic:
+    preset, elements = request.preset, request.elements
     if preset is not None and elements is not None:
         raise UsageError("Give either --preset or --elements, not both.")
     if preset is None and elements is None:
         preset = GPT_116M
     if preset not in (None, GPT_116M):
         raise UsageError(f"There is no preset {preset!r}: there is {GPT_116M}.")
-    source = Synthetic.gpt_116m() if elements is None else Synthetic.of_size(elements)
-    if grid == "published":
-        variant = dataclasses.replace(variant, grid=grid, reduce="atomic")
-    gpu = Gpu(adapter)
-    try:
-        with Progress(
-            console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
-        ) as progress:
-            task = progress.add_task("timing", total=samples)
-            report = bench(
-                gpu, source.params, variant, seed=seed or 0, samples=samples, seconds=seconds,
-                progress=lambda done: progress.update(task, completed=done),
-            )  # fmt: skip
-    finally:
-        gpu.close()
-    return {
-        "device": {"name": gpu.info.name, "backend": gpu.info.backend, "software": gpu.info.software},
-        "source": source.name,
-        "elements": report.elements,
-        "params": report.params,
-        "variant": as_dict(variant),
+    return Synthetic.gpt_116m() if elements is None else Synthetic.of_size(elements)
+
+
+def _check_files(request: Request) -> None:
+    paths = [check_writable(path) for path in (request.csv, request.perfetto) if path is not None]
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UsageError(f"{paths[0]} cannot hold both the table and the trace: name two files.")
+
+
+def _document(common: dict[str, Any], report: BenchReport) -> dict[str, Any]:
+    return common | {
+        "variant": as_dict(report.variant),
         "copy_gbps": report.copy_gbps,
         "kernels": [as_dict(kernel) for kernel in report.kernels],
         "step": as_dict(report.step),
+        "span_ms": report.span_ms,
     }
+
+
+def _drifts(
+    gpu: Gpu, source: Synthetic, reports: Sequence[BenchReport], steps: int, seed: int
+) -> list[dict[str, Any]]:
+    """How far the weights of the variants with other numerics are from the first one's after `steps` steps."""
+    base = reports[0].variant
+    others = [r for r in reports if r.variant == dataclasses.replace(base, numerics=r.variant.numerics)][1:]
+    found = []
+    for report in others if steps else ():
+        with _progress(f"drift of {report.name}") as told:
+            apart = drift(gpu, source.params, base, report.variant, steps=steps, seed=seed, progress=told)
+        found.append({"name": report.name, **as_dict(apart)})
+    return found
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, where that is a terminal."""
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, of: progress.update(task, completed=done, total=of)
+
+
+# --- for people
 
 
 def show(report: dict[str, Any]) -> None:
@@ -71,19 +157,68 @@ def show(report: dict[str, Any]) -> None:
         f"{report['device']['name']}; "
         f"a copy moves {report['copy_gbps']:,.1f} GB/s"
     )
-    right = ("calls", "min ms", "median ms", "p95 ms", "samples", "cold", "B/element", "GB/s", "of copy")
+    if "variants" not in report:
+        console.print(_kernel_table(report))
+        return
+    console.print(_variant_table(report["variants"]))
+    for skipped in report["skipped"]:
+        console.print(f"left out: {skipped['name']}: {skipped['reason']}")
+    for each in report["drift"]:
+        console.print(
+            f"{each['name']} against {report['variants'][0]['name']} after {each['steps']:,} steps: largest |Δw| "
+            f"{each['max_abs']:.3g} at {each['param']}[{each['index']}]; ‖Δw‖ is {each['relative']:.3g} of ‖w‖ and "
+            f"{each['relative_to_path']:.3g} of the way trained"
+        )
+
+
+def _kernel_table(report: dict[str, Any]) -> Table:
+    right = (
+        "calls",
+        "min ms",
+        "median ms",
+        "p95 ms",
+        "samples",
+        "cold",
+        "B/element",
+        "GB/s",
+        "of copy",
+        "of step",
+    )
     table = make_table("kernel", right=right)
     for k in (*report["kernels"], report["step"]):
+        table.add_row(k["name"], *_cells(k))
+    return table
+
+
+def _variant_table(variants: Sequence[dict[str, Any]]) -> Table:
+    """One line a variant, its kernels below it."""
+    right = ("calls", "min ms", "median ms", "p95 ms", "samples", "cold", "B/element", "GB/s", "of copy", "of step",
+             "ratio")  # fmt: skip
+    table = make_table("variant, its kernels", right=right)
+    for variant in variants:
         table.add_row(
-            k["name"],
-            str(k["dispatches"]),
-            f"{k['min_ms']:.3f}",
-            f"{k['median_ms']:.3f}",
-            f"{k['p95_ms']:.3f}",
-            str(k["samples"]),
-            str(k["cold_samples"]),
-            f"{k['bytes_per_element']:.1f}",
-            f"{k['gbps']:,.1f}",
-            f"{k['share']:.0%}",
+            variant["name"], *_cells(variant["step"]), _figure(variant["ratio"], ".2f"), style="bold"
         )
-    console.print(table)
+        for k in variant["kernels"]:
+            table.add_row(f"  {k['name']}", *_cells(k), "")
+        table.add_section()
+    return table
+
+
+def _cells(k: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(k["dispatches"]),
+        _figure(k["min_ms"], ".3f"),
+        _figure(k["median_ms"], ".3f"),
+        _figure(k["p95_ms"], ".3f"),
+        str(k["samples"]),
+        str(k["cold_samples"]),
+        _figure(k["bytes_per_element"], ".1f"),
+        _figure(k["gbps"], ",.1f"),
+        _figure(k["share"], ".0%"),
+        _figure(k["share_of_step"], ".1%"),
+    )
+
+
+def _figure(value: float, form: str) -> str:
+    return format(value, form) if math.isfinite(value) else NA

@@ -6,7 +6,7 @@ from typing import Any
 
 from inspector.cli.options import as_dict, make_console, make_table
 from inspector.errors import InspectorError
-from inspector.gpu.bench import copy_gbps
+from inspector.gpu.copying import copy_gbps
 from inspector.gpu.device import USED_FEATURES, Gpu, list_adapters
 
 

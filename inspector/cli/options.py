@@ -16,6 +16,7 @@ from rich.table import Table
 
 from inspector import hyper, plan
 from inspector.errors import UsageError
+from inspector.files import check_writable
 from inspector.floats import to_json
 from inspector.hyper import Hyper, check_value
 from inspector.schedule import Schedule
@@ -124,8 +125,4 @@ def as_dict(value: Any) -> dict[str, Any]:
 
 def writable(path: Path) -> Path:
     """`path`, or UsageError where a file cannot be put there, before any work is done for it."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder: name a file.")
-    if not path.parent.is_dir():
-        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist.")
-    return path
+    return check_writable(path)

@@ -3,49 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-
+from inspector.cost import KernelCost, span_ms, step_costs
+from inspector.drift import Drift, drift_between
+from inspector.errors import UsageError
+from inspector.gpu.copying import copy_gbps
 from inspector.gpu.device import Gpu
 from inspector.gpu.opener import device_layout
-from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.stepper import GpuStepper
+from inspector.gpu.timing import Clocks
 from inspector.hyper import Hyper
 from inspector.layout import Param
-from inspector.plan import WORKGROUP_SIZE, Access, Dispatch, Variant, split_grid
+from inspector.optimizers import plan_step
+from inspector.plan import Plan, Variant, required_align_bytes
 from inspector.preset import drawn_gradients, drawn_state
 from inspector.stepping import KernelTime
+from inspector.variants import DEFAULT, Compared, Skipped, comparable
 
-WARM_UP_S = 1.5
-"""A GPU needs more than a second of work to reach its clocks."""
 MIN_SAMPLES = 3
-MAX_COPIES = 4096
-COPY_BYTES = {True: 128 << 20, False: 1 << 30}
-"""By `software`: large enough to leave the caches, small enough to be quick."""
+TURN_SAMPLES = 5
+ROUNDS = 5
+TURN_S = 0.5
+"""A variant's turn ends after so many warm samples or so long, whichever comes first: fewer samples where there
+would be less than so many rounds otherwise."""
+COLD_TURN_S = 3.0
+"""A turn that gets no warm sample ends after so long."""
+KEPT_STEPS = 5
+"""Steps whose times are kept one by one."""
 
-
-@dataclass(frozen=True, slots=True)
-class KernelCost:
-    """Times in ms over the warm samples; `bytes_per_element` counts bytes read plus written.
-
-    `gbps` is at the median, `share` that over the measured copy bandwidth. NaN where no sample is usable.
-    """
-
-    name: str
-    dispatches: int
-    elements: int
-    bytes_per_element: float
-    min_ms: float
-    median_ms: float
-    p95_ms: float
-    samples: int
-    cold_samples: int
-    gbps: float
-    share: float
-    clock: str
+Progress = Callable[[int, int], None]
+"""Told how many warm samples there are, of how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,66 +50,39 @@ class BenchReport:
     copy_gbps: float
     kernels: tuple[KernelCost, ...]
     step: KernelCost
+    span_ms: float
+    """Median ms from the beginning of the first dispatch to the end of the last; NaN where it is not known."""
+    plan: Plan
+    last_steps: tuple[tuple[KernelTime, ...], ...]
+    """The times of the last warm steps, dispatch by dispatch."""
+    name: str = DEFAULT
 
 
-def copy_gbps(gpu: Gpu, seconds: float = 0.3) -> float:
-    """GB/s (bytes read plus written) that a copy reaches on this device, the better of two ways.
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Reports of variants that took turns, the one they are compared with first, and those that cannot run."""
 
-    A compute kernel and the queue's own copy: on some GPUs the latter is left to a slower engine, on the
-    software adapter it is the faster one.
-    """
-    nbytes = min(
-        COPY_BYTES[gpu.info.software],
-        gpu.limits.max_buffer_size,
-        gpu.limits.max_storage_buffer_binding_size,
-    )
-    nbytes = nbytes // 256 * 256
-    source, target = gpu.storage("copy source", nbytes), gpu.storage("copy target", nbytes)
-    pipelines = Pipelines(gpu)
-    slots: tuple[tuple[int, Access], ...] = ((0, "read"), (1, "read_write"))
-    pipeline = pipelines.get("copy", "copy", slots)
-    group = pipelines.bind(slots, [(source, 0, nbytes), (target, 0, nbytes)])
-    grid = split_grid(-(-nbytes // 16 // WORKGROUP_SIZE), gpu.limits.max_compute_workgroups_per_dimension)
-
-    def by_kernel(encoder: Any, count: int) -> None:
-        compute = encoder.begin_compute_pass()
-        compute.set_pipeline(pipeline)
-        compute.set_bind_group(0, group)
-        for _ in range(count):
-            compute.dispatch_workgroups(*grid)
-        compute.end()
-
-    def by_queue(encoder: Any, count: int) -> None:
-        for _ in range(count):
-            encoder.copy_buffer_to_buffer(source, 0, target, 0, nbytes)
-
-    warm_up = 0.0 if gpu.info.software else WARM_UP_S
-    best = max(2 * nbytes / _seconds_each(gpu, way, seconds, warm_up) / 1e9 for way in (by_kernel, by_queue))
-    gpu.release(source)
-    gpu.release(target)
-    return best
+    reports: tuple[BenchReport, ...]
+    skipped: tuple[Skipped, ...]
 
 
-def _seconds_each(gpu: Gpu, record: Callable[[Any, int], None], seconds: float, warm_up: float) -> float:
-    """Seconds of one of what `record` records, by the CPU's clock over at least `seconds` of them."""
+@dataclass(slots=True)
+class _Runner:
+    """A variant, the stepper that runs it, and what was measured so far."""
 
-    def run(count: int) -> float:
-        encoder = gpu.encoder()
-        record(encoder, count)
-        started = time.perf_counter()
-        gpu.submit(encoder)
-        gpu.wait()
-        return time.perf_counter() - started
+    name: str
+    variant: Variant
+    stepper: GpuStepper
+    plan: Plan
+    taken: list[tuple[KernelTime, ...]] = field(default_factory=list)
+    last: deque[tuple[KernelTime, ...]] = field(default_factory=lambda: deque(maxlen=KEPT_STEPS))
+    warm: int = 0
 
-    count, spent = 1, 0.0
-    began = time.perf_counter()
-    while spent < seconds or time.perf_counter() - began < warm_up:
-        spent = run(count)
-        if spent < seconds:
-            count = min(count * 2, MAX_COPIES)
-            if count == MAX_COPIES and time.perf_counter() - began > seconds + warm_up:
-                break
-    return min(run(count), run(count)) / count
+    def keep(self, times: tuple[KernelTime, ...]) -> None:
+        self.taken.append(times)
+        if not any(t.cold for t in times):
+            self.warm += 1
+            self.last.append(times)
 
 
 def bench(
@@ -130,73 +94,147 @@ def bench(
     samples: int = 100,
     seconds: float = 30.0,
     copy: float | None = None,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Progress = lambda done, of: None,
 ) -> BenchReport:
     """Time `samples` steps (fewer where `seconds` run out, at least 3) after a warm-up."""
     copied = copy if copy is not None else copy_gbps(gpu)
-    layout = device_layout(gpu, params, variant)
-    stepper = GpuStepper(gpu, layout, variant, drawn_state(params, seed), undo_bytes=0)
-    gradients = drawn_gradients(params, seed, 1)
-    hyper = Hyper()
-    taken: list[tuple[KernelTime, ...]] = []
-    warm = step = 0
-    began = time.perf_counter()
-    while warm < samples:
-        step += 1
-        stepper.begin_step(replace(gradients, step=step))
-        taken.append(stepper.run_to_end(hyper))
-        warm += not any(t.cold for t in taken[-1])
-        progress(warm)
-        spent = time.perf_counter() - began
-        if spent > seconds and (warm >= MIN_SAMPLES or spent > 4 * seconds):
-            break
-    groups: dict[str, list[int]] = {}
-    for dispatch in stepper.plan.dispatches:
-        groups.setdefault(dispatch.timing_key, []).append(dispatch.index)
-    all_dispatches = stepper.plan.dispatches
-    kernels = tuple(
-        _cost(key, [all_dispatches[i] for i in which], [[t[i] for i in which] for t in taken], copied)
-        for key, which in groups.items()
-    )
-    whole = _cost("step", all_dispatches, [list(t) for t in taken], copied, layout.elements)
-    stepper.release()
-    return BenchReport(gpu.info.name, layout.elements, len(layout.segments), variant, copied, kernels, whole)
+    wanted = (Compared(DEFAULT, variant),)
+    return _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress)[0]
 
 
-def _cost(
-    name: str,
-    dispatches: Sequence[Dispatch],
-    taken: Sequence[Sequence[KernelTime]],
+def compare(
+    gpu: Gpu,
+    params: tuple[Param, ...],
+    base: Variant,
+    *,
+    seed: int = 0,
+    samples: int = 100,
+    seconds: float = 30.0,
+    copy: float | None = None,
+    progress: Progress = lambda done, of: None,
+) -> Comparison:
+    """Time `base` and every variant that differs from it in one factor, all in one run.
+
+    They take turns of a few steps, each round beginning with another one, so that a device whose speed drifts
+    favours none.
+    """
+    copied = copy if copy is not None else copy_gbps(gpu)
+    wanted, skipped = comparable(base, lambda v: plan_step(device_layout(gpu, params, v), gpu.limits, v))
+    reports = _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress)
+    return Comparison(reports, skipped)
+
+
+def _take_turns(
+    gpu: Gpu,
+    params: tuple[Param, ...],
+    wanted: Sequence[Compared],
+    seed: int,
+    samples: int,
+    seconds: float,
     copied: float,
-    elements: int | None = None,
-) -> KernelCost:
-    usable = [times for times in taken if all(t.ms is not None for t in times)]
-    warm = [sum(t.ms or 0.0 for t in times) for times in usable if not any(t.cold for t in times)]
-    cold = sum(any(t.cold for t in times) for times in taken)
-    nbytes = sum(moved_bytes(d) for d in dispatches)
-    if elements is None:
-        elements = sum(d.elements[1] - d.elements[0] for d in dispatches)
-    values = np.array(warm) if warm else np.array([np.nan])
-    median = float(np.median(values))
-    gbps = nbytes / median / 1e6 if median else float("nan")
-    return KernelCost(
-        name=name,
-        dispatches=len(dispatches),
-        elements=elements,
-        bytes_per_element=nbytes / elements if elements else 0.0,
-        min_ms=float(values.min()),
-        median_ms=median,
-        p95_ms=float(np.quantile(values, 0.95)),
-        samples=len(warm),
-        cold_samples=cold,
-        gbps=gbps,
-        share=gbps / copied,
-        clock=taken[0][0].clock if taken and taken[0] else "gpu",
+    progress: Progress,
+) -> tuple[BenchReport, ...]:
+    with _runners(gpu, params, wanted, seed) as runners:
+        began = time.perf_counter()
+        round_, before = 0, None
+        while any(r.warm < samples for r in runners):
+            first = round_ % len(runners)
+            for runner in (*runners[first:], *runners[:first]):
+                if runner.warm < samples:
+                    _turn(runner, params, seed, samples, settles=runner is not before)
+                    before = runner
+                    progress(sum(r.warm for r in runners), samples * len(runners))
+            round_ += 1
+            spent = time.perf_counter() - began
+            if spent > seconds and (all(r.warm >= MIN_SAMPLES for r in runners) or spent > 4 * seconds):
+                break
+        return tuple(_report(gpu, runner, copied) for runner in runners)
+
+
+@contextmanager
+def _runners(
+    gpu: Gpu, params: tuple[Param, ...], wanted: Sequence[Compared], seed: int
+) -> Iterator[list[_Runner]]:
+    """A runner a variant. Those that lay the params out alike share a stepper, and with it the memory."""
+    clocks = Clocks(gpu.info.software)
+    steppers: dict[int, GpuStepper] = {}
+    runners = []
+    try:
+        for each in wanted:
+            layout = device_layout(gpu, params, each.variant)
+            key = required_align_bytes(each.variant.kernel)
+            if key not in steppers:
+                state = drawn_state(params, seed)
+                steppers[key] = GpuStepper(gpu, layout, each.variant, state, undo_bytes=0, clocks=clocks)
+            plan = plan_step(layout, gpu.limits, each.variant)
+            runners.append(_Runner(each.name, each.variant, steppers[key], plan))
+        yield runners
+    finally:
+        for stepper in steppers.values():
+            stepper.release()
+
+
+def _turn(runner: _Runner, params: tuple[Param, ...], seed: int, samples: int, *, settles: bool) -> None:
+    """A few steps of one variant. With `settles` the first is marked cold: another variant ran before it."""
+    stepper = runner.stepper
+    if stepper.plan.variant != runner.variant:
+        stepper.set_variant(runner.variant)
+    goal = min(runner.warm + min(TURN_SAMPLES, -(-samples // ROUNDS)), samples)
+    before, began = runner.warm, time.perf_counter()
+    while runner.warm < goal:
+        stepper.begin_step(drawn_gradients(params, seed, stepper.cursor.step + 1))
+        times = stepper.run_to_end(Hyper())
+        runner.keep(tuple(replace(t, cold=True) for t in times) if settles else times)
+        settles = False
+        if time.perf_counter() - began > (TURN_S if runner.warm > before else COLD_TURN_S):
+            break
+
+
+def _report(gpu: Gpu, runner: _Runner, copied: float) -> BenchReport:
+    kernels, step = step_costs(runner.plan, runner.taken, copied)
+    layout = runner.plan.layout
+    return BenchReport(
+        device=gpu.info.name,
+        elements=layout.elements,
+        params=len(layout.segments),
+        variant=runner.variant,
+        copy_gbps=copied,
+        kernels=kernels,
+        step=step,
+        span_ms=span_ms(runner.taken),
+        plan=runner.plan,
+        last_steps=tuple(runner.last),
+        name=runner.name,
     )
 
 
-def moved_bytes(dispatch: Dispatch) -> int:
-    """Bytes a dispatch has to move: each storage range read once, and written once where it may be."""
-    return sum(
-        b.size * (2 if b.access == "read_write" else 1) for b in dispatch.bindings if b.access != "uniform"
-    )
+def drift(
+    gpu: Gpu,
+    params: tuple[Param, ...],
+    one: Variant,
+    other: Variant,
+    *,
+    steps: int,
+    seed: int = 0,
+    progress: Progress = lambda done, of: None,
+) -> Drift:
+    """How far apart two variants are after `steps` steps on the same gradients from the same weights."""
+    if steps < 1:
+        raise UsageError(f"Drift over {steps} steps: give at least 1.")
+    weights = []
+    start = None
+    for number, variant in enumerate((one, other)):
+        stepper = GpuStepper(
+            gpu, device_layout(gpu, params, variant), variant, drawn_state(params, seed), undo_bytes=0
+        )
+        try:
+            start = start if start is not None else stepper.weights()
+            for step in range(1, steps + 1):
+                stepper.begin_step(drawn_gradients(params, seed, step))
+                stepper.run_to_end(Hyper())
+                progress(number * steps + step, 2 * steps)
+            weights.append(stepper.weights())
+        finally:
+            stepper.release()
+    assert start is not None
+    return drift_between(start, weights[0], weights[1], steps)

@@ -11,12 +11,13 @@ import numpy.typing as npt
 
 from inspector.errors import UsageError
 from inspector.floats import F32Array
+from inspector.gpu.copying import copy_gbps
 from inspector.gpu.device import Gpu, explained
 from inspector.gpu.generator import GRADIENT_STREAM, WEIGHT_STREAM, Generator
 from inspector.gpu.map_image import MapKernel
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.statistics import StatsKernel
-from inspector.gpu.timing import Timer, now
+from inspector.gpu.timing import Clocks, Span, Timer, now
 from inspector.gpu.undo import Range, UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import F32_BYTES, Layout
@@ -74,6 +75,7 @@ class GpuStepper:
         state: State,
         *,
         undo_bytes: int = DEFAULT_UNDO_BYTES,
+        clocks: Clocks | None = None,
     ) -> None:
         if not layout.elements:
             raise UsageError("There is nothing to step: the source holds no elements.")
@@ -84,7 +86,7 @@ class GpuStepper:
         self._buffers: dict[str, Any] = {}
         self._allocate(self._plan)
         self._undo = UndoLog(gpu, undo_bytes)
-        self._timer = Timer(gpu)
+        self._timer = Timer(gpu, clocks)
         self._stats = StatsKernel(gpu, self._pipelines)
         self._map = MapKernel(gpu, self._pipelines)
         self._generator: Generator | None = None
@@ -177,19 +179,19 @@ class GpuStepper:
 
     def _times(self, first: int, until: int, started: float, cold: bool) -> tuple[KernelTime, ...]:
         if self._gpu.info.timestamps:
-            durations = self._timer.durations_ms(until - first)
+            spans: list[Span] = self._timer.spans_ms(until - first)
         else:
             self._gpu.wait()
-            durations = [(now() - started) * 1e3 / (until - first)] * (until - first)
+            spans = [(None, (now() - started) * 1e3 / (until - first))] * (until - first)
         self._timer.clocks.done_at(now())
         clock: Literal["gpu", "cpu"] = "gpu" if self._gpu.info.timestamps else "cpu"
         times = []
-        for i, ms in zip(range(first, until), durations, strict=True):
+        for i, (began, ms) in zip(range(first, until), spans, strict=True):
             dispatch = self._plan.dispatches[i]
             # The first run of a pipeline includes its compilation on drivers that put it off until then.
             fresh = dispatch.kernel not in self._compiled
             self._compiled.add(dispatch.kernel)
-            times.append(KernelTime(dispatch.entry_point, dispatch.block, ms, clock, cold or fresh))
+            times.append(KernelTime(dispatch.entry_point, dispatch.block, ms, clock, cold or fresh, began))
         return tuple(times)
 
     def set_variant(self, variant: Variant) -> None:
@@ -349,6 +351,15 @@ class GpuStepper:
         self._gpu.release(index)
         self._gpu.release(lines)
         return values
+
+    def copy_gbps(self) -> float:
+        """GB/s, bytes read plus written, that a plain copy reaches on this device; takes seconds."""
+        clocks = self._timer.clocks
+        clocks.cold_at(now())
+        measured = copy_gbps(self._gpu)
+        # The device was busy all the while: what runs next runs at high clocks.
+        clocks.done_at(now())
+        return measured
 
     def release(self) -> None:
         """Give back the memory of everything on the device, which stays open for another stepper."""

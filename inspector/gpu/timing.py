@@ -18,6 +18,9 @@ WARM_AFTER_S = 1.0
 """A GPU that idled needs about a second of work to raise its clocks."""
 IDLE_GAP_S = 0.1
 
+Span = tuple[float | None, float | None]
+"""When a pass began and what it took, in ms."""
+
 
 class Clocks:
     """Tells whether a sample was taken at low clocks: after a pause, until the device was busy for a while."""
@@ -44,10 +47,11 @@ class Clocks:
 class Timer:
     """Timestamp pairs for the passes of one submission. Without the feature every duration is None."""
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: Gpu, clocks: Clocks | None = None) -> None:
         self._gpu = gpu
         self._sets: list[tuple[Any, Any]] = []
-        self.clocks = Clocks(gpu.info.software)
+        self._origin: int | None = None
+        self.clocks = clocks or Clocks(gpu.info.software)
 
     def writes(self, index: int) -> dict[str, Any] | None:
         """The `timestamp_writes` of pass number `index` of this submission."""
@@ -74,16 +78,21 @@ class Timer:
             pairs = min(PAIRS_A_SET, count - which * PAIRS_A_SET)
             encoder.resolve_query_set(queries, 0, 2 * pairs, resolved, 0)
 
-    def durations_ms(self, count: int) -> list[float | None]:
-        """Milliseconds of the first `count` passes; None where a pair reads zero or ends before it starts."""
+    def spans_ms(self, count: int) -> list[Span]:
+        """When the first `count` passes began, in ms after the first pass ever timed here, and what they took.
+
+        Both are None where a pair reads zero or ends before it starts.
+        """
         if not self._gpu.info.timestamps:
-            return [None] * count
+            return [(None, None)] * count
         raw: list[npt.NDArray[np.uint8]] = []
         for which in range(-(-count // PAIRS_A_SET)):
             pairs = min(PAIRS_A_SET, count - which * PAIRS_A_SET)
             raw.append(self._gpu.read(self._sets[which][1], 0, 16 * pairs))
-        ticks = np.concatenate(raw).view(np.uint64).reshape(-1, 2)
-        return durations_ms(ticks.tolist(), self._gpu.timestamp_period_ns)
+        ticks = np.concatenate(raw).view(np.uint64).reshape(-1, 2).tolist()
+        if self._origin is None:
+            self._origin = next((start for start, _ in ticks if start), None)
+        return spans_ms(ticks, self._gpu.timestamp_period_ns, self._origin or 0)
 
     def close(self) -> None:
         """Release the query buffers."""
@@ -96,6 +105,15 @@ def durations_ms(pairs: Sequence[Sequence[int]], period_ns: float) -> list[float
     """Milliseconds between the ticks of each pair, one tick being `period_ns` (not 1 on every vendor's GPU)."""
     return [
         (end - start) * period_ns / 1e6 if start and end and end >= start else None for start, end in pairs
+    ]
+
+
+def spans_ms(pairs: Sequence[Sequence[int]], period_ns: float, origin: int) -> list[Span]:
+    """Beginning after the tick `origin` and duration of each pair, in ms; (None, None) where it is unusable."""
+    durations = durations_ms(pairs, period_ns)
+    return [
+        ((start - origin) * period_ns / 1e6, ms) if ms is not None else (None, None)
+        for (start, _), ms in zip(pairs, durations, strict=True)
     ]
 
 

@@ -235,6 +235,9 @@ class _Builder:
             self._lane(slot, lane, lane, start, stop, "read_write")
             for slot, lane in enumerate(("w", "g", "m", "v"))
         ]
+        if not self.variant.fused:
+            # Read only: setting it to zero is left to a pass of its own.
+            lanes[1] = replace(lanes[1], one_way=True)
         if mirrored:
             lanes.append(self._mirror(4, start, stop))
         slot = len(lanes)
@@ -294,9 +297,9 @@ class _Builder:
         return split_grid(-(-threads // WORKGROUP_SIZE), self.limits.max_compute_workgroups_per_dimension)
 
     def _mirror(self, slot: int, start: int, stop: int) -> Binding:
-        """The half-precision mirror: the place in bytes is half that of the float32 lanes."""
+        """The half-precision mirror, only written: the place in bytes is half that of the float32 lanes."""
         lane = self._lane(slot, "w_f16", "w_f16", start, stop, "read_write")
-        return replace(lane, offset=lane.offset // 2, size=lane.size // 2)
+        return replace(lane, offset=lane.offset // 2, size=lane.size // 2, one_way=True)
 
     # --- shared
 

@@ -1,0 +1,183 @@
+"""What kernels cost: times over warm samples, bytes moved a second, shares of a plain copy and of the step."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from inspector.floats import F64Array
+from inspector.plan import Dispatch, Plan
+from inspector.stepping import KernelTime
+
+STEP = "step"
+"""The name under which the whole step stands beside its kernels."""
+NA = "n/a"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCost:
+    """Times in ms over the warm samples; `bytes_per_element` counts bytes read plus written.
+
+    `gbps` is at the median, `share` that over the measured copy bandwidth, `share_of_step` the median over
+    that of the whole step. NaN where no sample is usable, or where there is nothing to divide by.
+    """
+
+    name: str
+    dispatches: int
+    """In one step."""
+    elements: int
+    bytes_per_element: float
+    last_ms: float
+    min_ms: float
+    median_ms: float
+    p95_ms: float
+    samples: int
+    cold_samples: int
+    gbps: float
+    share: float
+    share_of_step: float
+    clock: str
+
+
+def kernel_cost(
+    name: str,
+    dispatches: Sequence[Dispatch],
+    warm_ms: F64Array,
+    *,
+    cold: int,
+    copy_gbps: float = math.nan,
+    step_ms: float = math.nan,
+    elements: int | None = None,
+    clock: str = "gpu",
+) -> KernelCost:
+    """The cost of some dispatches of a step from their summed times, float64 [samples] in ms, oldest first.
+
+    NaN among them is a time that the clock did not give: it is left out. `elements` are those of the
+    dispatches' ranges where not given, `step_ms` is the median of the whole step.
+    """
+    values = warm_ms[np.isfinite(warm_ms)]
+    samples = len(values)
+    if not samples:
+        values = np.array([np.nan])
+    nbytes = sum(d.moved_bytes for d in dispatches)
+    if elements is None:
+        elements = sum(d.elements[1] - d.elements[0] for d in dispatches)
+    median = float(np.median(values))
+    gbps = nbytes / median / 1e6 if median else math.nan
+    return KernelCost(
+        name=name,
+        dispatches=len(dispatches),
+        elements=elements,
+        bytes_per_element=nbytes / elements if elements else 0.0,
+        last_ms=float(values[-1]),
+        min_ms=float(values.min()),
+        median_ms=median,
+        p95_ms=float(np.quantile(values, 0.95)),
+        samples=samples,
+        cold_samples=cold,
+        gbps=gbps,
+        share=gbps / copy_gbps if copy_gbps else math.nan,
+        share_of_step=median / step_ms if step_ms else math.nan,
+        clock=clock,
+    )
+
+
+def kernels_of(plan: Plan) -> dict[str, tuple[Dispatch, ...]]:
+    """The dispatches by timing key, in the order in which they first run."""
+    groups: dict[str, list[Dispatch]] = {}
+    for dispatch in plan.dispatches:
+        groups.setdefault(dispatch.timing_key, []).append(dispatch)
+    return {key: tuple(group) for key, group in groups.items()}
+
+
+def step_costs(
+    plan: Plan, taken: Sequence[Sequence[KernelTime]], copy_gbps: float
+) -> tuple[tuple[KernelCost, ...], KernelCost]:
+    """The costs by kernel and of the whole step, from the times of every dispatch of each step `taken`.
+
+    The step is the sum of its kernels. One dispatch without a time leaves its kernel and the step out.
+    """
+
+    def cost(name: str, dispatches: Sequence[Dispatch], step_ms: float, elements: int | None) -> KernelCost:
+        rows = [[times[d.index] for d in dispatches] for times in taken]
+        warm = [sum(_ms(t) for t in row) for row in rows if not any(t.cold for t in row)]
+        return kernel_cost(
+            name,
+            dispatches,
+            np.array(warm, np.float64),
+            cold=len(rows) - len(warm),
+            copy_gbps=copy_gbps,
+            step_ms=step_ms,
+            elements=elements,
+            clock=next((t.clock for row in rows for t in row), "gpu"),
+        )
+
+    whole = cost(STEP, plan.dispatches, math.nan, plan.layout.elements)
+    kernels = tuple(cost(name, group, whole.median_ms, None) for name, group in kernels_of(plan).items())
+    return kernels, replace(whole, share_of_step=1.0 if whole.samples else math.nan)
+
+
+def span_ms(taken: Sequence[Sequence[KernelTime]]) -> float:
+    """Median ms from the beginning of a step's first dispatch to the end of its last, over warm steps.
+
+    Beside the sum of the kernels it shows what lies between them. NaN where the device's clock cannot be read.
+    """
+    spans = []
+    for times in taken:
+        if not times or any(t.cold for t in times):
+            continue
+        known = [
+            (t.began_ms, t.began_ms + t.ms) for t in times if t.began_ms is not None and t.ms is not None
+        ]
+        if len(known) == len(times):
+            spans.append(max(end for _, end in known) - min(start for start, _ in known))
+    return float(np.median(spans)) if spans else math.nan
+
+
+def floor_ms(nbytes: float, copy_gbps: float) -> float:
+    """ms that moving `nbytes` takes at the bandwidth of a copy; NaN where that is not known."""
+    return nbytes / copy_gbps / 1e6 if copy_gbps > 0 else math.nan
+
+
+CSV_COLUMNS = {
+    "dispatches": "calls_per_step",
+    "elements": "elements",
+    "bytes_per_element": "bytes_per_element",
+    "last_ms": "last_ms",
+    "min_ms": "min_ms",
+    "median_ms": "median_ms",
+    "p95_ms": "p95_ms",
+    "samples": "warm_samples",
+    "cold_samples": "cold_samples",
+    "gbps": "GB_per_s",
+    "share": "share_of_copy_bandwidth",
+    "share_of_step": "share_of_step",
+    "clock": "clock",
+}
+"""Fields of a KernelCost and their headings in a CSV file. Shares are fractions of 1."""
+
+
+def costs_csv(variants: Iterable[tuple[str, Iterable[KernelCost]]]) -> str:
+    """A CSV table, one row a variant and kernel; what is not known stands as n/a."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(("variant", "kernel", *CSV_COLUMNS.values()))
+    for variant, costs in variants:
+        for cost in costs:
+            writer.writerow((variant, cost.name, *(_cell(getattr(cost, name)) for name in CSV_COLUMNS)))
+    return out.getvalue()
+
+
+def _cell(value: float | int | str) -> str:
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else NA
+    return str(value)
+
+
+def _ms(time: KernelTime) -> float:
+    return math.nan if time.ms is None else time.ms

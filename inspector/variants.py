@@ -1,0 +1,101 @@
+"""Variants worth comparing: one factor of the step changed at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, get_args, get_type_hints
+
+from inspector.errors import UsageError
+from inspector.optimizers import OPTIMIZERS
+from inspector.plan import Plan, Variant
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A variant and what it is called beside the one it is compared with."""
+
+    name: str
+    variant: Variant
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A variant that cannot run, and why."""
+
+    name: str
+    reason: str
+
+
+def choices(field: str) -> tuple[Any, ...]:
+    """What a field of Variant may be."""
+    if field == "optimizer":
+        return tuple(OPTIMIZERS)
+    kind = get_type_hints(Variant)[field]
+    return (True, False) if kind is bool else get_args(kind)
+
+
+def changes(base: Variant, variant: Variant) -> str:
+    """How `variant` differs from `base`, in words: "reduce atomic", "unfused"."""
+    words = []
+    for name in (f.name for f in fields(Variant)):
+        value = getattr(variant, name)
+        if value != getattr(base, name):
+            words.append(f"{name} {value}" if not isinstance(value, bool) else ("" if value else "un") + name)
+    return ", ".join(words) or DEFAULT
+
+
+def comparable(
+    base: Variant, plan: Callable[[Variant], Plan]
+) -> tuple[tuple[Compared, ...], tuple[Skipped, ...]]:
+    """`base`, then each variant in which one factor differs from it, and those that `plan` refuses.
+
+    A value that alone is refused or changes nothing takes along the first other factor with which it is
+    allowed and changes something: the published grid goes with the atomic sum only.
+    """
+    first = plan(base)
+    found = [Compared(DEFAULT, base)]
+    skipped: list[Skipped] = []
+    for field in fields(Variant):
+        for value in choices(field.name):
+            if value == getattr(base, field.name):
+                continue
+            variant = replace(base, **{field.name: value})
+            try:
+                if _differ(first, plan(variant)):
+                    found.append(Compared(changes(base, variant), variant))
+                    continue
+                reason = ""
+            except UsageError as error:
+                reason = str(error)
+            other = next(_with_another(base, field.name, variant, plan), None)
+            if other is not None:
+                found.append(Compared(changes(base, other), other))
+            elif reason:
+                skipped.append(Skipped(changes(base, variant), reason))
+    return tuple(found), tuple(skipped)
+
+
+def _with_another(
+    base: Variant, taken: str, variant: Variant, plan: Callable[[Variant], Plan]
+) -> Iterator[Variant]:
+    """Variants that change one more factor, allowed and different from changing that factor alone."""
+    for field in fields(Variant):
+        if field.name == taken:
+            continue
+        for value in choices(field.name):
+            if value == getattr(base, field.name):
+                continue
+            try:
+                alone = plan(replace(base, **{field.name: value}))
+                both = replace(variant, **{field.name: value})
+                if _differ(alone, plan(both)):
+                    yield both
+            except UsageError:
+                continue
+
+
+def _differ(a: Plan, b: Plan) -> bool:
+    return a.dispatches != b.dispatches or a.buffers != b.buffers
