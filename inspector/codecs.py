@@ -187,8 +187,6 @@ def ambiguous(
     # Nothing added to nothing is exact.
     reach = np.where(reach > 0, np.maximum(ulps * ulp_size(reach), LEAST_NORMAL), 0)
     low, high = x - reach, x + reach
-    if which == "v":
-        low = np.maximum(low, 0)
     different: BoolArray = encode_with(codec, which, low, scales) != encode_with(codec, which, high, scales)
     return different
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,7 @@ class Bench8bit:
         decays: bool = True,
         numerics: Numerics = "published",
         steps: int = 1,
+        constants: Sequence[tuple[str, float]] = (),
     ) -> Outcome:
         """One step, or several with the same gradient, on w and g of any size and the state of whole blocks."""
         n, codec = w.size, state.codec
@@ -67,7 +69,7 @@ class Bench8bit:
             hp_uniform(hyper, decays=decays), bias_uniform(hyper, step, numerics),
         ]  # fmt: skip
         buffers = self._buffers(arrays, UPDATE_SLOTS)
-        pipeline = self.pipelines.update(codec, numerics)
+        pipeline = self.pipelines.update(codec, numerics, constants)
         for k in range(steps):
             self.gpu.write(buffers[1], 0, g)
             self.gpu.write(buffers[9], 0, bias_uniform(hyper, step + k, numerics))

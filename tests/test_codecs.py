@@ -174,6 +174,15 @@ def test_zeros_stay_exactly_zero(codec: Codec, which: Which) -> None:
     assert not empty.tobytes().strip(b"\0")
 
 
+@each_lane
+def test_a_dynamic_block_below_the_least_normal_number_is_one_of_zeros(which: Which) -> None:
+    """Devices may take such a number as 0, and a division by such a scale is worth nothing."""
+    got = encode("dynamic", which, block(1.1e-38, 1e-42))
+    assert got.scales.tolist() == [0]
+    assert (got.codes == zero_code("dynamic", which)).all()
+    assert encode("dynamic", which, block(1.2e-38)).scales.tolist() == [np.float32(1.2e-38)]
+
+
 @each_codec
 @each_lane
 def test_the_largest_magnitude_of_a_block_is_kept_best(codec: Codec, which: Which) -> None:
@@ -262,6 +271,7 @@ def test_errors_are_those_of_the_values() -> None:
     # Both v that became 0 lie under an m that did as well.
     assert error.lost == 0
     assert coding_error("linear", np.float32([127, 1]), np.float32([127, 0.25])).lost == 1
+    assert coding_error("linear", np.float32([127, 1]), np.float32([127, 0])).lost == 0
 
 
 def test_sqrt_and_dynamic_keep_v_better_than_linear() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from inspector.codecs import CODEC_NUMBER, Codec
@@ -31,9 +32,11 @@ ELEMENTS_A_GROUP = 1024
 class Pipelines8bit(Pipelines):
     """Pipelines that give the 8-bit kernels their codecs."""
 
-    def update(self, codec: Codec, numerics: Numerics = "published") -> Any:
-        """The pipeline of adamw_8bit_update."""
-        constants = (("CODEC", CODEC_NUMBER[codec]), ("PRECISE", float(numerics == "precise")))
+    def update(
+        self, codec: Codec, numerics: Numerics = "published", more: Sequence[tuple[str, float]] = ()
+    ) -> Any:
+        """The pipeline of adamw_8bit_update; `more` are constants of the forms that all updates share."""
+        constants = (("CODEC", CODEC_NUMBER[codec]), ("PRECISE", float(numerics == "precise")), *more)
         return self.get("adamw_8bit_update", "adamw_8bit_update", UPDATE_SLOTS, constants)
 
     def encode(self, codec: Codec) -> Any:
