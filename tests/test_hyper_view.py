@@ -12,7 +12,7 @@ from ui_helpers import make_snapshot
 
 from inspector.hyper import Hyper
 from inspector.runtime.commands import SetHyper, SetSchedule
-from inspector.runtime.snapshots import StepRecord
+from inspector.runtime.snapshots import Notice, StepRecord
 from inspector.stepping import Cursor
 from inspector.ui.hyper_view import TYPING_HINT, HyperView, next_step
 
@@ -76,7 +76,7 @@ def test_enter_sends_what_was_typed(
     sent = sent_by(view)
     type_over(qtbot, view, name, text)
     assert sent == [SetHyper(name, value)]
-    assert view.hints[name].text() == ""
+    assert view.hints[name] == ""
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,9 @@ def test_what_cannot_be_used_is_explained_and_not_sent(
     sent = sent_by(view)
     type_over(qtbot, view, name, text)
     assert sent == []
-    assert words in view.hints[name].text()
-    assert "--" not in view.hints[name].text()
+    assert words in view.hints[name]
+    assert words in view.note.toolTip()
+    assert "--" not in view.hints[name]
     assert view.fields[name].invalid
     assert view.fields[name].styleSheet()
 
@@ -110,12 +111,13 @@ def test_escape_reverts(qtbot: QtBot, view: HyperView) -> None:
     qtbot.keyClick(view.fields["beta1"], Qt.Key.Key_Escape)
     assert view.fields["beta1"].text() == "0.9"
     assert not view.fields["beta1"].invalid
-    assert view.hints["beta1"].text() == ""
+    assert view.hints["beta1"] == ""
 
 
 def test_a_snapshot_does_not_overwrite_what_is_being_typed(qtbot: QtBot, view: HyperView) -> None:
     type_over(qtbot, view, "lr", "3e-", enter=False)
-    assert view.hints["lr"].text() == TYPING_HINT
+    assert view.hints["lr"] == TYPING_HINT
+    assert view.note.text() == f"lr: {TYPING_HINT}"
     view.show_snapshot(make_snapshot(hyper=Hyper(lr=0.5, beta1=0.8)))
     assert view.fields["lr"].text() == "3e-"
     assert view.fields["beta1"].text() == "0.8"
@@ -158,4 +160,53 @@ def test_the_schedule_is_sent_as_text(qtbot: QtBot, view: HyperView) -> None:
 def test_it_says_from_which_step_a_change_applies(view: HyperView, cursor: Cursor | None, step: int) -> None:
     assert next_step(cursor) == step
     view.show_snapshot(replace(make_snapshot(), cursor=cursor))
-    assert view.when_label.text() == f"A change applies from step {step}."
+    assert view.note.text() == f"A change applies from step {step}."
+
+
+def test_a_rejected_value_gives_way_to_the_one_in_force_once_the_field_is_left(
+    qtbot: QtBot, view: HyperView
+) -> None:
+    type_over(qtbot, view, "lr", "-3")
+    assert view.fields["lr"].text() == "-3"
+    view.fields["beta1"].setFocus()
+    assert view.fields["lr"].text() == "0.001"
+    assert not view.fields["lr"].invalid
+    assert view.note.toolTip() == "lr: ⚠ -3.0 is negative: give a number of 0 or more. In force: 0.001."
+    type_over(qtbot, view, "beta1", "0.8")
+    assert view.fields["beta1"].text() == "0.8"
+
+
+def test_what_was_typed_and_not_entered_goes_with_the_focus(qtbot: QtBot, view: HyperView) -> None:
+    type_over(qtbot, view, "lr", "0.5", enter=False)
+    view.fields["beta1"].setFocus()
+    assert view.fields["lr"].text() == "0.001"
+    assert view.note.text().startswith("A change applies")
+
+
+@pytest.mark.parametrize("changes", [{"source": "synthetic:1000"}, {"run": 2}])
+def test_another_run_shows_its_own_settings(
+    qtbot: QtBot, view: HyperView, changes: dict[str, object]
+) -> None:
+    snapshot = make_snapshot()
+    view.show_snapshot(snapshot)
+    type_over(qtbot, view, "lr", "-3")
+    view.show_snapshot(replace(snapshot, **changes))
+    assert view.fields["lr"].text() == "0.001"
+    assert not view.fields["lr"].invalid
+    assert "⚠" not in view.note.text()
+
+
+def test_a_refused_setting_shows_what_is_in_force(qtbot: QtBot, view: HyperView) -> None:
+    snapshot = make_snapshot(mode="lost")
+    view.show_snapshot(snapshot)
+    type_over(qtbot, view, "lr", "0.25")
+    view.show_snapshot(replace(snapshot, notice=Notice(1, "warning", "The GPU device is lost.")))
+    assert view.fields["lr"].text() == "0.001"
+
+
+def test_words_about_a_field_move_no_other(qtbot: QtBot, view: HyperView) -> None:
+    before = {name: field.geometry() for name, field in view.fields.items()}
+    type_over(qtbot, view, "schedule", "cosin:4")
+    type_over(qtbot, view, "lr", "0,001")
+    qtbot.wait(10)
+    assert {name: field.geometry() for name, field in view.fields.items()} == before

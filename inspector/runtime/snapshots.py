@@ -100,6 +100,8 @@ class Snapshot:
     serial: int
     mode: Mode
     source: str
+    run: int = 0
+    """Counts the openings of sources: another number is another run, be it of the same source."""
     description: str = ""
     plan: Plan | None = None
     cursor: Cursor | None = None

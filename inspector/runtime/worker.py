@@ -50,6 +50,7 @@ class Worker:
         self._viewer = Viewer()
         self._mode: Mode = "starting"
         self._start_paused = paused
+        self._opened = 0
         self._until: int | None = None
         self._serial = 0
         self._notice: Notice | None = None
@@ -297,6 +298,7 @@ class Worker:
             self._engine = Engine(source, stepper, hyper=self._opener.hyper(source))
             self._step_s = 0.0
             self._rate = None
+            self._opened += 1
             self._mode = "paused"
             self._engine.begin()
 
@@ -353,7 +355,7 @@ class Worker:
         if engine is not None and self._mode in ("paused", "running"):
             self._guarded(lambda: self._viewer.refresh(engine.stepper, running=self._mode == "running"))
         if engine is None or self._mode in ("starting", "failed"):
-            snapshot = Snapshot(self._serial, self._mode, self._spec, notice=self._notice)
+            snapshot = Snapshot(self._serial, self._mode, self._spec, self._opened, notice=self._notice)
         elif self._stale:
             snapshot = replace(
                 self._last, serial=self._serial, mode=self._mode, stale=True, notice=self._notice
@@ -377,6 +379,7 @@ class Worker:
             hyper=engine.hyper,
             schedule=str(engine.schedule),
             record=engine.record,
+            run=self._opened,
             dispatch_times=tuple(engine.dispatch_times),
             uniforms=engine.uniforms(),
             history=engine.history(),

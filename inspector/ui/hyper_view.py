@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from PySide6.QtCore import QEvent, QObject, Qt, Signal
-from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QGridLayout, QLabel, QLineEdit, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QGridLayout, QLabel, QLineEdit, QScrollArea, QVBoxLayout, QWidget
 
 from inspector.errors import UsageError
 from inspector.floats import parse_number, shortest
@@ -17,7 +17,7 @@ from inspector.runtime.commands import SetHyper, SetSchedule
 from inspector.runtime.snapshots import Snapshot
 from inspector.schedule import Schedule
 from inspector.stepping import Cursor
-from inspector.ui.view import View
+from inspector.ui.view import View, same_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,12 @@ SETTINGS = (
 )
 
 TYPING_HINT = "Enter applies, Esc reverts"
+NOTE_LINES = 2
+_COMES_BACK = (
+    Qt.FocusReason.ActiveWindowFocusReason,
+    Qt.FocusReason.PopupFocusReason,
+    Qt.FocusReason.MenuBarFocusReason,
+)
 
 
 class Field(QLineEdit):
@@ -50,6 +56,7 @@ class Field(QLineEdit):
         self.setObjectName(name)
         self._check = check
         self._shown = ""
+        self._problem = ""
         self.invalid = False
         self.textEdited.connect(self._on_text_edited)
         self.returnPressed.connect(self._on_return_pressed)
@@ -68,6 +75,19 @@ class Field(QLineEdit):
     def revert(self) -> None:
         """Drop what was typed."""
         self._set(self._shown, "")
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        """What is not in force stays on screen only while it is being typed."""
+        super().focusOutEvent(event)
+        # A menu or another window takes the keys for a moment only.
+        if event.reason() in _COMES_BACK:
+            return
+        if self.invalid:
+            self._set(self._shown, f"⚠ {self._problem} In force: {self._shown}.")
+        elif self.being_typed:
+            self.revert()
+        # A field scrolls its end into view; what a number begins with matters more.
+        self.setCursorPosition(0)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Escape reverts; where nothing was typed it is left to the window."""
@@ -103,7 +123,8 @@ class Field(QLineEdit):
         try:
             value = self._check(self.text())
         except UsageError as error:
-            self._mark(str(error), invalid=True)
+            self._problem = str(error)
+            self._mark(self._problem, invalid=True)
             return
         if not self.being_typed or value == self._value_shown():
             self.revert()
@@ -121,12 +142,16 @@ class HyperView(View):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("hyper")
+        self._before: Snapshot | None = None
         self._hyper: Hyper | None = None
         self._schedule: str | None = None
         self._used: tuple[int, float] | None = None
         self._cursor: Cursor | None = None
         self.fields: dict[str, Field] = {}
-        self.hints: dict[str, QLabel] = {}
+        self._symbols: dict[str, str] = {}
+        self.hints: dict[str, str] = {}
+        """What is to be said about a field, by name; "" for nothing."""
+        self._hinted = ""
         body = QWidget()
         grid = QGridLayout(body)
         grid.setContentsMargins(8, 8, 8, 8)
@@ -149,29 +174,41 @@ class HyperView(View):
         used_name = QLabel("lr as used")
         used_name.setToolTip(self.used_label.toolTip())
         grid.addWidget(used_name, row + 1, 0)
-        grid.addWidget(self.used_label, row + 1, 1, 1, 2)
-        self.when_label = QLabel()
-        self.when_label.setWordWrap(True)
-        grid.addWidget(self.when_label, row + 2, 0, 1, 3)
-        grid.setColumnStretch(1, 2)
-        grid.setColumnStretch(2, 3)
-        grid.setRowStretch(row + 3, 1)
+        grid.addWidget(self.used_label, row + 1, 1)
+        # In a place of its own: words beside or below a field would move the fields under the mouse.
+        self.note = QLabel()
+        self.note.setWordWrap(True)
+        self.note.setContentsMargins(8, 0, 8, 0)
+        self.note.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        self.note.setFixedHeight(NOTE_LINES * self.note.fontMetrics().lineSpacing() + 4)
+        self.note.setMinimumWidth(1)
+        grid.setColumnStretch(1, 1)
+        grid.setRowStretch(row + 2, 1)
         scroll = QScrollArea()
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidgetResizable(True)
         scroll.setWidget(body)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(scroll)
-        self._show_when()
+        outer.setSpacing(0)
+        outer.addWidget(scroll, 1)
+        outer.addWidget(self.note)
+        self._show_note()
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Show the run's settings; a field that is being typed in keeps its text."""
-        if snapshot.hyper is not self._hyper:
+        before, self._before = self._before, snapshot
+        if before is not None and not same_run(before, snapshot):
+            # What was typed was meant for another run.
+            for field in self.fields.values():
+                field.revert()
+        # What was sent may have been refused, which a notice tells.
+        refused = before is not None and before.notice != snapshot.notice
+        if snapshot.hyper is not self._hyper or refused:
             self._hyper = snapshot.hyper
             for setting in SETTINGS:
                 self.fields[setting.name].show_value(number_text(getattr(snapshot.hyper, setting.name)))
-        if snapshot.schedule != self._schedule:
+        if snapshot.schedule != self._schedule or refused:
             self._schedule = snapshot.schedule
             self.fields["schedule"].show_value(snapshot.schedule)
         record = snapshot.record
@@ -182,33 +219,30 @@ class HyperView(View):
             self.used_label.setText(text)
         if snapshot.cursor != self._cursor:
             self._cursor = snapshot.cursor
-            self._show_when()
+            self._show_note()
 
     def _add_row(
         self, grid: QGridLayout, row: int, setting: _Setting, check: Callable[[str], object]
     ) -> Field:
-        label, field, hint = QLabel(setting.symbol), Field(setting.name, check), QLabel()
+        label, field = QLabel(setting.symbol), Field(setting.name, check)
         label.setBuddy(field)
         label.setToolTip(setting.tooltip)
         field.setToolTip(setting.tooltip)
         field.setAccessibleName(setting.symbol)
         field.setMinimumWidth(72)
-        hint.setWordWrap(True)
-        hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        field.hint_changed.connect(hint.setText)
-        # A field scrolls its end into view; what a number begins with matters more.
-        field.installEventFilter(self)
+        # The frame of a rejected text has another height than the style's.
+        field.setFixedHeight(field.sizeHint().height())
+        field.hint_changed.connect(partial(self._on_hint, setting.name))
         grid.addWidget(label, row, 0)
         grid.addWidget(field, row, 1)
-        grid.addWidget(hint, row, 2)
-        self.fields[setting.name], self.hints[setting.name] = field, hint
+        self.fields[setting.name], self.hints[setting.name] = field, ""
+        self._symbols[setting.name] = setting.symbol
         return field
 
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Show a field from its start once it is left."""
-        if event.type() == QEvent.Type.FocusOut and isinstance(watched, Field):
-            watched.setCursorPosition(0)
-        return super().eventFilter(watched, event)
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Shorten the note to the width there is."""
+        super().resizeEvent(event)
+        self._show_note()
 
     def _send_value(self, name: str) -> None:
         self.command.emit(SetHyper(name, parse_value(name, self.fields[name].text())))
@@ -216,8 +250,24 @@ class HyperView(View):
     def _send_schedule(self) -> None:
         self.command.emit(SetSchedule(self.fields["schedule"].text().strip()))
 
-    def _show_when(self) -> None:
-        self.when_label.setText(f"A change applies from step {next_step(self._cursor):,}.")
+    def _on_hint(self, name: str, hint: str) -> None:
+        self.hints[name] = hint
+        if hint:
+            self._hinted = name
+        self._show_note()
+
+    def _show_note(self) -> None:
+        """The newest hint about a field, else from when on a change applies."""
+        names = [self._hinted, *self.hints] if self._hinted else [*self.hints]
+        name = next((n for n in names if self.hints[n]), None)
+        text = f"A change applies from step {next_step(self._cursor):,}."
+        if name is not None:
+            text = f"{self._symbols[name]}: {self.hints[name]}"
+        room = NOTE_LINES * self.note.contentsRect().width() - 48
+        shown = self.note.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, max(room, 100))
+        if shown != self.note.text() or text != self.note.toolTip():
+            self.note.setText(shown)
+            self.note.setToolTip(text)
 
 
 def next_step(cursor: Cursor | None) -> int:

@@ -10,6 +10,11 @@ from PySide6.QtWidgets import QWidget
 from inspector.runtime.snapshots import Snapshot
 
 
+def same_run(before: Snapshot | None, after: Snapshot) -> bool:
+    """False where a source was opened between the two moments, be it the same one again."""
+    return before is not None and (before.run, before.source) == (after.run, after.source)
+
+
 class View(QWidget):
     """Base of all views.
 
