@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from inspector.floats import F64Array
+from inspector.history import History
 from inspector.plan import Dispatch, Plan
 from inspector.stepping import KernelTime
 
@@ -44,36 +45,54 @@ class KernelCost:
     clock: str
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What some dispatches do in one step: how many they are, and the elements and bytes they work on."""
+
+    dispatches: int
+    elements: int
+    nbytes: int
+
+    @staticmethod
+    def of(dispatches: Sequence[Dispatch], elements: int | None = None) -> Work:
+        """That of some dispatches; `elements` are those of their ranges where not given."""
+        if elements is None:
+            elements = sum(d.elements[1] - d.elements[0] for d in dispatches)
+        return Work(len(dispatches), elements, sum(d.moved_bytes for d in dispatches))
+
+
+def works_of(plan: Plan) -> dict[str, Work]:
+    """The work by timing key, in the order in which the kernels first run, and last that of the whole step."""
+    works = {name: Work.of(group) for name, group in kernels_of(plan).items()}
+    return works | {STEP: Work.of(plan.dispatches, plan.layout.elements)}
+
+
 def kernel_cost(
     name: str,
-    dispatches: Sequence[Dispatch],
+    work: Work,
     warm_ms: F64Array,
     *,
     cold: int,
     copy_gbps: float = math.nan,
     step_ms: float = math.nan,
-    elements: int | None = None,
     clock: str = "gpu",
 ) -> KernelCost:
-    """The cost of some dispatches of a step from their summed times, float64 [samples] in ms, oldest first.
+    """The cost of some work from its times in each step, float64 [samples] in ms, oldest first.
 
-    NaN among them is a time that the clock did not give: it is left out. `elements` are those of the
-    dispatches' ranges where not given, `step_ms` is the median of the whole step.
+    NaN among them is a time that the clock did not give: it is left out. `step_ms` is the median of the
+    whole step.
     """
     values = warm_ms[np.isfinite(warm_ms)]
     samples = len(values)
     if not samples:
         values = np.array([np.nan])
-    nbytes = sum(d.moved_bytes for d in dispatches)
-    if elements is None:
-        elements = sum(d.elements[1] - d.elements[0] for d in dispatches)
     median = float(np.median(values))
-    gbps = nbytes / median / 1e6 if median else math.nan
+    gbps = work.nbytes / median / 1e6 if median else math.nan
     return KernelCost(
         name=name,
-        dispatches=len(dispatches),
-        elements=elements,
-        bytes_per_element=nbytes / elements if elements else 0.0,
+        dispatches=work.dispatches,
+        elements=work.elements,
+        bytes_per_element=work.nbytes / work.elements if work.elements else 0.0,
         last_ms=float(values[-1]),
         min_ms=float(values.min()),
         median_ms=median,
@@ -102,24 +121,72 @@ def step_costs(
 
     The step is the sum of its kernels. One dispatch without a time leaves its kernel and the step out.
     """
+    groups, works = {**kernels_of(plan), STEP: plan.dispatches}, works_of(plan)
 
-    def cost(name: str, dispatches: Sequence[Dispatch], step_ms: float, elements: int | None) -> KernelCost:
-        rows = [[times[d.index] for d in dispatches] for times in taken]
+    def cost(name: str, step_ms: float) -> KernelCost:
+        rows = [[times[d.index] for d in groups[name]] for times in taken]
         warm = [sum(_ms(t) for t in row) for row in rows if not any(t.cold for t in row)]
         return kernel_cost(
             name,
-            dispatches,
+            works[name],
             np.array(warm, np.float64),
             cold=len(rows) - len(warm),
             copy_gbps=copy_gbps,
             step_ms=step_ms,
-            elements=elements,
             clock=next((t.clock for row in rows for t in row), "gpu"),
         )
 
-    whole = cost(STEP, plan.dispatches, math.nan, plan.layout.elements)
-    kernels = tuple(cost(name, group, whole.median_ms, None) for name, group in kernels_of(plan).items())
+    whole = cost(STEP, math.nan)
+    kernels = tuple(cost(name, whole.median_ms) for name in works if name != STEP)
     return kernels, replace(whole, share_of_step=1.0 if whole.samples else math.nan)
+
+
+def recent_costs(
+    works: Mapping[str, Work],
+    history: History,
+    *,
+    after: int,
+    recent: int,
+    copy_gbps: float = math.nan,
+    clock: str = "gpu",
+) -> tuple[KernelCost, ...]:
+    """The costs by kernel, the whole step last, from the last `recent` points of a history after step `after`.
+
+    The step is the sum of its kernels where all of them have a warm time. Of several steps in one point the
+    last one counts.
+    """
+    rows = np.flatnonzero(history.first > after)[-recent:]
+    nothing = np.full(len(rows), np.nan)
+    names = [name for name in works if name != STEP]
+    warm, cold = {}, {}
+    for name in names:
+        series = history.series.get(f"ms/{name}")
+        warm[name] = series.last[rows] if series is not None else nothing
+        series = history.series.get(f"cold/{name}")
+        # A cold time that the clock did not give is counted too.
+        cold[name] = (
+            np.isfinite(series.last[rows]) | (series.gaps[rows] > 0)
+            if series is not None
+            else np.zeros(len(rows), np.bool_)
+        )
+    every = np.sum([warm[name] for name in names], axis=0) if names else nothing
+    any_cold = np.any([cold[name] for name in names], axis=0) if names else np.zeros(0, np.bool_)
+    step = kernel_cost(STEP, works[STEP], every, cold=int(np.sum(any_cold)), copy_gbps=copy_gbps, clock=clock)
+    return (
+        *(
+            kernel_cost(
+                name,
+                works[name],
+                warm[name],
+                cold=int(np.sum(cold[name])),
+                copy_gbps=copy_gbps,
+                step_ms=step.median_ms,
+                clock=clock,
+            )
+            for name in names
+        ),
+        replace(step, share_of_step=1.0 if step.samples else math.nan),
+    )
 
 
 def span_ms(taken: Sequence[Sequence[KernelTime]]) -> float:

@@ -19,6 +19,7 @@ from inspector.cli import run
 from inspector.cost import (
     CSV_COLUMNS,
     KernelCost,
+    Work,
     costs_csv,
     floor_ms,
     kernel_cost,
@@ -89,7 +90,7 @@ def test_times_bytes_and_shares_worked_by_hand() -> None:
     update = [d for d in small_plan().dispatches if d.updates]
     nbytes = sum(d.moved_bytes for d in update)
     warm = np.array([4.0, 1.0, math.nan, 2.0, 3.0, 5.0])
-    cost = kernel_cost("update", update, warm, cold=3, copy_gbps=100.0, step_ms=6.0)
+    cost = kernel_cost("update", Work.of(update), warm, cold=3, copy_gbps=100.0, step_ms=6.0)
     assert (cost.dispatches, cost.samples, cost.cold_samples) == (2, 5, 3)
     assert (cost.last_ms, cost.min_ms, cost.median_ms, cost.p95_ms) == (5.0, 1.0, 3.0, pytest.approx(4.8))
     assert cost.elements == sum(d.elements[1] - d.elements[0] for d in update)
@@ -102,13 +103,13 @@ def test_times_bytes_and_shares_worked_by_hand() -> None:
 def test_nothing_measured_is_not_a_number_and_never_zero() -> None:
     update = small_plan().dispatches[-1:]
     for warm in (np.array([]), np.array([math.nan, math.nan])):
-        cost = kernel_cost("update", update, warm, cold=0)
+        cost = kernel_cost("update", Work.of(update), warm, cold=0)
         assert cost.samples == 0
         for name in ("last_ms", "min_ms", "median_ms", "p95_ms", "gbps", "share", "share_of_step"):
             assert math.isnan(getattr(cost, name))
         assert cost.bytes_per_element == pytest.approx(32, rel=0.05)
-    assert math.isnan(kernel_cost("update", update, np.array([0.0]), cold=0, copy_gbps=1.0).gbps)
-    assert math.isnan(kernel_cost("update", update, np.array([1.0]), cold=0).share)
+    assert math.isnan(kernel_cost("update", Work.of(update), np.array([0.0]), cold=0, copy_gbps=1.0).gbps)
+    assert math.isnan(kernel_cost("update", Work.of(update), np.array([1.0]), cold=0).share)
 
 
 def test_a_step_is_the_sum_of_its_kernels_and_leaves_out_cold_and_unusable_ones() -> None:

@@ -163,6 +163,40 @@ def test_run_goes_on_until_paused_and_run_until_stops_there(watched: Watched) ->
     watched.at(at + 30, 5)
 
 
+def test_a_copy_is_measured_when_asked_for_and_a_run_goes_on_after_it(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = iter([12.5, 13.5])
+    monkeypatch.setattr("inspector.gpu.stepper.copy_gbps", lambda gpu: next(measured))
+    assert watched.snapshots[-1].copy_gbps is None
+    watched.worker.send(c.MeasureCopy())
+    first = watched.until(lambda s: s.copy_gbps is not None)
+    assert (first.copy_gbps, first.mode) == (12.5, "paused")
+    watched.worker.send(c.StepIteration())
+    assert watched.at(1, 5).copy_gbps is first.copy_gbps
+    watched.worker.send(c.Run())
+    watched.worker.send(c.MeasureCopy())
+    second = watched.until(lambda s: s.copy_gbps == 13.5)
+    assert second.mode == "running"
+    # Another run on the same device keeps it.
+    watched.worker.send(c.OpenSource("tiny"))
+    assert watched.at(1, 0).copy_gbps == 13.5
+
+
+def test_a_copy_that_cannot_be_measured_is_told_and_the_run_is_kept(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(gpu: Gpu) -> float:
+        raise InspectorError("The GPU ran out of memory.")
+
+    monkeypatch.setattr("inspector.gpu.stepper.copy_gbps", fail)
+    watched.worker.send(c.MeasureCopy())
+    told = watched.until(lambda s: s.notice is not None)
+    assert (told.copy_gbps, told.mode) == (None, "paused")
+    watched.worker.send(c.StepIteration())
+    watched.at(1, 5)
+
+
 def test_a_setting_holds_from_the_next_step_and_is_marked(watched: Watched) -> None:
     watched.worker.send(c.StepDispatch())
     watched.worker.send(c.SetHyper("lr", 0.5))

@@ -101,6 +101,11 @@ class ViewHistograms:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasureCopy:
+    """Measure the bandwidth of a plain copy, which takes seconds; a run waits for it. One at a time is enough."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecoverDevice:
     """Make a new device after the old one was lost and go on from the last state kept on the host."""
 
@@ -125,9 +130,10 @@ Command = (
     | ViewMap
     | ViewValues
     | ViewHistograms
+    | MeasureCopy
     | RecoverDevice
     | Shutdown
 )
 
-REPLACES_QUEUED = (Seek, ViewMap, ViewValues, ViewHistograms)
+REPLACES_QUEUED = (Seek, ViewMap, ViewValues, ViewHistograms, MeasureCopy)
 """Of these only the newest in the queue matters; all others are each carried out."""

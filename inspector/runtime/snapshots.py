@@ -123,6 +123,8 @@ class Snapshot:
     device: DeviceInfo | None = None
     memory_bytes: int = 0
     steps_per_second: float | None = None
+    copy_gbps: float | None = None
+    """GB/s, read plus written, that a plain copy reaches on this device; None until it was measured."""
     last_step: int | None = None
     """The last step the source has gradients for."""
     notice: Notice | None = None

@@ -20,6 +20,7 @@ from inspector.runtime.engine import Engine, OpenRun
 from inspector.runtime.snapshots import Mode, Notice, Snapshot
 from inspector.runtime.viewer import Viewer
 from inspector.sources.base import EndOfSourceError
+from inspector.stepping import DeviceInfo
 
 FRAME_S = 1 / 25
 """While running, at most so often a snapshot is sent."""
@@ -49,8 +50,8 @@ class Worker:
         self._engine: Engine | None = None
         self._viewer = Viewer()
         self._mode: Mode = "starting"
-        self._start_paused = paused
         self._opened = 0
+        self._start_paused = paused
         self._until: int | None = None
         self._serial = 0
         self._notice: Notice | None = None
@@ -62,6 +63,7 @@ class Worker:
         self._rate_from: tuple[float, int] = (0.0, 0)
         self._rate: float | None = None
         self._steps_run = 0
+        self._copy: tuple[DeviceInfo, float] | None = None
 
     # --- called on any thread
 
@@ -213,6 +215,10 @@ class Worker:
                 engine.set_hyper(name, value)
             case c.SetSchedule(text):
                 engine.set_schedule(text)
+            case c.MeasureCopy():
+                self._copy = (engine.stepper.device, engine.stepper.copy_gbps())
+                # The pause is no part of the run's speed.
+                self._rate_from = (time.perf_counter(), self._steps_run)
             case c.SetVariant(variant):
                 if engine.stepper.can_take(variant):
                     engine.set_variant(variant)
@@ -292,13 +298,13 @@ class Worker:
             # The old device goes first: two of them may not fit.
             self._close_engine()
             self._mode, self._stale, self._spec = "starting", False, spec
+            self._opened += 1
             self._viewer.forget()
             self._publish()
             stepper = self._opener.make_stepper(source, variant, source.initial_state())
             self._engine = Engine(source, stepper, hyper=self._opener.hyper(source))
             self._step_s = 0.0
             self._rate = None
-            self._opened += 1
             self._mode = "paused"
             self._engine.begin()
 
@@ -373,13 +379,13 @@ class Worker:
             serial=self._serial,
             mode=self._mode,
             source=engine.source.name,
+            run=self._opened,
             description=engine.source.description,
             plan=stepper.plan,
             cursor=stepper.cursor,
             hyper=engine.hyper,
             schedule=str(engine.schedule),
             record=engine.record,
-            run=self._opened,
             dispatch_times=tuple(engine.dispatch_times),
             uniforms=engine.uniforms(),
             history=engine.history(),
@@ -392,6 +398,7 @@ class Worker:
             device=stepper.device,
             memory_bytes=stepper.memory_bytes,
             steps_per_second=self._rate if self._mode == "running" else None,
+            copy_gbps=self._copy[1] if self._copy and self._copy[0] == stepper.device else None,
             last_step=engine.source.last_step,
             notice=self._notice,
         )

@@ -88,6 +88,7 @@ def make_view(name: str) -> View:
     from inspector.ui.map_view import MapView
     from inspector.ui.pipeline_view import PipelineView
     from inspector.ui.plots_view import PlotsView
+    from inspector.ui.profile_view import ProfileView
     from inspector.ui.timeline_view import TimelineView
     from inspector.ui.timing_view import TimingView
     from inspector.ui.values_view import ValuesView
@@ -98,6 +99,7 @@ def make_view(name: str) -> View:
         "plots": PlotsView,
         "histograms": HistogramView,
         "timing": TimingView,
+        "profile": ProfileView,
         "values": ValuesView,
         "hyper": HyperView,
         "findings": FindingsView,
