@@ -111,4 +111,4 @@ def test_empty_says_what_would_fill_it(qtbot: QtBot) -> None:
     view = shown(qtbot, ())
     assert view.empty.isVisible()
     assert not view.table.isVisible()
-    assert "Non-finite" in view.empty.text()
+    assert "Nothing found so far" in view.empty.text()

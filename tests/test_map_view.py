@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QImage, QWheelEvent
@@ -25,9 +26,10 @@ from inspector.layout import Layout, make_layout
 from inspector.optimizers import plan_step
 from inspector.plan import Limits, Variant
 from inspector.runtime.commands import Seek, ViewMap
-from inspector.runtime.snapshots import Mark, Snapshot
+from inspector.runtime.snapshots import MapImage, Mark, Snapshot
 from inspector.stepping import Cursor, Lane, MapRequest, UndoInfo
 from inspector.ui import theme
+from inspector.ui.map_legend import nonfinite_text, scale_text
 from inspector.ui.map_rows import LEFT, lane_rects
 from inspector.ui.map_view import MapView
 from inspector.ui.timeline_view import TimelineView
@@ -460,3 +462,36 @@ def test_the_worst_finding_of_a_pixel_is_drawn(qtbot: QtBot) -> None:
         x = round(line.view.x_of(step) * ratio)
         column = [image.pixelColor(x, y) for y in range(image.height())]
         assert QColor(colour) in column
+
+
+def w_image(request: MapRequest, values: list[list[float]], nonfinite: list[list[float]]) -> MapImage:
+    under, counts = np.array(values, np.float32), np.array(nonfinite, np.float32)
+    rgba = np.zeros((*under.shape, 4), np.uint8)
+    return MapImage(request, {"w": rgba}, {"w": under}, {"w": counts}, {"w": 0.0}, {"w": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("per_pixel", "values", "nonfinite", "scale", "bad"),
+    [
+        # Two rows of eight elements a column; NaN: no element there.
+        (16, [[0, 0, np.nan], [0, 0, np.nan]], [[8, 8, 0], [8, 3, 0]], "", "all non-finite"),
+        (16, [[0, 0, 0], [0, 0, 0]], [[8, 8, 8], [8, 3, 8]], "finite: all 0", "43 non-finite"),
+        (16, [[0, 0.5, 0], [0, 0, 0]], [[8, 3, 8], [8, 8, 8]], "± 0.5", "43 non-finite"),
+        (16, [[0, 0, 0], [0, 0, 0]], [[0, 0, 0], [0, 0, 0]], "all 0", ""),
+        # Several columns to an element.
+        (1 / 3, [[0, 0, 0], [0, 0, 0]], [[1, 1, 1], [1, 1, 1]], "", "all non-finite"),
+        (1 / 2, [[0, 0, 0.5], [0, 0, 0.5]], [[1, 1, 0], [1, 1, 0]], "± 0.5", "1 non-finite"),
+    ],
+)
+def test_the_legend_tells_what_is_not_finite_from_what_is_0(
+    per_pixel: float, values: list[list[float]], nonfinite: list[list[float]], scale: str, bad: str
+) -> None:
+    image = w_image(MapRequest(0, per_pixel, 3, 2, "value"), values, nonfinite)
+    assert scale_text(image, "w") == scale
+    assert nonfinite_text(image, "w") == bad
+
+
+def test_where_non_finite_elements_are_shown_the_legend_counts_them() -> None:
+    request = MapRequest(0, 16, 2, 1, "nonfinite")
+    assert scale_text(w_image(request, [[0, 0]], [[0, 0]]), "w") == "all finite"
+    assert nonfinite_text(w_image(request, [[1, 0]], [[1, 0]]), "w") == "1 non-finite"

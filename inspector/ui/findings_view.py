@@ -20,7 +20,7 @@ from inspector.ui.view import View
 COLUMNS = ("step", "severity", "param", "message")
 STEP, SEVERITY, PARAM, MESSAGE = range(4)
 ICONS: dict[Severity, str] = {"error": "✖", "warning": "▲", "info": "●"}
-EMPTY = "Nothing found so far. Non-finite values and spikes of the norm or the loss would be listed here."
+EMPTY = "Nothing found so far. What a step's numbers show to be wrong is listed here."
 KEYS = (("Enter", "go to the step of the finding"),)
 HELP = "Select a finding to see its evidence. Enter or a double click goes to its step."
 

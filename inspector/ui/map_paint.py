@@ -14,7 +14,7 @@ from inspector.stepping import LANES, Lane
 from inspector.ui import theme
 from inspector.ui.format import number
 from inspector.ui.map_geometry import CELL_BORDERS_FROM, Bracket, SegmentIndex, Viewport, ticks
-from inspector.ui.map_legend import gradient, scale_text
+from inspector.ui.map_legend import ALL_NONFINITE, gradient, nonfinite_text, scale_text
 from inspector.ui.map_rows import (
     BLOCKS,
     BRACKET,
@@ -46,7 +46,7 @@ class MapPainter:
         # A QImage made of an array does not keep it alive.
         self._pixels: list[npt.NDArray[np.uint8]] = []
         self._flags: dict[Lane, list[tuple[int, int]]] = {}
-        self._scales: dict[Lane, str] = {}
+        self._scales: dict[Lane, tuple[str, str]] = {}
 
     def set_image(self, image: MapImage | None) -> None:
         """Take the worker's pixels over, without copying."""
@@ -59,7 +59,7 @@ class MapPainter:
             picture = QImage(rgba.data, width, height, 4 * width, QImage.Format.Format_RGBA8888)
             self._images[lane] = picture
             self._pixels.append(rgba)
-            self._scales[lane] = scale_text(image, lane)
+            self._scales[lane] = (scale_text(image, lane), nonfinite_text(image, lane))
             self._flags[lane] = runs(np.any(image.nonfinite[lane] > 0, axis=0))
 
     def paint(
@@ -297,8 +297,17 @@ class MapPainter:
         if self._source is None:
             return
         c = theme.colours()
+        scale, bad = self._scales[lane]
         bar = QRectF(area.left(), area.top(), area.width(), 6)
-        painter.fillRect(bar, QBrush(gradient(self._source.request.quantity, bar)))
-        painter.setPen(c.muted)
-        box = QRectF(area.left(), area.top() + 6, area.width(), max(area.height() - 6, 14))
-        painter.drawText(box, int(Qt.AlignmentFlag.AlignTop), self._scales[lane])
+        quantity = "nonfinite" if bad == ALL_NONFINITE else self._source.request.quantity
+        painter.fillRect(bar, QBrush(gradient(quantity, bar)))
+        line = painter.fontMetrics().height()
+        if bad and 6 + 2 * line > area.height() + BRACKET:
+            scale = ""  # room for one line: what is wrong matters more
+        y = area.top() + 6
+        for text, colour in ((scale, c.muted), (bad, theme.ink(theme.NONFINITE, c.base))):
+            if text:
+                painter.setPen(colour)
+                flags = Qt.AlignmentFlag.AlignTop | Qt.TextFlag.TextDontClip
+                painter.drawText(QRectF(area.left(), y, area.width(), line), int(flags), text)
+                y += line
