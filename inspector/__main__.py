@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    # Until there is something to put in order, Ctrl-C simply ends the process: an exception in the middle of
+    # the imports, or inside a call that Qt makes, would be lost or shown as a fault of theirs.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from inspector.cli import run
 
     raise SystemExit(run())

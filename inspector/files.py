@@ -1,10 +1,13 @@
-"""Text files written so that a reader finds the old content or the whole new one, never a part."""
+"""Files written so that a reader finds the old content or the whole new one, never a part."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import stat
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from inspector.errors import UsageError
@@ -12,43 +15,98 @@ from inspector.errors import UsageError
 
 def check_writable(path: Path) -> Path:
     """`path`, or UsageError where a file cannot be put there: for asking before any work is done for it."""
-    if not path.parent.is_dir():
-        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist.")
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        mode = stat.S_IFREG
-    except OSError as error:
-        raise _cannot(path, error) from None
-    if stat.S_ISDIR(mode):
-        raise UsageError(f"{path} is a folder: name a file.")
-    if not stat.S_ISREG(mode):
-        raise UsageError(f"{path} is no ordinary file: name another.")
-    if not os.access(path.parent, os.W_OK):
-        raise UsageError(f"{path} cannot be written: the folder {path.parent} is read-only.")
+    target = _target(path)
+    if not target.parent.is_dir():
+        raise UsageError(f"{path} cannot be written: the folder {target.parent} does not exist.")
+    if not os.access(target.parent, os.W_OK):
+        raise UsageError(f"{path} cannot be written: the folder {target.parent} is read-only.")
     return path
 
 
 def write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8 in the place of `path`; UsageError where that cannot be done."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to, which takes the place of `path` once the block ends without an exception.
+
+    A link is followed; a folder or a device is refused. What is written lies in a folder of its own until then,
+    which goes whatever happens; one that a killed process left behind goes with the next write of that file.
+    UsageError where it cannot be written.
+    """
+    check_writable(path)
+    target = _target(path)
+    _remove_abandoned(target)
+    folder = target.parent / f".{target.name[:100]}.{os.getpid()}.part"
     try:
-        handle, temporary = tempfile.mkstemp(prefix=".inspector-", suffix=".part", dir=path.parent)
-    except OSError as error:
-        raise _cannot(path, error) from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
+        folder.mkdir(mode=0o700)
+        temporary = folder / "content"
+        yield temporary
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
+        temporary.chmod(0o666 & ~_umask())
+        os.replace(temporary, target)
+        _sync_folder(target.parent)
     except OSError as error:
-        raise _cannot(path, error) from None
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _cannot(path: Path, error: OSError) -> UsageError:
-    return UsageError(f"{path} cannot be written: {error.strerror or error}.")
+def _target(path: Path) -> Path:
+    """The regular file that `path` names or would name, links followed; UsageError for anything else."""
+    if not path.name:
+        raise UsageError(f"{str(path)!r} names no file.")
+    try:
+        target = path.resolve()
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return target
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path} cannot be written: {reason}.") from None
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"{path} is a folder: name a file.")
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{path} is no ordinary file: name another.")
+    return target
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove what writers of this file left that were killed before they could."""
+    pattern = re.compile(re.escape(f".{target.name[:100]}.") + r"(\d+)\.part")
+    for entry in target.parent.iterdir():
+        match = pattern.fullmatch(entry.name)
+        if match and not _runs(int(match[1])):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _runs(pid: int) -> bool:
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable where the system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -69,7 +69,10 @@ def shortest(value: float | np.floating[Any]) -> str:
 
 def parse_number(text: str) -> float:
     """A float from text as people and JSON write it ('inf', 'Infinity', 'nan' and 'NaN' included)."""
-    return float(text.strip().replace("Infinity", "inf").replace("NaN", "nan"))
+    plain = text.strip()
+    if "_" in plain or not plain.isascii():
+        raise ValueError(f"not a number: {text!r}")
+    return float(plain.replace("Infinity", "inf").replace("NaN", "nan"))
 
 
 def to_json(value: Any) -> Any:

@@ -204,8 +204,8 @@ class Stepper(Protocol):
         ...
 
     def grad_stats(self) -> GradStats: ...
-    def gradient_counts(self) -> BufferStats:
-        """Counts over all gradients, without the histogram."""
+    def counts(self, lane: Lane) -> BufferStats:
+        """Counts over all params in one lane, without the histogram."""
         ...
 
     def stats(self, lane: Lane, param: str | None) -> BufferStats:

@@ -355,7 +355,7 @@ LOST: list[Callable[[GpuStepper], object]] = [
     lambda s: s.undo_dispatch(),
     lambda s: s.rewind_step(),
     lambda s: s.grad_stats(),
-    lambda s: s.gradient_counts(),
+    lambda s: s.counts("g"),
     lambda s: s.stats("m", "p0"),
     lambda s: s.read("w", 0, 4),
     lambda s: s.read("w", 0, 4, before=True),

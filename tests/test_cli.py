@@ -168,7 +168,8 @@ def test_run_writes_the_state_after_the_step_with_norm_and_scale(
     after = tmp_path / "after.safetensors"
     report = document(call("run", state, "--steps", 1, "--out", after, "--json", "--numerics", numerics))
     tensors = load_file(after)
-    assert set(tensors) == {f"{lane}/{name}" for lane in "wgmv" for name in ("h.weight", "norm")}
+    keys = {f"{lane}/{name}" for lane in "wgmv" for name in ("h.weight", "norm")}
+    assert set(tensors) == keys | {"g@12/norm", "g@13/norm"}
     metadata = TensorFile(after).metadata
     assert metadata["t"] == "11"
     assert metadata["lr"] == "0.01"
@@ -191,6 +192,15 @@ def test_run_writes_the_state_after_the_step_with_norm_and_scale(
             # float32 roundings of w, and of each line before it.
             np.testing.assert_allclose(tensors[f"{lane}/{name}"].ravel(), value, rtol=1e-6, atol=1e-9)
     assert not any(tensors[f"g/{name}"].any() for name in ("h.weight", "norm"))
+
+
+def test_no_step_writes_what_was_read(call: Call, state: Path, tmp_path: Path) -> None:
+    after = tmp_path / "after.safetensors"
+    document(call("run", state, "--steps", 0, "--out", after, "--json"))
+    before, tensors = load_file(state), load_file(after)
+    assert TensorFile(after).metadata["t"] == "10"
+    for key, value in before.items():
+        assert np.array_equal(tensors[key], value), key
 
 
 def test_steps_in_two_runs_give_the_bits_of_one(call: Call, tmp_path: Path) -> None:

@@ -112,7 +112,8 @@ def test_moments_before_step_1_mean_a_lost_counter() -> None:
     assert step_findings(facts(initial_moments=True)) == []
     assert step_findings(facts(step=1, initial_moments=False)) == []
     odd = step_findings(facts(step=1, initial_moments=True, hyper=Hyper(beta2=1.0)))
-    assert "infinitely" in odd[0].message
+    assert [f.rule for f in odd] == ["invalid-setting", "step-counter-reset"]
+    assert "infinitely" in odd[1].message
 
 
 def test_several_faults_are_told_in_the_order_of_the_rules() -> None:
@@ -134,8 +135,11 @@ def test_several_faults_are_told_in_the_order_of_the_rules() -> None:
         "invalid-max-grad-norm",
         "step-counter-reset",
     ]
-    assert len(RULES) == 7
-    assert set(names) | {"norm-underflow", "decay-on-norm-or-bias"} >= SETTING_RULES
+    assert len(RULES) == 9
+    assert (
+        set(names) | {"norm-underflow", "decay-on-norm-or-bias", "invalid-setting", "nonfinite-state"}
+        >= SETTING_RULES
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,3 +148,34 @@ def test_several_faults_are_told_in_the_order_of_the_rules() -> None:
 )
 def test_a_flat_index_is_written_as_people_write_it(index: int, shape: tuple[int, ...], text: str) -> None:
     assert multi_index(index, shape) == text
+
+
+@pytest.mark.parametrize(
+    ("lane", "words"), [("w", "weights"), ("m", "first moments"), ("v", "second moments")]
+)
+def test_a_state_that_is_not_finite_is_told_with_its_place(lane: str, words: str) -> None:
+    values = np.float32([1.0] * 128 + [1.0, math.nan, -math.inf])
+    found = only(step_findings(facts(initial_state={lane: buffer_stats(values)})))
+    assert (found.rule, found.severity, found.param, found.index) == (
+        "nonfinite-state",
+        "error",
+        "h.0.norm",
+        1,
+    )
+    assert found.evidence == {"lane": lane, "nan": 1, "posinf": 0, "neginf": 1, "elements": 131}
+    assert f"2 of 131 {words}" in found.message
+    assert "h.0.norm[1]" in found.message
+    healthy = np.float32([0.0, 1.0, -1.0])
+    assert step_findings(facts(initial_state={lane: buffer_stats(healthy)})) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("lr", -1.0), ("lr", math.nan), ("beta1", 1.0), ("beta2", 2.0), ("beta2", -0.1), ("eps", -1e-8),
+     ("weight_decay", math.inf)],
+)  # fmt: skip
+def test_a_setting_that_adamw_is_not_defined_for_is_told(name: str, value: float) -> None:
+    found = only(step_findings(facts(hyper=replace(Hyper(), **{name: value}))))
+    assert (found.rule, found.severity) == ("invalid-setting", "warning")
+    assert found.message.startswith(f"{name} ")
+    assert list(found.evidence) == [name]

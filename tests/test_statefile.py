@@ -206,7 +206,6 @@ def test_odd_settings_are_taken_as_they_stand(tmp_path: Path, metadata: Any, hyp
         ({"w/a": [1.0], "g/a": [1.0], "m/b": [1.0]}, {}, "'m/b' but no 'w/b'"),
         ({"w/a": [1.0, 2.0], "g/a": [1.0]}, {}, r"'g/a' has the shape \[1\]"),
         ({"w/a": [[1.0]], "g/a": [1.0]}, {}, r"'g/a' has the shape \[1\]"),
-        ({"w/a": [1.0], "g@1/a": [1.0], "g/a": [1.0]}, {}, "step 1 twice"),
         ({"w/a": [1.0], "g@0/a": [1.0]}, {}, "count from 1"),
         ({"w/a": [1.0], "g@2147483648/a": [1.0]}, {}, "step 2147483648"),
         ({"w/a": [1.0], "g@x/a": [1.0]}, {}, "no place in a state file"),
@@ -393,7 +392,7 @@ def test_a_file_that_cannot_be_written_is_said_so_and_leaves_nothing(tmp_path: P
         write_tensors(tmp_path / "no" / "s", {"a": np.ones(1, np.float32)}, {})
     target = tmp_path / "folder"
     target.mkdir()
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="is a folder"):
         write_tensors(target, {"a": np.ones(1, np.float32)}, {})
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
@@ -444,3 +443,30 @@ def test_a_file_that_is_being_read_can_be_written_over(tmp_path: Path) -> None:
     write_tensors(path, {"w/a": np.float32([[7, 8]]), "g/a": np.float32([[9, 9]])}, {})
     assert w.tolist() == [1, 2]
     assert StateFile(path).initial_state().w["a"].tolist() == [7, 8]
+
+
+def test_a_gradient_given_by_number_goes_before_the_buffer(tmp_path: Path) -> None:
+    path = write(tmp_path / "s", {"w/a": [1.0], "g@3/a": [5.0], "g@4/a": [6.0], "g/a": [0.0]}, t="2")
+    source = StateFile(path)
+    assert [float(source.gradients(t, dict).values["a"][0]) for t in (3, 4)] == [5.0, 6.0]  # type: ignore[arg-type]
+    assert sorted(source.later_gradients(3)) == ["g@4/a"]
+    assert source.waiting_gradients()["a"] == [0.0]
+
+
+def test_params_without_gradients_are_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "s", {"w/a": [1.0], "w/b": [1.0], "g/a": [1.0]})
+    assert "none for 1 params" in StateFile(path).description
+
+
+@pytest.mark.parametrize("t", ["1_000", "٣", "-1", "2147483647", "1.0", "9" * 40, " "])
+def test_a_counter_that_is_no_plain_number_is_refused(tmp_path: Path, t: str) -> None:
+    path = write(tmp_path / "s", {"w/a": [1.0], "g/a": [1.0]}, t=t)
+    with pytest.raises(UsageError, match="from 0 to 2147483646"):
+        StateFile(path)
+
+
+@pytest.mark.parametrize("lr", ["1_0", "١", "0x1p3"])
+def test_a_setting_that_is_no_plain_number_is_refused(tmp_path: Path, lr: str) -> None:
+    path = write(tmp_path / "s", {"w/a": [1.0], "g/a": [1.0]}, lr=lr)
+    with pytest.raises(UsageError, match="not a number"):
+        StateFile(path)

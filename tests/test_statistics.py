@@ -113,7 +113,7 @@ def test_the_gpu_counts_what_numpy_counts(gpu: Gpu, numel: int) -> None:
     assert both.exponents.tolist() == expected.exponents.tolist()
     assert both.nonfinite.total == expected.nonfinite.total
     assert both.nonfinite.first == (start + 1 if first is None else first)
-    counts = stepper.gradient_counts()
+    counts = stepper.counts("g")
     assert (counts.count, counts.zeros, counts.nonfinite) == (both.count, both.zeros, both.nonfinite)
     assert counts.binned == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from inspector.cli.options import as_dict, make_console, make_table, print_json
 from inspector.diagnosis.findings import Finding
 from inspector.errors import UsageError
-from inspector.floats import shortest
+from inspector.floats import F32Array, shortest
 from inspector.gpu.opener import StepperMaker
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
@@ -21,7 +22,7 @@ from inspector.plan import Variant
 from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import StepRecord
 from inspector.sources.base import EndOfSourceError, Source
-from inspector.sources.statefile import write_state
+from inspector.sources.statefile import StateFile, write_state
 
 SHOWN_ROWS = 20
 
@@ -83,7 +84,13 @@ def run_steps(request: Request) -> int:
 def _write(request: Request, engine: Engine, stepper: GpuStepper) -> None:
     assert request.out is not None
     state = stepper.state()
-    lanes = {"w": state.w, "g": stepper.gradients(), "m": state.m, "v": state.v}
+    gradients: Mapping[str, F32Array] = stepper.gradients()
+    later: dict[str, F32Array] = {}
+    if isinstance(request.source, StateFile):
+        later = request.source.later_gradients(state.finished_steps)
+        if not request.steps:
+            gradients = {**gradients, **request.source.waiting_gradients()}
+    lanes = {"w": state.w, "g": gradients, "m": state.m, "v": state.v}
     stats = stepper.grad_stats() if request.steps else None
     write_state(
         request.out,
@@ -92,6 +99,7 @@ def _write(request: Request, engine: Engine, stepper: GpuStepper) -> None:
         finished_steps=state.finished_steps,
         hyper=engine.hyper,
         stats=stats,
+        later=later,
     )
 
 

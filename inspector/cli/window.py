@@ -101,14 +101,18 @@ def take_picture(
     width, height = _size(size)
     opener.check(spec)
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
-    from inspector.ui.screenshot import grab_window, settled
+    from inspector.ui.screenshot import grab_window, save_picture, settled
 
     worker = Worker(opener, spec)
     first = opener.open_source(spec).initial_state().finished_steps
     plan: list[Command] = [*([Run(until=first + steps)] if steps else []), *[StepDispatch()] * dispatches]
 
+    told: list[str] = []
+
     def there(snapshot: Snapshot) -> bool:
-        if snapshot.mode in ("failed", "lost") or (snapshot.notice and snapshot.notice.severity == "error"):
+        if snapshot.notice is not None and snapshot.mode != "running":
+            # Whatever stops the run short of what was asked for: the end of the source, no device, …
+            told[:] = [snapshot.notice.text]
             return True
         if not settled(snapshot) or snapshot.cursor is None:
             return False
@@ -121,16 +125,18 @@ def take_picture(
             and _dispatches_run(snapshot.cursor) >= _dispatches_in(first + steps, snapshot) + dispatches
         )
 
-    grab_window(
+    image = grab_window(
         lambda: worker,
         size=(width, height),
         view=view,
-        path=str(out),
         scheme="dark" if theme == "dark" else "light",
         scale=scale,
         until=there,
         timeout_s=3600.0,
     )
+    if told:
+        raise UsageError(f"No picture was made: {told[0]}")
+    save_picture(image, out)
 
 
 def _dispatches_run(cursor: Cursor) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from inspector.diagnosis.findings import Finding
+from inspector.errors import UsageError
 from inspector.floats import shortest
-from inspector.hyper import Hyper
+from inspector.hyper import HYPER_NAMES, Hyper, check_value
 from inspector.layout import Layout
 from inspector.statistics import BufferStats
 
@@ -28,6 +29,8 @@ class StepFacts:
     loss: float | None = None
     initial_moments: bool = False
     """True where m or v was not zero before step 1."""
+    initial_state: Mapping[str, BufferStats] = field(default_factory=dict)
+    """Counts over w, m and v as they were before the first step of the run."""
 
 
 def nonfinite_gradient(facts: StepFacts) -> Iterator[Finding]:
@@ -179,17 +182,75 @@ def step_counter_reset(facts: StepFacts) -> Iterator[Finding]:
     )
 
 
+def nonfinite_state(facts: StepFacts) -> Iterator[Finding]:
+    """Weights or moments that were not finite before the run began."""
+    names = {"w": "weights", "m": "first moments", "v": "second moments"}
+    for lane, stats in facts.initial_state.items():
+        bad = stats.nonfinite
+        if not bad.total:
+            continue
+        segment = facts.layout.at(bad.first) if bad.first is not None else None
+        index = bad.first - segment.offset if segment and bad.first is not None else None
+        where = ""
+        if segment and index is not None:
+            where = f", the first in {segment.name}{multi_index(index, segment.param.shape)}"
+        yield Finding(
+            rule="nonfinite-state",
+            severity="error",
+            step=facts.step,
+            param=segment.name if segment else None,
+            index=index,
+            evidence={
+                "lane": lane,
+                "nan": bad.nan,
+                "posinf": bad.posinf,
+                "neginf": bad.neginf,
+                "elements": stats.count,
+            },
+            message=(
+                f"{bad.total:,} of {stats.count:,} {names[lane]} were not finite before this step ({bad.nan:,} NaN, "
+                f"{bad.posinf:,} +Inf, {bad.neginf:,} -Inf){where}. An update that is not finite leaves its weight as "
+                "it was, so these elements no longer train."
+            ),
+            advice="Go back to a state from before they appeared.",
+        )
+
+
+def invalid_setting(facts: StepFacts) -> Iterator[Finding]:
+    """A hyper-parameter outside what it can mean; the kernels run it all the same. The clip limit has its own rule."""
+    for name in HYPER_NAMES:
+        value = getattr(facts.hyper, name)
+        if name == "max_grad_norm":
+            continue
+        try:
+            check_value(name, value)
+        except UsageError as error:
+            problem = str(error).removeprefix(f"--{name.replace('_', '-')} ").rstrip(".")
+            yield Finding(
+                rule="invalid-setting",
+                severity="warning",
+                step=facts.step,
+                evidence={name: value},
+                message=f"{name} {problem}.",
+                advice=f"Set {name} to a value that AdamW is defined for.",
+            )
+
+
 RULES: tuple[Callable[[StepFacts], Iterator[Finding]], ...] = (
     nonfinite_loss,
     nonfinite_gradient,
     norm_overflow,
     norm_underflow,
+    nonfinite_state,
     invalid_max_grad_norm,
+    invalid_setting,
     decay_on_norm_or_bias,
     step_counter_reset,
 )
 
-SETTING_RULES = frozenset({"invalid-max-grad-norm", "decay-on-norm-or-bias"})
+SETTING_RULES = frozenset(
+    {"invalid-max-grad-norm", "invalid-setting", "decay-on-norm-or-bias", "nonfinite-state"}
+)
 """Rules about settings rather than a step's numbers: true at every step, so reported once."""
 
 

@@ -134,6 +134,9 @@ class Gpu:
             description=self.report.description,
         )
         self.memory_bytes = 0
+        self.memory_limit = available_memory() if self.info.software else None
+        """Bytes that may be allocated, None where the driver says so itself: a software device takes what the
+        computer has, and the system ends a process that takes more."""
         self._staging: Any = None
 
     def buffer(self, label: str, size: int, usage: int) -> Any:
@@ -143,6 +146,11 @@ class Gpu:
             raise UsageError(
                 f"Buffer {label} needs {size:,} bytes, over the limit of {self.limits.max_buffer_size:,} on "
                 f"{self.info.name}."
+            )
+        if self.memory_limit is not None and self.memory_bytes + size > self.memory_limit:
+            raise OutOfMemoryError(
+                f"Not enough memory: {label} takes {size / 2**30:,.1f} GiB beside {self.memory_bytes / 2**30:,.1f} "
+                f"GiB in use, this computer has {self.memory_limit / 2**30:,.1f} GiB; choose a smaller model."
             )
         with explained(f"allocating {size:,} bytes for {label}"):
             made = self.device.create_buffer(label=label, size=size, usage=usage)
@@ -231,6 +239,16 @@ class Gpu:
 
 
 _MAX_STAGING = 64 << 20
+
+
+def available_memory() -> int | None:
+    """Bytes of this computer's memory that programs can still take, None where the system does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
 
 
 @contextmanager

@@ -261,9 +261,9 @@ class GpuStepper:
         norm, scale = self._gpu.read(self._buffers["grad_stats"], 0, 8).view(np.float32)
         return GradStats(float(norm), float(scale))
 
-    def gradient_counts(self) -> BufferStats:
-        """Counts over all gradients, without the histogram."""
-        return self._stats.run(self._stat_pieces("g", 0, self._end), histogram=False, padding=self._gaps)
+    def counts(self, lane: Lane) -> BufferStats:
+        """Counts over all params in one lane, without the histogram."""
+        return self._stats.run(self._stat_pieces(lane, 0, self._end), histogram=False, padding=self._gaps)
 
     def stats(self, lane: Lane, param: str | None) -> BufferStats:
         """Statistics of a param, or of all, in one lane."""

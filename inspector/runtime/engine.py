@@ -81,9 +81,10 @@ class Engine:
         self._records: OrderedDict[int, StepRecord] = OrderedDict()
         self._pending: _Pending | None = None
         self._pendings: OrderedDict[int, _Pending] = OrderedDict()
-        self._reported: set[str] = set()
+        self._reported: set[tuple[str, str]] = set()
+        self._initial_state = MappingProxyType({lane: stepper.counts(lane) for lane in ("w", "m", "v")})
         self._initial_moments = stepper.cursor.finished_steps == 0 and any(
-            stepper.stats(lane, None).zeros != stepper.layout.elements for lane in ("m", "v")
+            self._initial_state[lane].zeros != stepper.layout.elements for lane in ("m", "v")
         )
         self._first_step = stepper.cursor.finished_steps + 1
 
@@ -97,7 +98,7 @@ class Engine:
         step = self.stepper.cursor.step + 1
         gradients = self.source.gradients(step, self._weights)
         self.stepper.begin_step(gradients)
-        counts = self.stepper.gradient_counts()
+        counts = self.stepper.counts("g")
         self._pending = _Pending(self._hyper_at(step), counts)
         _keep(self._pendings, step, self._pending)
         loss = gradients.loss if isinstance(gradients, HostGradients) else None
@@ -157,12 +158,13 @@ class Engine:
             clip_scale=self.record.clip_scale,
             loss=self.record.loss,
             initial_moments=self._initial_moments,
+            initial_state=self._initial_state,
         )
         for finding in step_findings(facts):
             if finding.rule in SETTING_RULES:
-                if finding.rule in self._reported:
+                if (finding.rule, finding.message) in self._reported:
                     continue
-                self._reported.add(finding.rule)
+                self._reported.add((finding.rule, finding.message))
             if finding not in self.findings:
                 self.findings.append(finding)
 
@@ -197,7 +199,7 @@ class Engine:
             while kept and next(reversed(kept)) > cursor.step:
                 kept.popitem()
         record = self._records.get(cursor.step) or self.record
-        self._reported -= {f.rule for f in self.findings if f.step > cursor.step}
+        self._reported -= {(f.rule, f.message) for f in self.findings if f.step > cursor.step}
         self.findings = deque((f for f in self.findings if f.step <= cursor.step), maxlen=MAX_FINDINGS)
         if record is None or record.step != cursor.step:
             self.record = None
@@ -228,8 +230,8 @@ class Engine:
         self.hyper = with_value(self.hyper, name, value)
         step = self._applies_from()
         self.mark(step, f"{name} {shortest(old)} → {shortest(value)}")
-        if name == "max_grad_norm":
-            self._reported.discard("invalid-max-grad-norm")
+        about = "invalid-max-grad-norm" if name == "max_grad_norm" else "invalid-setting"
+        self._reported = {each for each in self._reported if each[0] != about}
         return step
 
     def set_schedule(self, text: str) -> int:

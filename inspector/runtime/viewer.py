@@ -26,7 +26,9 @@ T = TypeVar("T")
 class Viewer:
     """Holds what is asked for and what was last shown of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """`stop` is asked between parts of what takes long; once it says so, what was shown stays."""
+        self._stop = stop
         self.map: MapImage | None = None
         self.values: ValuesWindow | None = None
         self.histograms: Histograms | None = None
@@ -83,7 +85,9 @@ class Viewer:
         request = self._asked_map
         if request is None:
             return None
-        pixels = {lane: stepper.map_pixels(lane, request) for lane in LANES}
+        pixels = {lane: stepper.map_pixels(lane, request) for lane in LANES if not self._stop()}
+        if len(pixels) < len(LANES):
+            return self.map
         ranges = {lane: colour_range(p.values, request.quantity) for lane, p in pixels.items()}
         rgba = {}
         for lane, p in pixels.items():
@@ -118,5 +122,7 @@ class Viewer:
         if not asked.lanes or (asked.param is not None and asked.param not in stepper.layout):
             return None
         with np.errstate(all="ignore"):
-            stats = {lane: stepper.stats(lane, asked.param) for lane in asked.lanes}
+            stats = {lane: stepper.stats(lane, asked.param) for lane in asked.lanes if not self._stop()}
+        if len(stats) < len(asked.lanes):
+            return self.histograms
         return Histograms(asked.param, stepper.cursor, MappingProxyType(stats))

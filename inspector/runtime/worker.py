@@ -28,6 +28,8 @@ YIELD_S = 0.05
 """While running, a step waits at most so long for a busy UI."""
 SLOW_STEP_S = 0.1
 """A step that takes longer runs one dispatch at a time, so that a pause or a look need not wait for all of it."""
+SLOW_ELEMENTS = 1 << 24
+"""On a software device a step over more elements is taken to be slow until it has been timed."""
 RATE_WINDOW_S = 1.0
 
 
@@ -48,7 +50,8 @@ class Worker:
         self._on_snapshot: Callable[[Snapshot], None] = lambda snapshot: None
         self._yield: Callable[[float], None] = lambda timeout: None
         self._engine: Engine | None = None
-        self._viewer = Viewer()
+        self._closing = threading.Event()
+        self._viewer = Viewer(stop=self._closing.is_set)
         self._mode: Mode = "starting"
         self._opened = 0
         self._start_paused = paused
@@ -58,7 +61,6 @@ class Worker:
         self._last = Snapshot(0, "starting", spec)
         self._sent_at = -float("inf")
         self._stale = False
-        self._closing = threading.Event()
         self._step_s = 0.0
         self._rate_from: tuple[float, int] = (0.0, 0)
         self._rate: float | None = None
@@ -199,7 +201,7 @@ class Worker:
                 self._timed(engine.step_dispatch)
             case c.StepIteration():
                 self._pause()
-                self._timed(engine.step_iteration)
+                self._step_iteration(engine)
             case c.Run(until):
                 self._mode, self._until = "running", until
                 self._rate_from = (time.perf_counter(), self._steps_run)
@@ -226,6 +228,16 @@ class Worker:
                     self._lay_out_anew(engine, variant)
                 self._variant = variant
                 self._viewer.moved()
+
+    def _step_iteration(self, engine: Engine) -> None:
+        """The rest of the step, a slow one by dispatches, so that closing need not wait for all of it."""
+        if self._step_s <= SLOW_STEP_S:
+            self._timed(engine.step_iteration)
+            return
+        while not self._closing.is_set():
+            self._timed(engine.step_dispatch)
+            if engine.stepper.cursor.at_end:
+                return
 
     def _timed(self, act: Callable[[], None]) -> None:
         before = self._engine.stepper.cursor.finished_steps if self._engine else 0
@@ -303,7 +315,8 @@ class Worker:
             self._publish()
             stepper = self._opener.make_stepper(source, variant, source.initial_state())
             self._engine = Engine(source, stepper, hyper=self._opener.hyper(source))
-            self._step_s = 0.0
+            slow = stepper.device.software and stepper.layout.elements > SLOW_ELEMENTS
+            self._step_s = 2 * SLOW_STEP_S if slow else 0.0
             self._rate = None
             self._mode = "paused"
             self._engine.begin()

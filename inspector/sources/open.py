@@ -15,6 +15,8 @@ FORMS = "charlm, gpt-116m, synthetic:N (N elements) or the path of a state file"
 
 def open_source(spec: str, *, schedule: Schedule | None = None, seed: int | None = None) -> Source:
     """The source named by `spec`; UsageError, naming what there is, for anything else."""
+    if not spec.strip():
+        raise UsageError(f"No source was named: give {FORMS}.")
     # Imported where they are used: opening a state file should not load the live model.
     kind, _, argument = spec.partition(":")
     if kind == "charlm":

@@ -42,12 +42,8 @@ class StateFile:
             )
         self.finished_steps = self._finished_steps()
         if self._lanes["g"]:
-            if self.finished_steps + 1 in self._steps:
-                raise UsageError(
-                    f"{path} gives the gradients of step {self.finished_steps + 1} twice, as g/ and as "
-                    f"g@{self.finished_steps + 1}/: leave one out."
-                )
-            self._steps[self.finished_steps + 1] = self._lanes["g"]
+            # g/ is the gradient buffer as it stands; what is given for the step by number goes before it.
+            self._steps.setdefault(self.finished_steps + 1, self._lanes["g"])
         if not self._steps:
             raise UsageError(
                 f"{path} holds no gradients: a state file names them g/NAME, or g@T/NAME for step T."
@@ -59,6 +55,9 @@ class StateFile:
         elements = sum(p.numel for p in self.params)
         steps = "1 step" if len(self._steps) == 1 else f"{len(self._steps):,} steps"
         self.description = f"{elements:,} elements in {len(self.params):,} params, gradients of {steps}"
+        silent = sum(p.name not in set().union(*self._steps.values()) for p in self.params)
+        if silent:
+            self.description += f", none for {silent:,} params, which are taken as 0"
         self._order = [p.name for p in self.params]
 
     def initial_state(self) -> HostState:
@@ -82,6 +81,19 @@ class StateFile:
         plain = names is self._lanes["g"]
         return HostGradients({n: self._flat(f"g/{n}" if plain else f"g@{step}/{n}") for n in names})
 
+    def waiting_gradients(self) -> dict[str, F32Array]:
+        """The gradient buffer as the file gives it, g/NAME, flat by param name."""
+        return {name: self._flat(f"g/{name}") for name in self._lanes["g"]}
+
+    def later_gradients(self, finished_steps: int) -> dict[str, F32Array]:
+        """The gradients given by number for steps after `finished_steps`, by tensor name, in their shapes."""
+        return {
+            f"g@{step}/{name}": self._file.floats(f"g@{step}/{name}")
+            for step, names in self._steps.items()
+            if step > finished_steps and names is not self._lanes["g"]
+            for name in sorted(names)
+        }
+
     def has_step(self, step: int) -> bool:
         """True where the file holds gradients of that step."""
         return step in self._steps
@@ -103,12 +115,11 @@ class StateFile:
 
     def _finished_steps(self) -> int:
         text = self._file.metadata.get("t", "0")
-        try:
-            steps = int(text)
-        except ValueError:
-            steps = -1
+        steps = int(text) if re.fullmatch("[0-9]{1,10}", text.strip()) else -1
         if not 0 <= steps < MAX_STEP:
-            raise UsageError(f"{self.name}: t is {text!r}: it is the number of finished steps, 0 or more.")
+            raise UsageError(
+                f"{self.name}: t is {text[:40]!r}: it is the number of finished steps, from 0 to {MAX_STEP - 1}."
+            )
         return steps
 
     def _check_shapes(self) -> None:
@@ -175,9 +186,11 @@ def write_state(
     finished_steps: int,
     hyper: Hyper,
     stats: GradStats | None,
+    later: Mapping[str, F32Array] | None = None,
 ) -> None:
     """Write w, g, m, v (`lanes` by name, flat) after step `finished_steps` as a state file.
 
+    `later` are gradients of steps that have not run, by tensor name.
     `stats` go to the metadata as gradNorm and clipScale, the repr of the float32.
     """
     tensors = {
@@ -185,6 +198,7 @@ def write_state(
         for lane, values in lanes.items()
         for p in params
     }
+    tensors |= later or {}
     metadata = {"t": str(finished_steps)} | {name: shortest(getattr(hyper, name)) for name in HYPER_NAMES}
     no_decay = [p.name for p in params if p.block == "no_wd"]
     if all(name == name.strip() and "," not in name for name in no_decay):

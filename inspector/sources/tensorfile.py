@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from inspector.errors import UsageError
+from inspector.files import replacing
 from inspector.floats import F32Array
 
 MAX_HEADER_BYTES = 100_000_000
@@ -185,30 +185,13 @@ def _foreign_format(prefix: bytes) -> str | None:
 def write_tensors(path: Path, tensors: Mapping[str, F32Array], metadata: Mapping[str, str]) -> None:
     """Write a safetensors file so that `path` holds the old content or the whole new one at every instant.
 
-    UsageError where the folder cannot be written.
+    UsageError where it cannot be written.
     """
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
-    try:
-        os.close(handle)
-        save_file({k: np.asarray(v, order="C") for k, v in tensors.items()}, temporary, dict(metadata))
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        mode = 0o666 & ~_umask()
-        os.chmod(temporary, mode)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
-    except Exception as error:
-        # The library raises an exception of its own for a full disk.
-        raise UsageError(f"{path} cannot be written: {error}.") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with replacing(path) as temporary:
+        try:
+            save_file(
+                {k: np.asarray(v, order="C") for k, v in tensors.items()}, str(temporary), dict(metadata)
+            )
+        except SafetensorError as error:
+            # The library's own exception, for a full disk among others.
+            raise UsageError(f"{path} cannot be written: {error}.") from None

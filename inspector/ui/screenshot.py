@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from PySide6.QtCore import (
     QEventLoop,
@@ -20,6 +21,7 @@ from PySide6.QtGui import QImage, QPainter
 from PySide6.QtWidgets import QApplication, QWidget
 
 from inspector.errors import InspectorError, UsageError
+from inspector.files import replacing
 from inspector.runtime.commands import Command
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import theme
@@ -85,9 +87,16 @@ def grab_window(
             view_widget.hide()
         window.close()
         window.deleteLater()
-    if path is not None and not image.save(path):
-        raise InspectorError(f"The picture could not be written to {path}: check the folder and the ending.")
+    if path is not None:
+        save_picture(image, Path(path))
     return image
+
+
+def save_picture(image: QImage, path: Path) -> None:
+    """Write a picture as PNG; UsageError where that cannot be done."""
+    with replacing(path) as temporary:
+        if not image.save(str(temporary), b"PNG"):
+            raise UsageError(f"{path} cannot be written: is the disk full?")
 
 
 def _off_screen_application(scale: float) -> QApplication:
