@@ -13,7 +13,7 @@ from ui_helpers import make_snapshot, small_layout, wide_layout
 from inspector.floats import shortest
 from inspector.optimizers import plan_step
 from inspector.plan import Limits, Plan, Variant
-from inspector.runtime.snapshots import Snapshot
+from inspector.runtime.snapshots import Snapshot, StepRecord
 from inspector.stepping import Cursor, KernelTime
 from inspector.ui.pipeline_view import BLOCK, ELEMENTS, GROUPS, LABEL, STATE, TIME, PipelineView
 
@@ -82,7 +82,8 @@ def test_uniforms_have_names_and_the_values_sent(qtbot: QtBot) -> None:
     snapshot = make_snapshot(cursor=Cursor(2, 3, 5))
     view = shown(qtbot, snapshot)
     names = [line[1].strip() for line in view.bindings.lines]
-    assert names[:6] == ["w", "g", "m", "v", "grad_stats", "size = 100,352"]
+    norm = ["gradNorm = 0.734", "clipScale = 1"]
+    assert names[:8] == ["w", "g", "m", "v", "grad_stats", *norm, "size = 100,352"]
     assert "lr = 0.001" in names
     assert "λ = 0.01" in names
     beta1_squared = snapshot.uniforms["bias"][0]
@@ -160,3 +161,15 @@ def test_an_empty_layout_has_only_the_gradients(qtbot: QtBot) -> None:
     plan = plan_step(replace(small_layout(), segments=(), blocks=()), Limits(), Variant())
     view = shown(qtbot, make_snapshot(plan=plan, cursor=Cursor(1, 0, 0)))
     assert column(view, LABEL) == ["gradients"]
+
+
+def test_the_norm_of_the_step_in_progress_is_shown_once_it_is_known(qtbot: QtBot) -> None:
+    snapshot = make_snapshot(cursor=Cursor(501, 2, 5), record=StepRecord(501, 1e-3))
+    view = shown(qtbot, snapshot)
+    assert not view.results.isVisible()
+    record = StepRecord(501, 1e-3, grad_norm=1.042, clip_scale=0.9597)
+    view.show_snapshot(replace(snapshot, cursor=Cursor(501, 3, 5), record=record))
+    assert view.results.isVisible()
+    assert view.results.text() == "Step 501: gradNorm 1.042 · clipScale 0.9597"
+    click(qtbot, view, 3)
+    assert "gradNorm = 1.042" in [line[1].strip() for line in view.bindings.lines]

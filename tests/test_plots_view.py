@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from ui_helpers import make_snapshot
 
 from inspector.history import EMPTY_HISTORY, History, HistoryRecorder
-from inspector.runtime.snapshots import Mark
+from inspector.runtime.snapshots import Mark, StepRecord
 from inspector.stepping import Cursor
 from inspector.ui import theme
 from inspector.ui.chart import log_ticks
@@ -37,7 +37,7 @@ def shown(qtbot: QtBot, history: History, *, source: str = "charlm", **changes: 
     view.resize(900, 400)
     with qtbot.waitExposed(view):
         view.show()
-    view.show_snapshot(replace(make_snapshot(source=source, **changes), history=history))
+    view.show_snapshot(replace(make_snapshot(source=source, **{"record": None, **changes}), history=history))
     return view
 
 
@@ -117,7 +117,7 @@ def test_a_source_without_loss_says_so(qtbot: QtBot) -> None:
 def test_before_the_first_step_it_says_what_to_do(qtbot: QtBot) -> None:
     view = shown(qtbot, EMPTY_HISTORY)
     assert "F11" in view.charts["loss"].message
-    view.show_snapshot(replace(make_snapshot(), history=history_of({"loss": [2.0], "lr": [0.1]})))
+    view.show_snapshot(replace(make_snapshot(record=None), history=history_of({"loss": [2.0], "lr": [0.1]})))
     assert view.charts["loss"].message == ""
     assert view.charts["loss"].title == "loss (nats/char)  2"
 
@@ -190,3 +190,38 @@ def test_the_colours_follow_the_theme(qtbot: QtBot, qapp: QApplication) -> None:
     finally:
         theme.apply(qapp, "light")
     assert chart.pen("loss").color() == theme.LIGHT.text
+
+
+def test_what_the_step_in_progress_has_produced_is_shown_at_once(qtbot: QtBot) -> None:
+    history = history_of(
+        {"loss": [2.0, 1.5], "grad_norm": [9.0, 8.0], "clip_scale": [0.5, 0.6], "lr": [0.1, 0.1]}
+    )
+    begun = StepRecord(3, 0.2, loss=1.25)
+    view = shown(qtbot, history, cursor=Cursor(3, 2, 5), record=begun)
+    assert view.readout.text() == "step 3 (in progress)"
+    assert view.charts["loss"].title == "loss (nats/char)  1.25"
+    assert view.charts["grad_norm"].title == "gradient norm  not yet"
+    known = replace(begun, grad_norm=1000.0, clip_scale=0.125)
+    snapshot = replace(make_snapshot(cursor=Cursor(3, 3, 5), record=known), history=history)
+    view.show_snapshot(snapshot)
+    chart = view.charts["grad_norm"]
+    assert chart.title == "gradient norm  1,000"
+    assert view.charts["clip_scale"].title == "clip scale  0.125"
+    x, y = chart.progress_dot.getData()
+    assert (list(x), list(y)) == ([3.0], [3.0])
+    assert chart.box.viewRange()[0][1] > 3
+    assert chart.box.viewRange()[1][1] > 3
+    ended = history_of(
+        {"loss": [2, 1.5, 1.25], "grad_norm": [9, 8, 1000], "clip_scale": [1] * 3, "lr": [0.1] * 3}
+    )
+    view.show_snapshot(replace(snapshot, cursor=Cursor(3, 5, 5), history=ended))
+    assert view.readout.text() == "step 3"
+    assert len(chart.progress_dot.getData()[0]) == 0
+
+
+def test_the_first_step_in_progress_is_shown_too(qtbot: QtBot) -> None:
+    record = StepRecord(1, 0.2, loss=4.5)
+    view = shown(qtbot, EMPTY_HISTORY, cursor=Cursor(1, 1, 5), record=record)
+    assert view.charts["loss"].message == ""
+    assert view.charts["loss"].title == "loss (nats/char)  4.5"
+    assert "F11" in view.charts["grad_norm"].message

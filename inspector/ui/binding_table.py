@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QTableWidget, QTableWidgetItem, QWidget
 from inspector.hyper import Numerics
 from inspector.layout import F32_BYTES
 from inspector.plan import Binding, Dispatch, Plan, UniformSpec
+from inspector.runtime.snapshots import StepRecord
 from inspector.ui import format as fmt
 from inspector.ui.tables import FIGURES, WORDS, row_height, set_widths
 
@@ -57,10 +58,19 @@ class BindingTable(QTableWidget):
         return self._lines
 
     def show_dispatch(
-        self, plan: Plan | None, dispatch: Dispatch | None, values: Mapping[str, tuple[float, ...]]
+        self,
+        plan: Plan | None,
+        dispatch: Dispatch | None,
+        values: Mapping[str, tuple[float, ...]],
+        record: StepRecord | None = None,
     ) -> None:
-        """Show what a dispatch binds, `values` being those of the uniforms by key; nothing for None."""
-        lines = binding_lines(plan, dispatch, values) if plan is not None and dispatch is not None else ()
+        """Show what a dispatch binds, `values` being those of the uniforms by key; nothing for None.
+
+        `record` has what the step has produced so far.
+        """
+        lines: tuple[Line, ...] = ()
+        if plan is not None and dispatch is not None:
+            lines = binding_lines(plan, dispatch, values, record)
         if lines == self._lines:
             return
         self._lines = lines
@@ -74,18 +84,33 @@ class BindingTable(QTableWidget):
 
 
 def binding_lines(
-    plan: Plan, dispatch: Dispatch, values: Mapping[str, tuple[float, ...]]
+    plan: Plan,
+    dispatch: Dispatch,
+    values: Mapping[str, tuple[float, ...]],
+    record: StepRecord | None = None,
 ) -> tuple[Line, ...]:
     """The rows of the table as text, columns as in COLUMNS."""
     lines: list[Line] = []
     for binding in dispatch.bindings:
         spec = plan.uniform_at.get(binding.offset) if binding.access == "uniform" else None
         lines += _lines(binding, spec, values, plan.variant.numerics)
+        if binding.buffer == "grad_stats":
+            lines += [("", f"   {text}", *("",) * (len(COLUMNS) - 2)) for text in norm_texts(record, " = ")]
     lines += [
         ("", "set to 0 before", b.buffer, "clear", f"{b.offset:,}", f"{b.size:,}", f"{b.size // F32_BYTES:,}")
         for b in dispatch.clears
     ]
     return tuple(lines)
+
+
+def norm_texts(record: StepRecord | None, between: str = " ") -> tuple[str, ...]:
+    """gradNorm and clipScale of a step; nothing before they have been computed."""
+    if record is None or record.grad_norm is None or record.clip_scale is None:
+        return ()
+    return (
+        f"gradNorm{between}{fmt.number(record.grad_norm)}",
+        f"clipScale{between}{fmt.number(record.clip_scale)}",
+    )
 
 
 def _lines(

@@ -13,9 +13,10 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.stepping import Cursor, KernelTime
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.binding_table import BindingTable
+from inspector.ui.binding_table import BindingTable, norm_texts
 from inspector.ui.tables import FIGURES, WORDS, AnyIndex, dense_table, row_height, set_widths
 from inspector.ui.view import View
+from inspector.ui.widgets import ElidedLabel
 
 COLUMNS = ("state", "dispatch", "time", "groups", "elements", "block")
 SAMPLES = ("· pending", "adamw_update no-wd", "88.8 µs cold", "65,535·2·1", "116,017,920", "no-wd")
@@ -153,11 +154,16 @@ class PipelineView(View):
         self.heading = QLabel("Bindings")
         self.heading.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, theme.GRID)
         self.heading.setMinimumWidth(1)
+        self.results = ElidedLabel()
+        self.results.setObjectName("step_results")
+        self.results.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, 0)
+        self.results.hide()
         self.bindings = BindingTable()
         lower = QWidget()
         column = QVBoxLayout(lower)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
+        column.addWidget(self.results)
         column.addWidget(self.heading)
         column.addWidget(self.bindings, 1)
         splitter = QSplitter(Qt.Orientation.Vertical)
@@ -206,7 +212,16 @@ class PipelineView(View):
             self.table.viewport().update()
         if new_plan:
             self._share_height()
+        self._show_results()
         self._show_bindings()
+
+    def _show_results(self) -> None:
+        """What the step has produced so far, whichever dispatch is selected."""
+        record = self._snapshot.record if self._snapshot else None
+        texts = norm_texts(record)
+        self.results.setVisible(bool(texts))
+        if record is not None and texts:
+            self.results.setText(f"Step {record.step:,}: {' · '.join(texts)}")
 
     def _share_height(self) -> None:
         """The dispatches take what they need up to half, the bindings the rest."""
@@ -234,7 +249,7 @@ class PipelineView(View):
             self.bindings.show_dispatch(None, None, {})
             return
         self.heading.setText(f"Bindings of {dispatch.label} (dispatch {dispatch.index + 1})")
-        self.bindings.show_dispatch(plan, dispatch, snapshot.uniforms)
+        self.bindings.show_dispatch(plan, dispatch, snapshot.uniforms, snapshot.record)
 
 
 def time_text(time: KernelTime | None) -> str:

@@ -9,7 +9,7 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QToolTip, QVBoxLayout, QWidget
 
 from inspector.history import EMPTY_HISTORY, History
-from inspector.runtime.snapshots import Mark, Snapshot
+from inspector.runtime.snapshots import Mark, Snapshot, StepRecord
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.curves import has_values
@@ -31,6 +31,7 @@ METRICS = (
     _Metric("clip_scale", "clip scale", False, "No clip scale has been recorded."),
     _Metric("lr", "lr", False, "No learning rate has been recorded."),
 )
+NOT_YET = "not yet"
 NO_STEPS_YET = "No step has finished yet: F11 runs one."
 KEYS = (
     ("+ / −", "zoom"),
@@ -53,6 +54,7 @@ class PlotsView(View):
         self._snapshot: Snapshot | None = None
         self._history: History = EMPTY_HISTORY
         self._marks: tuple[Mark, ...] = ()
+        self._progress: StepRecord | None = None
         self._follow = True
         self._hovered: float | None = None
         self._loss_unit = ""
@@ -144,32 +146,41 @@ class PlotsView(View):
             self._marks = snapshot.marks
             for chart in self.charts.values():
                 chart.show_marks(snapshot.marks)
-        for chart in self.charts.values():
-            known = snapshot.cursor is not None and len(snapshot.history) > 0
+        self._progress = in_progress(snapshot)
+        step = self._progress.step if self._progress else None
+        known = snapshot.cursor is not None and len(snapshot.history) > 0
+        for name, chart in self.charts.items():
             chart.show_current(snapshot.cursor.step if known and snapshot.cursor else None)
+            chart.show_progress(step, _known(self._progress, name))
         if snapshot.history is not self._history or self._first.message == "":
             self._history = snapshot.history
             for metric in METRICS:
                 self.charts[metric.name].show_history(self._history, [metric.name])
-            self._say_what_is_absent()
+        self._say_what_is_absent()
         self._set_range()
         self._read_out()
 
     def _say_what_is_absent(self) -> None:
         for metric in METRICS:
             message = ""
-            if not len(self._history):
+            if _known(self._progress, metric.name) is not None:
+                pass
+            elif not len(self._history):
                 message = NO_STEPS_YET
             elif not has_values(self._history.series.get(metric.name)):
                 message = metric.absent
             self.charts[metric.name].set_message(message)
 
     def _set_range(self) -> None:
-        if self._follow and len(self._history):
+        ends: list[float] = []
+        if len(self._history):
             first = self._history.first
-            stop = float(first[-1]) + max(self._history.stride - 1, 0)
-            room = max((stop - float(first[0])) * 0.01, 0.5)
-            self._first.box.setXRange(float(first[0]) - room, stop + room, padding=0)
+            ends = [float(first[0]), float(first[-1]) + max(self._history.stride - 1, 0)]
+        if self._progress is not None:
+            ends.append(float(self._progress.step))
+        if self._follow and ends:
+            room = max((max(ends) - min(ends)) * 0.01, 0.5)
+            self._first.box.setXRange(min(ends) - room, max(ends) + room, padding=0)
         for chart in self.charts.values():
             chart.draw()
 
@@ -192,8 +203,13 @@ class PlotsView(View):
     # --- reading out
 
     def _read_out(self) -> None:
-        """Values under the mouse, else the newest."""
+        """Values under the mouse, else those of the step in progress, else the newest."""
         history = self._history
+        if self._progress is not None and (
+            self._hovered is None or self._hovered > self._progress.step - 0.5
+        ):
+            self._read_out_progress(self._progress)
+            return
         at = float(history.first[-1]) if self._hovered is None and len(history) else self._hovered
         bucket = bucket_at(history, at) if at is not None else None
         words: list[str] = []
@@ -210,6 +226,37 @@ class PlotsView(View):
             chart.set_title(title if value is None else f"{title}  {_value_text(value)}")
             shown = self._hovered is not None and bucket is not None
             chart.show_cross(float(history.first[bucket]) if shown and bucket is not None else None)
+
+    def _read_out_progress(self, record: StepRecord) -> None:
+        words = [f"step {record.step:,} (in progress)"]
+        words += [m.text for m in self._marks if m.step == record.step]
+        if not self._follow:
+            words.append("Home shows all steps")
+        self.readout.setText(" · ".join(words))
+        for metric in METRICS:
+            chart = self.charts[metric.name]
+            title = metric.title + (self._loss_unit if metric.name == "loss" else "")
+            value = _known(record, metric.name)
+            if value is not None:
+                title += f"  {fmt.number(value)}"
+            elif metric.name != "loss":
+                # Every step comes to have the others; a source without a loss never has one.
+                title += f"  {NOT_YET}"
+            chart.set_title(title)
+            chart.show_cross(None)
+
+
+def in_progress(snapshot: Snapshot) -> StepRecord | None:
+    """The record of a step that has begun and not ended: the history does not have it yet."""
+    record, cursor, first = snapshot.record, snapshot.cursor, snapshot.history.first
+    if record is None or cursor is None or cursor.at_end or record.step != cursor.step:
+        return None
+    return record if not len(first) or int(first[-1]) < record.step else None
+
+
+def _known(record: StepRecord | None, name: str) -> float | None:
+    value = getattr(record, name, None)
+    return None if value is None else float(value)
 
 
 def _value_text(value: Readout) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,9 +96,11 @@ class StepChart(Chart):
         self._stale = True
         self.edges = EdgeMarks(self)
         self._mark_lines = pg.PlotCurveItem(connect="pairs")
+        self._progress: tuple[float, float] | None = None
+        self.progress_dot = pg.ScatterPlotItem(pxMode=True, size=7, symbol="o")
         self.current_line = pg.InfiniteLine(angle=90)
         self.cross_line = pg.InfiniteLine(angle=90)
-        for item in (self._mark_lines, self.current_line, self.cross_line):
+        for item in (self._mark_lines, self.current_line, self.cross_line, self.progress_dot):
             self.box.addItem(item, ignoreBounds=True)
         self.current_line.hide()
         self.cross_line.hide()
@@ -132,6 +135,9 @@ class StepChart(Chart):
             if (bounds := trace.curve.bounds()) is not None:
                 lows.append(bounds[0])
                 highs.append(bounds[1])
+        if self._progress is not None:
+            lows.append(self._progress[1])
+            highs.append(self._progress[1])
         self.set_y_bounds((min(lows), max(highs)) if lows else None)
         self._draw_edges()
 
@@ -140,6 +146,16 @@ class StepChart(Chart):
         self.current_line.setVisible(step is not None)
         if step is not None:
             self.current_line.setValue(step)
+
+    def show_progress(self, step: int | None, value: float | None) -> None:
+        """A ring for what the step in progress has produced; None where it has nothing to draw yet."""
+        drawn = None
+        if step is not None and value is not None and math.isfinite(value) and (value > 0 or not self._log):
+            drawn = (float(step), math.log10(value) if self._log else value)
+        if drawn != self._progress:
+            self._progress = drawn
+            self.progress_dot.setData(*([[x] for x in drawn] if drawn else ([], [])))
+            self._stale = True
 
     def show_marks(self, marks: tuple[Mark, ...]) -> None:
         """Draw the marks as lines."""
@@ -249,6 +265,8 @@ class StepChart(Chart):
         self._style_marks()
         self.current_line.setPen(line_pen(colours.accent))
         self.cross_line.setPen(line_pen(colours.muted))
+        self.progress_dot.setPen(line_pen(colours.text))
+        self.progress_dot.setBrush(pg.mkBrush(colours.base))
         for name in self._traces:
             self._style_trace(name)
 
