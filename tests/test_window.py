@@ -291,6 +291,45 @@ def test_a_notice_is_shown_once(shown: Shown) -> None:
     assert not banner.isVisible()
 
 
+def test_a_note_goes_by_itself_and_a_warning_does_not(shown: Shown) -> None:
+    banner = shown.window.banner
+    banner._timer.setInterval(20)
+    shown.post(notice=Notice(1, "info", "Step 100 is not in memory."))
+    assert banner.isVisible()
+    shown.qtbot.waitUntil(lambda: not banner.isVisible())
+    shown.post(notice=Notice(2, "info", "A note."))
+    shown.post(notice=Notice(3, "warning", "A warning."))
+    shown.qtbot.wait(60)
+    assert banner.text == "A warning."
+
+
+@pytest.mark.parametrize("severity", ["info", "warning", "error"])
+@pytest.mark.parametrize("changes", [{"cursor": Cursor(129, 1, 5)}, {"run": 2}, {"source": "gpt-116m"}])
+def test_a_message_is_gone_once_it_is_over(shown: Shown, severity: str, changes: dict[str, object]) -> None:
+    banner = shown.window.banner
+    shown.post(notice=Notice(1, severity, "It went wrong."))  # type: ignore[arg-type]
+    shown.post()
+    assert banner.text == "It went wrong."
+    shown.post(mode="starting")
+    assert banner.text == "It went wrong.", "nothing has been opened yet"
+    shown.post(mode="paused", **changes)
+    assert not banner.isVisible()
+
+
+def test_a_message_about_a_run_that_goes_on_can_be_read(shown: Shown) -> None:
+    shown.post(mode="running", notice=Notice(1, "warning", "Memory is short."))
+    shown.post(cursor=Cursor(150, 5, 5))
+    assert shown.window.banner.text == "Memory is short."
+
+
+def test_what_the_window_itself_tells_stays_while_the_run_moves_on(shown: Shown) -> None:
+    shown.window.tell_problem("Part of the window failed.")
+    shown.post(cursor=Cursor(150, 5, 5))
+    assert shown.window.banner.text == "Part of the window failed."
+    shown.post(run=2)
+    assert not shown.window.banner.isVisible()
+
+
 def test_a_lost_device_is_told_until_it_is_back(shown: Shown) -> None:
     banner = shown.window.banner
     shown.post(mode="lost", stale=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QWidget
 
@@ -10,14 +10,17 @@ from inspector.diagnosis.findings import Severity
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import theme
 from inspector.ui.icons import icon
+from inspector.ui.view import same_run
 
 LOST_TEXT = "The device was lost: what is shown is the last that was seen, and stale."
 ROOM_FOR_BUTTONS = 260
+INFO_MS = 8000
+"""A note that asks for nothing goes by itself after so long."""
 SEVERITY_WORD: dict[Severity, str] = {"info": "Note", "warning": "Warning", "error": "Error"}
 
 
 class Banner(QFrame):
-    """Shows a lost device until it is back, and each notice once until dismissed."""
+    """Shows a lost device until it is back, and each notice once, until it is over or dismissed."""
 
     recover = Signal()
     opened = Signal(bool)
@@ -30,6 +33,12 @@ class Banner(QFrame):
         self._lost = False
         self._last_serial: int | None = None
         self._notice: tuple[Severity, str] | None = None
+        self._since: Snapshot | None = None
+        """The moment the notice came with; of the window's own, the last one before."""
+        self._own = False
+        self._seen: Snapshot | None = None
+        self._timer = QTimer(self, singleShot=True, interval=INFO_MS)
+        self._timer.timeout.connect(self.dismiss)
         self.sign = QLabel(self)
         self.label = QLabel(self)
         self.label.setObjectName("banner_text")
@@ -54,25 +63,44 @@ class Banner(QFrame):
         self._show()
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
-        """Take a notice that is new, and the loss of the device."""
-        notice = snapshot.notice
+        """Take a notice that is new, drop one that is over, and take the loss of the device."""
+        notice, self._seen = snapshot.notice, snapshot
         if notice is not None and notice.serial != self._last_serial:
             self._last_serial = notice.serial
-            self._notice = (notice.severity, notice.text)
-            self._show()
+            self._take(notice.severity, notice.text, own=False)
+        elif self._notice is not None and self._is_over(snapshot):
+            self.dismiss()
         if (snapshot.mode == "lost") != self._lost:
             self._lost = snapshot.mode == "lost"
             self._show()
 
     def tell(self, severity: Severity, text: str) -> None:
         """Show a sentence of the window's own."""
-        self._notice = (severity, text)
-        self._show()
+        self._take(severity, text, own=True)
 
     def dismiss(self) -> None:
         """Close the notice; the loss of the device stays until it is recovered."""
         self._notice = None
+        self._timer.stop()
         self._show()
+
+    def _take(self, severity: Severity, text: str, *, own: bool) -> None:
+        self._notice, self._since, self._own = (severity, text), self._seen, own
+        if severity == "info":
+            self._timer.start()
+        else:
+            self._timer.stop()
+        self._show()
+
+    def _is_over(self, snapshot: Snapshot) -> bool:
+        """True once a source has been opened, the device is back, or the run has moved on since."""
+        since = self._since
+        if since is None or snapshot.mode not in ("paused", "running"):
+            return False
+        if not same_run(since, snapshot) or since.mode == "lost":
+            return True
+        # What was told while a run goes on would be gone before it is read.
+        return not self._own and since.mode != "running" and snapshot.cursor != since.cursor
 
     @property
     def text(self) -> str:
