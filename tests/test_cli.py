@@ -526,3 +526,31 @@ def test_the_module_runs_as_a_program(state: Path) -> None:
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize(
+    "words", [["--steps", "9"], ["--dispatches", "60"], ["--steps", "1", "--dispatches", "99"]]
+)
+def test_a_picture_past_the_end_of_the_source_is_refused_in_a_sentence(
+    state: Path, tmp_path: Path, words: list[str]
+) -> None:
+    out = tmp_path / "x.png"
+    done = subprocess.run(
+        [sys.executable, "-m", "inspector", "screenshot", str(state), "--out", str(out), *words],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "holds no gradients of step" in done.stderr
+    assert not out.exists()
+
+
+def test_a_model_larger_than_this_computer_is_refused_before_it_is_made(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inspector.gpu.device.available_memory", lambda: 64 << 20)
+    code, out, err = call("run", "synthetic:50000000", "--steps", 1, "--adapter", "CPU")
+    assert (code, out) == (1, "")
+    assert "Not enough memory" in err
+    assert err.count("\n") == 1

@@ -9,6 +9,7 @@ from typing import Any
 
 PROBLEM = 1
 USAGE = 2
+INTERRUPTED = 130
 
 COMMANDS = ("doctor", "layout", "run", "explain", "bench", "screenshot", "window")
 
@@ -34,11 +35,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except _usage_exception() as error:
         return _tell(_sentence(error), USAGE)
     except (typer.Abort, KeyboardInterrupt):
-        return _tell("Stopped.", 130)
+        return _tell("Stopped.", INTERRUPTED)
     except BrokenPipeError:
         # Whoever read the output has left; that is theirs to decide.
         sys.stderr.close()
         return 0
+    if result == INTERRUPTED:
+        # Some releases of typer turn the interrupt into this code themselves.
+        return _tell("Stopped.", INTERRUPTED)
     return int(result) if isinstance(result, int) else 0
 
 

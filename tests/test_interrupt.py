@@ -1,0 +1,46 @@
+"""Ctrl-C at any moment: the process ends at once, without a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(os.name != "posix", reason="signals")]
+
+
+def interrupted(words: list[str], delay_s: float, home: Path, number: signal.Signals) -> tuple[int, str]:
+    environment = {
+        **os.environ,
+        "QT_QPA_PLATFORM": "offscreen",
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": str(home),
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", "inspector", *words],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment,
+    ) as process:  # fmt: skip
+        time.sleep(delay_s)
+        process.send_signal(number)
+        _, told = process.communicate(timeout=20)
+        return process.returncode, told
+
+
+@pytest.mark.parametrize("delay_s", [0.02, 0.2, 0.35, 0.5, 0.7, 1.2, 2.5])
+def test_the_window_ends_at_ctrl_c_from_the_first_moment(tmp_path: Path, delay_s: float) -> None:
+    code, told = interrupted(["charlm"], delay_s, tmp_path, signal.SIGINT)
+    assert code in (0, -signal.SIGINT), told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("delay_s", [0.02, 0.3, 1.5])
+def test_a_run_ends_at_ctrl_c_and_says_so(tmp_path: Path, delay_s: float) -> None:
+    code, told = interrupted(["run", "charlm", "--steps", "100000"], delay_s, tmp_path, signal.SIGINT)
+    assert code in (130, -signal.SIGINT), told
+    assert "Traceback" not in told
+    assert code != 130 or told.strip() == "inspector: Stopped."
