@@ -112,3 +112,20 @@ def test_nothing_timed_yet_says_so(qtbot: QtBot) -> None:
 def test_without_a_plan_the_table_is_empty(qtbot: QtBot) -> None:
     view = shown(qtbot, make_snapshot(plan=None, cursor=None))
     assert view.model.rowCount() == 0
+
+
+def test_every_curve_has_its_line_style_and_the_table_a_sample_of_it(qtbot: QtBot) -> None:
+    snapshot = replace(make_snapshot(cursor=Cursor(128, 5, 5)), history=make_history(labels=KERNELS))
+    view = shown(qtbot, snapshot)
+    patterns = {tuple(view.chart.pen(name).dashPattern()) for name in view.chart.trace_names()}
+    assert len(patterns) == len(view.chart.trace_names()) == len(KERNELS)
+    decoration = Qt.ItemDataRole.DecorationRole
+    samples = [view.model.index(row, 0).data(decoration).toImage() for row in range(len(KERNELS))]
+    assert all(a != b for i, a in enumerate(samples) for b in samples[:i])
+
+
+def test_a_long_run_keeps_the_line_styles(qtbot: QtBot) -> None:
+    snapshot = replace(make_snapshot(cursor=Cursor(900, 5, 5)), history=make_history(900, labels=KERNELS))
+    view = shown(qtbot, snapshot)
+    patterns = {tuple(view.chart.pen(name).dashPattern()) for name in view.chart.trace_names()}
+    assert len(patterns) == len(KERNELS)

@@ -23,6 +23,8 @@ MARK_SIZE = 9
 TITLE_POS = QPointF(theme.GRID, 1)
 
 TickText = Callable[[float], str]
+Dash = tuple[float, ...]
+"""Lengths of strokes and gaps in logical pixels; () for a solid line."""
 
 
 class Axis(pg.AxisItem):  # type: ignore[misc]
@@ -244,6 +246,18 @@ def line_pen(colour: QColor, style: Qt.PenStyle = Qt.PenStyle.SolidLine, *, hair
     ratio = app.devicePixelRatio() if isinstance(app, QGuiApplication) and not hairline else 1.0
     pen = QPen(colour, max(round(ratio), 1), style)
     pen.setCosmetic(True)
+    return pen
+
+
+def dashed_pen(colour: QColor, dash: Dash, *, hairline: bool = False) -> QPen:
+    """A pen as by `line_pen`, in strokes and gaps."""
+    pen = line_pen(colour, hairline=hairline)
+    if dash:
+        app = QGuiApplication.instance()
+        ratio = app.devicePixelRatio() if isinstance(app, QGuiApplication) else 1.0
+        # Qt counts them in widths of the pen.
+        pen.setDashPattern([length * ratio / pen.widthF() for length in dash])
+        pen.setCapStyle(Qt.PenCapStyle.FlatCap)
     return pen
 
 

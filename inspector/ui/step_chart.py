@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QFontMetricsF, QPen
+from PySide6.QtGui import QColor, QPen
 from PySide6.QtWidgets import QWidget
 
 from inspector.history import EMPTY_HISTORY, History
 from inspector.runtime.snapshots import Mark
 from inspector.ui import theme
-from inspector.ui.chart import Axis, Chart, EdgeMarks, line_pen
+from inspector.ui.chart import Axis, Chart, Dash, EdgeMarks, dashed_pen, line_pen
 from inspector.ui.curves import EMPTY_CURVE, NO_STEPS, Curve, curve
 
 FEW_POINTS = 256
@@ -27,20 +27,19 @@ FEW_MARKS = 16
 class _Trace:
     """What draws one metric: the strokes from low to high, the line, and dots for points that stand alone."""
 
-    def __init__(self, chart: Chart, name: str) -> None:
+    def __init__(self, chart: Chart, dash: Dash) -> None:
         self.curve = EMPTY_CURVE
+        self.dash = dash
         self._colour = theme.colours().text
         self.envelope = pg.PlotCurveItem(connect="pairs", antialias=False)
         self.line = pg.PlotCurveItem(connect="finite", antialias=False)
         self.dots = pg.ScatterPlotItem(pxMode=True, size=5, symbol="o")
-        self.name = pg.TextItem(name, anchor=(1, 1))
         for item in self._items:
             chart.box.addItem(item, ignoreBounds=True)
-        self.name.hide()
 
     @property
     def _items(self) -> tuple[Any, ...]:
-        return self.envelope, self.line, self.dots, self.name
+        return self.envelope, self.line, self.dots
 
     def draw(self, drawn: Curve) -> None:
         self.curve = drawn
@@ -55,17 +54,10 @@ class _Trace:
         self.envelope.setPen(line_pen(theme.faded(colour, 0.4), hairline=True))
         self.dots.setPen(None)
         self.dots.setBrush(pg.mkBrush(colour))
-        self.name.setColor(colour)
-        self.name.setFont(theme.ui_font(-1))
 
     def _set_line_pen(self) -> None:
         # A dense curve fills its band with hairlines as well.
-        self.line.setPen(line_pen(self._colour, hairline=len(self.curve.x) > FEW_POINTS))
-
-    def end(self, stop: float) -> tuple[float, float] | None:
-        """The last point drawn up to x = `stop`."""
-        at = np.flatnonzero(np.isfinite(self.curve.last) & (self.curve.x <= stop))
-        return (float(self.curve.x[at[-1]]), float(self.curve.last[at[-1]])) if len(at) else None
+        self.line.setPen(dashed_pen(self._colour, self.dash, hairline=len(self.curve.x) > FEW_POINTS))
 
     def remove(self, chart: Chart) -> None:
         for item in self._items:
@@ -85,10 +77,9 @@ class Readout:
 class StepChart(Chart):
     """Metrics of a history over steps; only what is in view is drawn, at most one point a pixel or two."""
 
-    def __init__(self, *, log: bool = False, named: bool = False, parent: QWidget | None = None) -> None:
+    def __init__(self, *, log: bool = False, parent: QWidget | None = None) -> None:
         super().__init__(left=Axis("left", log=log), bottom=Axis("bottom", whole=True), parent=parent)
         self._log = log
-        self._named = named
         self._history: History = EMPTY_HISTORY
         self._traces: dict[str, _Trace] = {}
         self._selected = ""
@@ -111,13 +102,16 @@ class StepChart(Chart):
 
     # --- what is shown
 
-    def show_history(self, history: History, names: Sequence[str]) -> None:
-        """Show these metrics of the history; call `draw` once the x range is set."""
+    def show_history(self, history: History, names: Sequence[str], dashes: Sequence[Dash] = ()) -> None:
+        """Show these metrics of the history, in these line styles; call `draw` once the x range is set."""
         for name in [n for n in self._traces if n not in names]:
             self._traces.pop(name).remove(self)
-        for name in names:
-            if name not in self._traces:
-                self._traces[name] = _Trace(self, name.rpartition("/")[2])
+        for i, name in enumerate(names):
+            dash = dashes[i] if dashes else ()
+            if name not in self._traces or self._traces[name].dash != dash:
+                if name in self._traces:
+                    self._traces.pop(name).remove(self)
+                self._traces[name] = _Trace(self, dash)
                 self._style_trace(name)
         self._history = history
         self._stale = True
@@ -230,24 +224,9 @@ class StepChart(Chart):
                 for kind in ("posinf", "neginf", "nan", "below")
             }
         )
-        if self._named:
-            self._place_names()
         low, high = self.box.viewRange()[1]
         x = np.repeat(np.array([m.step for m in self._marks], np.float64), 2)
         self._mark_lines.setData(x, np.tile([low, high], len(self._marks)))
-
-    def _place_names(self) -> None:
-        """Write each metric's name over its end; where two would overlap, the one given first stays."""
-        (_, stop), (low, high) = self.box.viewRange()
-        line = QFontMetricsF(theme.ui_font(-1)).height() * (high - low) / max(self.box.height(), 1.0)
-        taken: list[float] = []
-        for trace in self._traces.values():
-            end = trace.end(stop)
-            free = end is not None and all(abs(end[1] - y) >= line for y in taken)
-            trace.name.setVisible(free)
-            if end is not None and free:
-                taken.append(end[1])
-                trace.name.setPos(*end)
 
     def _style_marks(self) -> None:
         dashes = Qt.PenStyle.DashLine

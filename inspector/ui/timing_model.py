@@ -8,17 +8,24 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt
+from PySide6.QtCore import QAbstractTableModel, QLineF, QModelIndex, QSize, Qt
+from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPixmap
 
 from inspector.floats import F64Array
 from inspector.history import EMPTY_HISTORY, History
 from inspector.plan import Plan
 from inspector.stepping import KernelTime
 from inspector.ui import format as fmt
+from inspector.ui import theme
+from inspector.ui.chart import Dash, dashed_pen
 from inspector.ui.tables import FIGURES, WORDS, AnyIndex
 
 RECENT = 256
 """Buckets the median is taken over."""
+DASHES: tuple[Dash, ...] = ((), (7, 3), (2, 2), (9, 3, 2, 3), (9, 2, 2, 2, 2, 2), (14, 4), (4, 4), (2, 5))
+"""Line styles of the kernels, in their order; from the ninth on they begin anew."""
+SAMPLE = QSize(32, 10)
+"""Of a line in the table."""
 COLUMNS = ("kernel", "clock", "last", "median", "share")
 
 
@@ -47,6 +54,18 @@ class TimingModel(QAbstractTableModel):
         self._groups: npt.NDArray[np.intp] = np.empty(0, np.intp)
         self._times: tuple[KernelTime | None, ...] = ()
         self._history: History = EMPTY_HISTORY
+        self._selected = -1
+
+    def dash(self, number: int) -> Dash:
+        """The line style of a kernel."""
+        return DASHES[number % len(DASHES)]
+
+    def select(self, number: int) -> None:
+        """Take over which kernel is drawn in the accent."""
+        self._selected = number
+        if self.kernels:
+            decoration = [Qt.ItemDataRole.DecorationRole]
+            self.dataChanged.emit(self.index(0, 0), self.index(len(self.kernels) - 1, 0), decoration)
 
     def show(self, plan: Plan | None, times: tuple[KernelTime | None, ...], history: History) -> None:
         """Take over this moment."""
@@ -128,11 +147,31 @@ class TimingModel(QAbstractTableModel):
             share = fmt.NA if row.share is None else f"{100 * row.share:.1f} %"
             times = fmt.milliseconds(row.last), fmt.milliseconds(row.median)
             return (row.kernel, row.clock, *times, share)[column]
+        if role == Qt.ItemDataRole.DecorationRole and column == 0:
+            c = theme.colours()
+            # On the ground of a selected row the accent would not be seen.
+            colour = c.on_accent if index.row() == self._selected else c.text
+            return line_sample(colour, self.dash(index.row()))
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _alignment(column)
         if role == Qt.ItemDataRole.ToolTipRole:
             return _TOOLTIPS[column] if column else self.kernels[index.row()]
         return None
+
+
+def line_sample(colour: QColor, dash: Dash) -> QPixmap:
+    """A short piece of a line, to tell which is which."""
+    app = QGuiApplication.instance()
+    ratio = app.devicePixelRatio() if isinstance(app, QGuiApplication) else 1.0
+    picture = QPixmap(SAMPLE * ratio)
+    picture.setDevicePixelRatio(ratio)
+    picture.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(picture)
+    painter.setPen(dashed_pen(colour, dash))
+    y = SAMPLE.height() // 2 + 0.5
+    painter.drawLine(QLineF(0, y, SAMPLE.width(), y))
+    painter.end()
+    return picture
 
 
 def _median(history: History, kernel: str) -> float | None:

@@ -23,7 +23,7 @@ TABLE_WIDTH = 440
 
 
 class TimingView(View):
-    """A curve a kernel, and a table of them; the one selected is drawn in the accent."""
+    """A curve a kernel, and a table of them that has a sample of each line; the one selected is in the accent."""
 
     PERIOD_S = 0.2
 
@@ -35,7 +35,7 @@ class TimingView(View):
         self._history: History = EMPTY_HISTORY
         self._clock = "GPU"
         self._follow = True
-        self.chart = StepChart(log=True, named=True)
+        self.chart = StepChart(log=True)
         self.chart.show_bottom_axis("step")
         self.chart.hovered.connect(self._on_hovered)
         self.chart.all_wanted.connect(self._on_all_wanted)
@@ -114,10 +114,12 @@ class TimingView(View):
 
     def _draw_curves(self) -> None:
         kinds = ("ms", "cold")
-        names = [
-            n for kind in kinds for k in self.model.kernels if (n := f"{kind}/{k}") in self._history.series
+        styles = [
+            (f"{kind}/{k}", self.model.dash(i)) for kind in kinds for i, k in enumerate(self.model.kernels)
         ]
-        self.chart.show_history(self._history, names)
+        styles = [style for style in styles if style[0] in self._history.series]
+        names = [name for name, _ in styles]
+        self.chart.show_history(self._history, names, [dash for _, dash in styles])
         self.chart.set_message("" if names else "No step has been timed yet: F11 runs one.")
         if self._follow and len(self._history):
             first = float(self._history.first[0])
@@ -133,6 +135,7 @@ class TimingView(View):
 
     def _on_row_changed(self) -> None:
         self._draw_curves()
+        self.model.select(self.table.currentIndex().row())
         self.chart.select_trace(self._selected_name())
         self._on_hovered(None)
 
