@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from inspector.floats import F32Array, bits
+
+StatsLevel = Literal["off", "light", "full"]
+"""What is counted at each step: nothing, the gradients, or every param and its update as well."""
 
 EXPONENT_BIAS = 127
 BINS = 255
@@ -84,6 +88,10 @@ def buffer_stats(values: F32Array, *, start: int = 0) -> BufferStats:
         max_abs=float(np.uint32(largest).view(np.float32)) if len(raw) else 0.0,
         exponents=counts,
     )
+
+
+NOT_COUNTED = buffer_stats(np.zeros(0, np.float32))
+"""Of no elements: where nothing was counted."""
 
 
 def quantile_log2(stats: BufferStats, q: float) -> float:

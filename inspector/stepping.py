@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import BlockName, Layout
 from inspector.plan import Plan, Variant
 from inspector.statistics import BufferStats
+
+if TYPE_CHECKING:
+    from inspector.param_statistics import ParamStats
 
 Lane = Literal["w", "g", "m", "v"]
 LANES: tuple[Lane, ...] = ("w", "g", "m", "v")
@@ -206,6 +209,10 @@ class Stepper(Protocol):
     def grad_stats(self) -> GradStats: ...
     def counts(self, lane: Lane) -> BufferStats:
         """Counts over all params in one lane, without the histogram."""
+        ...
+
+    def param_stats(self, hyper: Hyper) -> tuple[ParamStats, ...]:
+        """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
         ...
 
     def stats(self, lane: Lane, param: str | None) -> BufferStats:

@@ -17,6 +17,7 @@ from inspector.plan import Variant
 from inspector.runtime.engine import Engine
 from inspector.schedule import Schedule
 from inspector.sources.base import EndOfSourceError, ReadWeights
+from inspector.statistics import StatsLevel
 from inspector.stepping import LANES, HostGradients, HostState
 
 F32 = npt.NDArray[np.float32]
@@ -170,6 +171,7 @@ def make_engine(
     variant: Variant | None = None,
     losses: Mapping[int, float] | None = None,
     schedule: Schedule | None = None,
+    stats: StatsLevel = "light",
 ) -> Engine:
     """An engine over a ListedSource and a stepper on `gpu`."""
     state = HostState(w or {}, m or {}, v or {}, finished_steps)
@@ -177,4 +179,4 @@ def make_engine(
     stepper = make_stepper(
         gpu, params, variant, w=state.w, m=state.m, v=state.v, finished_steps=finished_steps
     )
-    return Engine(source, stepper)
+    return Engine(source, stepper, stats=stats)

@@ -118,6 +118,7 @@ def run(
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
+    stats: o.Stats = "light",
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -142,7 +143,7 @@ def run(
     )
     variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused)
     return run_steps(
-        Request(made, steps, hyper, variant, adapter, None if out is None else o.writable(out), json)
+        Request(made, steps, hyper, variant, adapter, None if out is None else o.writable(out), json, stats)
     )
 
 

@@ -22,6 +22,7 @@ from inspector.hyper import Hyper, check_value
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
 from inspector.sources.open import open_source
+from inspector.statistics import StatsLevel
 
 OptimizerName = Literal["adamw", "adam-l2"]
 
@@ -41,6 +42,12 @@ DispatchForm = Annotated[
 ]
 Grid = Annotated[plan.Grid, typer.Option(help="Grids as bounded here, or ceil(n/256) groups as published.")]
 Unfused = Annotated[bool, typer.Option("--unfused", help="Clip, zero and mirror in passes of their own.")]
+Stats = Annotated[
+    StatsLevel,
+    typer.Option(
+        help="What is counted each step: off (non-finite gradients read 0), light (the gradients), full (params too)."
+    ),
+]
 Lr = Annotated[float | None, typer.Option(help="Learning rate.")]
 Beta1 = Annotated[float | None, typer.Option(help="Decay of the first moment, in [0, 1).")]
 Beta2 = Annotated[float | None, typer.Option(help="Decay of the second moment, in [0, 1).")]

@@ -18,11 +18,14 @@ from inspector.floats import F32Array, shortest
 from inspector.gpu.opener import StepperMaker
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
+from inspector.layout import Layout
+from inspector.param_statistics import LaneStats, ParamStats
 from inspector.plan import Variant
 from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import StepRecord
 from inspector.sources.base import EndOfSourceError, Source
 from inspector.sources.statefile import StateFile, write_state
+from inspector.statistics import EXPONENT_BIAS, StatsLevel
 
 SHOWN_ROWS = 20
 
@@ -38,6 +41,7 @@ class Request:
     adapter: str | None
     out: Path | None
     json: bool
+    stats: StatsLevel = "light"
 
 
 def run_steps(request: Request) -> int:
@@ -46,8 +50,11 @@ def run_steps(request: Request) -> int:
         request.source.params, request.variant, request.source.initial_state()
     )
     try:
-        engine = Engine(request.source, stepper, hyper=request.hyper, keep_checkpoint=False)
+        engine = Engine(
+            request.source, stepper, hyper=request.hyper, keep_checkpoint=False, stats=request.stats
+        )
         records: list[StepRecord] = []
+        params: list[list[dict[str, Any]]] = []
         findings: list[Finding] = []
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -61,6 +68,7 @@ def run_steps(request: Request) -> int:
                 findings += engine.take_findings()
                 if engine.record is not None:
                     records.append(engine.record)
+                    params.append([_param(stats, stepper.layout) for stats in engine.param_stats])
                 progress.advance(task)
         if request.out is not None:
             _write(request, engine, stepper)
@@ -72,7 +80,8 @@ def run_steps(request: Request) -> int:
                 "software": stepper.device.software,
             },
             "variant": as_dict(request.variant),
-            "steps": [_step(record, stepper.device.timestamps) for record in records],
+            "stats": request.stats,
+            "steps": [_step(*pair) for pair in zip(records, params, strict=True)],
             "findings": [as_dict(finding) for finding in findings],
         }
     finally:
@@ -103,8 +112,8 @@ def _write(request: Request, engine: Engine, stepper: GpuStepper) -> None:
     )
 
 
-def _step(record: StepRecord, gpu_clock: bool) -> dict[str, Any]:
-    return {
+def _step(record: StepRecord, params: list[dict[str, Any]]) -> dict[str, Any]:
+    step: dict[str, Any] = {
         "step": record.step,
         "loss": record.loss,
         "lr": record.lr,
@@ -116,6 +125,48 @@ def _step(record: StepRecord, gpu_clock: bool) -> dict[str, Any]:
             "neginf": record.nonfinite.neginf,
         },
         "kernels": [{"name": k.name, "block": k.block, "ms": k.ms, "clock": k.clock} for k in record.kernels],
+    }
+    if params:
+        step["params"] = params
+    return step
+
+
+def _param(stats: ParamStats, layout: Layout) -> dict[str, Any]:
+    """Where an element is named, by its flat index in the param."""
+    start = layout[stats.name].offset
+    update = as_dict(stats.update)
+    at = update.pop("largest_at")
+    update["largest_index"] = None if at is None else at - start
+    return {
+        "name": stats.name,
+        "block": stats.block,
+        "numel": stats.numel,
+        "lanes": {name: _lane(lane, start) for name, lane in stats.lanes.items()},
+        "update": update,
+    }
+
+
+def _lane(lane: LaneStats, start: int) -> dict[str, Any]:
+    kinds, powers = lane.counts.nonfinite, lane.counts.log2_range()
+    return {
+        "nan": kinds.nan,
+        "posinf": kinds.posinf,
+        "neginf": kinds.neginf,
+        "first_nonfinite": None if kinds.first is None else kinds.first - start,
+        "zeros": lane.counts.zeros,
+        "min": lane.low,
+        "max": lane.high,
+        "max_abs": lane.counts.max_abs,
+        "norm": lane.norm,
+        "histogram": _histogram(lane, *powers) if powers else None,
+    }
+
+
+def _histogram(lane: LaneStats, low: int, high: int) -> dict[str, Any]:
+    """Counts of magnitudes from 2**log2 on, one for each power of two."""
+    return {
+        "log2": low,
+        "counts": lane.counts.exponents[low + EXPONENT_BIAS : high + EXPONENT_BIAS + 1].tolist(),
     }
 
 

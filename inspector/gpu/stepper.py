@@ -15,6 +15,7 @@ from inspector.gpu.copying import copy_gbps
 from inspector.gpu.device import Gpu, explained
 from inspector.gpu.generator import GRADIENT_STREAM, WEIGHT_STREAM, Generator
 from inspector.gpu.map_image import MapKernel
+from inspector.gpu.param_statistics import ParamStatsKernel
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.statistics import StatsKernel
 from inspector.gpu.timing import Clocks, Span, Timer, now
@@ -22,6 +23,7 @@ from inspector.gpu.undo import Range, UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import F32_BYTES, Layout
 from inspector.optimizers import optimizer, plan_step
+from inspector.param_statistics import ParamStats
 from inspector.plan import (
     WORKGROUP_SIZE,
     Access,
@@ -90,6 +92,9 @@ class GpuStepper:
         self._stats = StatsKernel(gpu, self._pipelines)
         self._map = MapKernel(gpu, self._pipelines)
         self._generator: Generator | None = None
+        self._param_stats: dict[tuple[tuple[str, float], ...], ParamStatsKernel] = {}
+        self.param_stats_ms: float | None = None
+        """GPU time of the last param statistics."""
         self._prepared = self._prepare(self._plan)
         self._uniforms_for: tuple[int, Hyper, Variant] | None = None
         self._compiled: set[str] = set()
@@ -272,6 +277,37 @@ class GpuStepper:
         segment = self._layout[param]
         return self._stats.run(self._stat_pieces(lane, segment.offset, segment.stop))
 
+    def param_stats(self, hyper: Hyper) -> tuple[ParamStats, ...]:
+        """Statistics of every param and of the update to come; UsageError but between finalize and the update.
+
+        Where clipping is a pass of its own, the gradient is as it stands: before that pass or after it.
+        """
+        done = self._plan.dispatches[: self._cursor.dispatch]
+        clips = [d for d in self._plan.dispatches if d.kernel == "scale"]
+        clipped = [d for d in done if d.kernel == "scale"]
+        if not any(d.kernel == "finalize_grad_stats" for d in done) or any(d.updates for d in done):
+            raise UsageError(
+                "Statistics of the params are counted between finalize_grad_stats and the first update."
+            )
+        if clipped and len(clipped) < len(clips):
+            raise UsageError("Part of the gradients is clipped: run the rest of the scale passes first.")
+        variant = self._plan.variant
+        constants = (
+            ("PRECISE", float(variant.numerics == "precise")),
+            ("L2", float(variant.optimizer == "adam-l2")),
+            ("FUSED", float(not clipped)),
+        )
+        kernel = self._param_stats.get(constants)
+        if kernel is None:
+            kernel = ParamStatsKernel(self._gpu, self._pipelines, self._layout, constants)
+            self._param_stats[constants] = kernel
+        values = optimizer(variant.optimizer).uniforms(hyper, self._cursor.step, variant.numerics)
+        stats = kernel.run(
+            self._place_buffer, self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"]
+        )
+        self.param_stats_ms = kernel.ms
+        return stats
+
     def read(self, lane: Lane, start: int, count: int, *, before: bool = False) -> F32Array:
         """`count` elements from `start`; with `before` as they were before the last dispatch."""
         out = np.empty(count, np.float32)
@@ -364,7 +400,7 @@ class GpuStepper:
     def release(self) -> None:
         """Give back the memory of everything on the device, which stays open for another stepper."""
         self._undo.clear()
-        for part in (self._timer, self._stats, self._map, self._generator):
+        for part in (self._timer, self._stats, self._map, self._generator, *self._param_stats.values()):
             if part is not None:
                 part.close()
         for buffer in self._buffers.values():
@@ -404,6 +440,10 @@ class GpuStepper:
         size = self._layout.page_elements
         page = element // size if size else 0
         return page_buffer(lane, self._layout, page), (element - page * (size or 0)) * F32_BYTES
+
+    def _place_buffer(self, lane: str, element: int) -> tuple[Any, int]:
+        name, offset = self._place(lane, element)
+        return self._buffers[name], offset
 
     def _pages(self, lane: str) -> list[str]:
         return [page_buffer(lane, self._layout, page.index) for page in self._layout.pages]

@@ -19,11 +19,12 @@ from inspector.floats import F32Array, shortest
 from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper, check_value, with_value
 from inspector.optimizers import optimizer
+from inspector.param_statistics import ParamStats
 from inspector.plan import Plan, Variant
 from inspector.runtime.snapshots import Mark, StepRecord
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
-from inspector.statistics import BufferStats
+from inspector.statistics import NOT_COUNTED, BufferStats, StatsLevel
 from inspector.stepping import Cursor, HostGradients, HostState, KernelTime, State, Stepper
 
 RECORDS = 4096
@@ -63,13 +64,22 @@ class Engine:
     """See the methods. `hyper` is what a person set; the schedule multiplies its lr."""
 
     def __init__(
-        self, source: Source, stepper: Stepper, *, hyper: Hyper | None = None, keep_checkpoint: bool = True
+        self,
+        source: Source,
+        stepper: Stepper,
+        *,
+        hyper: Hyper | None = None,
+        keep_checkpoint: bool = True,
+        stats: StatsLevel = "light",
     ) -> None:
         self.source = source
         self.stepper = stepper
         self.hyper = hyper or source.hyper
         self.schedule: Schedule = source.schedule
         self.record: StepRecord | None = None
+        self.stats_level: StatsLevel = stats
+        self.param_stats: tuple[ParamStats, ...] = ()
+        """Of the step at the cursor, at level "full" from the moment that the gradient norm is known."""
         self.dispatch_times: list[KernelTime | None] = [None] * stepper.cursor.count
         self.marks: deque[Mark] = deque(maxlen=MAX_MARKS)
         self.findings: deque[Finding] = deque(maxlen=MAX_FINDINGS)
@@ -98,7 +108,8 @@ class Engine:
         step = self.stepper.cursor.step + 1
         gradients = self.source.gradients(step, self._weights)
         self.stepper.begin_step(gradients)
-        counts = self.stepper.counts("g")
+        counts = NOT_COUNTED if self.stats_level == "off" else self.stepper.counts("g")
+        self.param_stats = ()
         self._pending = _Pending(self._hyper_at(step), counts)
         _keep(self._pendings, step, self._pending)
         loss = gradients.loss if isinstance(gradients, HostGradients) else None
@@ -116,6 +127,10 @@ class Engine:
         """Run to the end of the step, or the whole next one."""
         if self.stepper.cursor.at_end:
             self.begin()
+        if self.stats_level == "full":
+            # To where the params are counted, which is between two dispatches.
+            while not self.stepper.cursor.at_end and self.record and self.record.grad_norm is None:
+                self._ran((self.stepper.run_dispatch(self._step_hyper()),))
         self._ran(self.stepper.run_to_end(self._step_hyper()))
 
     def _ran(self, times: tuple[KernelTime, ...]) -> None:
@@ -129,6 +144,8 @@ class Engine:
         if any(b.buffer == "grad_stats" for d in written for b in d.writes):
             stats = self.stepper.grad_stats()
             self.record = replace(self.record, grad_norm=stats.grad_norm, clip_scale=stats.clip_scale)
+            if self.stats_level == "full" and not any(d.updates for d in written):
+                self.param_stats = self.stepper.param_stats(self._step_hyper())
             self._diagnose()
         if cursor.at_end:
             self._finish()

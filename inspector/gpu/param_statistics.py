@@ -1,0 +1,316 @@
+"""Statistics of each param right before its update, counted on the GPU in one pass over w, g, m and v."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inspector.floats import F32Array
+from inspector.gpu.device import Gpu
+from inspector.gpu.pipelines import Pipelines
+from inspector.gpu.timing import Timer
+from inspector.layout import Layout
+from inspector.param_statistics import LaneStats, ParamStats, UpdateStats
+from inspector.plan import Access, split_grid
+from inspector.statistics import BINS, BufferStats, NonFinite
+from inspector.stepping import LANES, Lane
+
+U32Array = npt.NDArray[np.uint32]
+Place = Callable[[str, int], tuple[Any, int]]
+"""From a lane and a mega-buffer element to the buffer that holds it and the byte offset in it."""
+
+SLOTS: tuple[tuple[int, Access], ...] = (
+    (0, "read"), (1, "read"), (2, "read"), (3, "read"), (4, "read"), (5, "read"), (6, "read_write"),
+    (7, "read_write"), (8, "uniform"),
+)  # fmt: skip
+_SETTINGS_BYTES = 48
+_CHUNK_BYTES = 16
+_HISTOGRAM_BYTES = 4 * 4 * 256
+_DECAYS = 0x8000_0000
+_NONE = 0xFFFF_FFFF
+
+# The slots of a chunk's row, as in param_stats.wgsl.
+_ROW_SLOTS = 48
+_LANE_SLOTS = 8
+_NANS, _POSINFS, _NEGINFS, _FIRST, _LOWEST, _HIGHEST, _TOP = range(7)
+_SUMS, _UPDATE_TOP, _LARGEST, _LARGEST_AT, _LOST, _BELOW_EPS, _F16_OVER, _F16_UNDER, _SKIPPED = (
+    32,
+    *range(37, 45),
+)
+
+CHUNK = {True: 32_768, False: 4_096}
+"""By `software`: elements of a chunk, enough of them to be worth the clearing of its counts."""
+MAX_CHUNK = 32_768
+WANTED_CHUNKS = 4_096
+"""From here on chunks become larger rather than more."""
+MAX_PARAMS = 4_096
+MAX_CHUNKS = 65_536
+"""Rows of one submission: what they take is bounded, however large the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Chunks of one binding: elements [start, stop), the first of the chunks in the batch, and how many."""
+
+    start: int
+    stop: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Chunks counted in one submission; `params` are those of the segments that they belong to."""
+
+    table: U32Array
+    params: tuple[int, int]
+    runs: tuple[_Run, ...]
+
+
+class ParamStatsKernel:
+    """Runs param_stats over a layout. `constants` are those of the update."""
+
+    def __init__(
+        self, gpu: Gpu, pipelines: Pipelines, layout: Layout, constants: Sequence[tuple[str, float]]
+    ) -> None:
+        self._gpu = gpu
+        self._pipelines = pipelines
+        self._layout = layout
+        if gpu.info.software:
+            constants = (*constants, ("GROUP", 8.0), ("OWN_BINS", 1.0))
+        self._constants = tuple(constants)
+        self._timer = Timer(gpu)
+        self._batches = tuple(_batches(layout, gpu))
+        chunks = max((len(b.table) for b in self._batches), default=0)
+        params = max((b.params[1] - b.params[0] for b in self._batches), default=0)
+        runs = max((len(b.runs) for b in self._batches), default=0)
+        self._align = max(gpu.limits.min_uniform_buffer_offset_alignment, 64)
+        self._table = gpu.storage("chunks", chunks * _CHUNK_BYTES)
+        self._histograms = gpu.storage("param histograms", params * _HISTOGRAM_BYTES)
+        self._rows = gpu.storage("chunk statistics", chunks * 4 * _ROW_SLOTS)
+        self._settings = gpu.uniform("param statistics", runs * self._align)
+        self._in_table: _Batch | None = None
+        self.ms: float | None = None
+        """GPU time of the last run; None where the device has no clock."""
+
+    def close(self) -> None:
+        """Release the buffers."""
+        self._timer.close()
+        for buffer in (self._table, self._histograms, self._rows, self._settings):
+            self._gpu.release(buffer)
+
+    def run(self, place: Place, grad_stats: Any, *, hp: F32Array, bias: F32Array) -> tuple[ParamStats, ...]:
+        """Statistics of every param, in the order of the layout. `hp` is that of the block that decays."""
+        segments = self._layout.segments
+        histograms = np.zeros((len(segments), 4, 256), np.int64)
+        rows = []
+        times: list[float | None] = []
+        for batch in self._batches:
+            low, high = batch.params
+            counted, chunk_rows = self._run_batch(batch, place, grad_stats, hp, bias, times)
+            histograms[low:high] += counted
+            rows.append(chunk_rows)
+        self.ms = None if None in times else sum(t for t in times if t is not None)
+        owners = np.concatenate(
+            [
+                np.zeros(0, np.int64),
+                *(b.params[0] + (b.table[:, 0] & ~np.uint32(_DECAYS)) for b in self._batches),
+            ]
+        )
+        return _assembled(self._layout, histograms, np.concatenate(rows) if rows else None, owners)
+
+    def _run_batch(
+        self,
+        batch: _Batch,
+        place: Place,
+        grad_stats: Any,
+        hp: F32Array,
+        bias: F32Array,
+        times: list[float | None],
+    ) -> tuple[U32Array, U32Array]:
+        gpu = self._gpu
+        if self._in_table is not batch:
+            gpu.write(self._table, 0, batch.table)
+            self._in_table = batch
+        settings = np.zeros((len(batch.runs), self._align // 4), np.uint32)
+        settings[:, 0:4], settings[:, 4:8] = hp.view(np.uint32), bias.view(np.uint32)
+        settings[:, 8] = [run.first for run in batch.runs]
+        settings[:, 9] = [run.count for run in batch.runs]
+        gpu.write(self._settings, 0, settings)
+        params = batch.params[1] - batch.params[0]
+        groups = [self._bind(batch, i, place, grad_stats) for i in range(len(batch.runs))]
+        encoder = gpu.encoder()
+        encoder.clear_buffer(self._histograms, 0, params * _HISTOGRAM_BYTES)
+        self._record(encoder, "param_stats", batch, groups)
+        counted = gpu.read(self._histograms, 0, params * _HISTOGRAM_BYTES, encoder).view(np.uint32)
+        counted = counted.reshape(-1, 4, 256)
+        times += [ms for _, ms in self._timer.spans_ms(1)]
+        odd = bool(counted[:, :, BINS].any())
+        encoder = gpu.encoder()
+        if odd:
+            self._record(encoder, "param_nonfinite", batch, groups)
+        rows = gpu.read(self._rows, 0, len(batch.table) * 4 * _ROW_SLOTS, encoder).view(np.uint32)
+        if odd:
+            times += [ms for _, ms in self._timer.spans_ms(1)]
+        return counted, rows.reshape(-1, _ROW_SLOTS)
+
+    def _bind(self, batch: _Batch, index: int, place: Place, grad_stats: Any) -> Any:
+        run = batch.runs[index]
+        nbytes = -(-(run.stop - run.start) // 4) * 16
+        ranges = [(*place(lane, run.start), nbytes) for lane in LANES]
+        ranges += [
+            (grad_stats, 0, 8),
+            (self._table, 0, len(batch.table) * _CHUNK_BYTES),
+            (self._histograms, 0, (batch.params[1] - batch.params[0]) * _HISTOGRAM_BYTES),
+            (self._rows, 0, len(batch.table) * 4 * _ROW_SLOTS),
+            (self._settings, index * self._align, _SETTINGS_BYTES),
+        ]
+        return self._pipelines.bind(SLOTS, ranges)
+
+    def _record(self, encoder: Any, entry_point: str, batch: _Batch, groups: Sequence[Any]) -> None:
+        pipeline = self._pipelines.get("param_stats", entry_point, SLOTS, self._constants)
+        compute = encoder.begin_compute_pass(label=entry_point, timestamp_writes=self._timer.writes(0))
+        compute.set_pipeline(pipeline)
+        for run, group in zip(batch.runs, groups, strict=True):
+            compute.set_bind_group(0, group)
+            compute.dispatch_workgroups(
+                *split_grid(run.count, self._gpu.limits.max_compute_workgroups_per_dimension)
+            )
+        compute.end()
+        self._timer.resolve(encoder, 1)
+
+
+# --- what is counted by whom
+
+
+def _batches(layout: Layout, gpu: Gpu) -> Iterator[_Batch]:
+    """The chunks of a layout, in order, in batches that this device can bind."""
+    binding = min(gpu.limits.max_storage_buffer_binding_size, gpu.limits.max_buffer_size)
+    max_params = min(MAX_PARAMS, binding // _HISTOGRAM_BYTES)
+    max_chunks = min(MAX_CHUNKS, binding // (4 * _ROW_SLOTS))
+    run_elements = gpu.limits.max_storage_buffer_binding_size // (4 * layout.align) * layout.align
+    chunk = CHUNK[gpu.info.software]
+    while chunk < MAX_CHUNK and layout.elements > chunk * WANTED_CHUNKS:
+        chunk *= 2
+    table: list[tuple[int, int, int, int]] = []
+    runs: list[_Run] = []
+    first_param = last_param = 0
+
+    def batch() -> _Batch:
+        return _Batch(np.array(table, np.uint32), (first_param, last_param + 1), tuple(runs))
+
+    end = max((s.stop for s in layout.segments), default=0)
+    pieces = tuple(layout.pieces(0, end, run_elements))
+    at = 0
+    for number, segment in enumerate(layout.segments):
+        for low in range(segment.offset, segment.stop, chunk):
+            stop = min(low + chunk, segment.stop)
+            while low < stop:
+                while low >= pieces[at][1]:
+                    at += 1
+                start, piece_stop = pieces[at]
+                high = min(stop, piece_stop)
+                if table and (number - first_param >= max_params or len(table) >= max_chunks):
+                    yield batch()
+                    table, runs = [], []
+                if not table:
+                    first_param = number
+                last_param = number
+                decays = _DECAYS if segment.block == "wd" else 0
+                table.append((number - first_param | decays, (low - start) // 4, high - low, low))
+                if runs and runs[-1].start == start:
+                    last = runs.pop()
+                    runs.append(_Run(start, piece_stop, last.first, last.count + 1))
+                else:
+                    runs.append(_Run(start, piece_stop, len(table) - 1, 1))
+                low = high
+    if table:
+        yield batch()
+
+
+# --- from the rows of chunks to the params
+
+
+def _assembled(
+    layout: Layout, histograms: npt.NDArray[np.int64], rows: U32Array | None, owners: npt.NDArray[Any]
+) -> tuple[ParamStats, ...]:
+    """Chunks of a param follow each other, so they are added up in runs, in float64 and in order."""
+    segments = layout.segments
+    table = np.zeros((len(segments), _ROW_SLOTS), np.int64)
+    sums = np.zeros((len(segments), 5))
+    tops = np.zeros((len(segments), 5), np.int64)
+    for k in range(4):
+        table[:, k * _LANE_SLOTS + _FIRST] = _NONE
+        table[:, k * _LANE_SLOTS + _LOWEST] = _NONE
+    table[:, _LARGEST_AT] = _NONE
+    if rows is not None and len(rows):
+        starts = np.flatnonzero(np.diff(owners, prepend=-1))
+        who = owners[starts]
+        wide = rows.astype(np.int64)
+        table[who] = np.add.reduceat(wide, starts)
+        for k in range(4):
+            for slot, way in ((_FIRST, np.minimum), (_LOWEST, np.minimum), (_HIGHEST, np.maximum)):
+                at = k * _LANE_SLOTS + slot
+                table[who, at] = way.reduceat(wide[:, at], starts)
+        table[who, _LARGEST] = np.maximum.reduceat(wide[:, _LARGEST], starts)
+        largest = np.zeros(len(segments), np.int64)
+        largest[who] = table[who, _LARGEST]
+        places = np.where(wide[:, _LARGEST] == largest[owners], wide[:, _LARGEST_AT], _NONE)
+        table[who, _LARGEST_AT] = np.minimum.reduceat(places, starts)
+        top_slots = [*(k * _LANE_SLOTS + _TOP for k in range(4)), _UPDATE_TOP]
+        tops[who] = np.maximum.reduceat(wide[:, top_slots], starts)
+        parts = np.ascontiguousarray(rows[:, _SUMS : _SUMS + 5]).view(np.float32).astype(np.float64)
+        sums[who] = np.add.reduceat(np.ldexp(parts, 2 * (wide[:, top_slots] - tops[owners])), starts)
+    norms = np.ldexp(np.sqrt(sums), tops - 128)
+    lows, highs = (
+        _from_keys(table[:, [k * _LANE_SLOTS + slot for k in range(4)]]) for slot in (_LOWEST, _HIGHEST)
+    )
+    exponents = histograms[:, :, :BINS].astype(np.uint32)
+    exponents.flags.writeable = False
+    zeros = np.array([s.numel for s in segments])[:, None] - histograms.sum(axis=2)
+    largest_each = table[:, _LARGEST].astype(np.uint32).view(np.float32)
+    out = []
+    for i, segment in enumerate(segments):
+        words = table[i].tolist()
+        lanes: dict[Lane, LaneStats] = {}
+        for k, lane in enumerate(LANES):
+            slots = words[k * _LANE_SLOTS : (k + 1) * _LANE_SLOTS]
+            kinds = NonFinite(slots[_NANS], slots[_POSINFS], slots[_NEGINFS], _index(slots[_FIRST]))
+            some = kinds.total < segment.numel
+            low, high = float(lows[i, k]), float(highs[i, k])
+            counts = BufferStats(
+                segment.numel,
+                int(zeros[i, k]),
+                kinds,
+                max(abs(low), abs(high)) if some else 0.0,
+                exponents[i, k],
+            )
+            lanes[lane] = LaneStats(counts, low if some else None, high if some else None, float(norms[i, k]))
+        update = UpdateStats(
+            norm=float(norms[i, 4]),
+            largest=float(largest_each[i]),
+            largest_at=_index(words[_LARGEST_AT]) if words[_LARGEST] else None,
+            below_eps=words[_BELOW_EPS],
+            lost=words[_LOST],
+            skipped=words[_SKIPPED],
+            f16_overflows=words[_F16_OVER],
+            f16_underflows=words[_F16_UNDER],
+        )
+        out.append(ParamStats(segment.name, segment.block, segment.numel, MappingProxyType(lanes), update))
+    return tuple(out)
+
+
+def _index(element: int) -> int | None:
+    return None if element == _NONE else element
+
+
+def _from_keys(keys: npt.NDArray[np.int64]) -> F32Array:
+    """Numbers from integers in the order of the numbers."""
+    raw = keys.astype(np.uint32)
+    raw = np.where(raw & np.uint32(0x8000_0000), raw ^ np.uint32(0x8000_0000), ~raw)
+    return np.asarray(raw.view(np.float32))

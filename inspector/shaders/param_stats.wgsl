@@ -1,0 +1,418 @@
+// Statistics of each param right before its update: of w, g, m, v, and of the update itself, which is computed
+// here as it will be. One workgroup a chunk; a chunk never holds elements of two params.
+//
+// Counts are the same in any order. The sums of squares of a chunk are added in a fixed order and left to the
+// host, in a row of numbers for each chunk; so the same data gives the same bits every run.
+
+struct Settings {
+    hp: vec4<f32>,
+    bias: vec4<f32>,
+    first_chunk: u32,
+    chunks: u32,
+}
+
+// Elements [4 * first, 4 * first + count) of what is bound, counted from `element` in the mega-buffer. `param` is
+// the row of its histograms; the top bit says that it decays.
+struct Chunk {
+    param: u32,
+    first: u32,
+    count: u32,
+    element: u32,
+}
+
+@group(0) @binding(0) var<storage, read> w: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> g: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> m: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> v: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> grad_stats: array<f32, 2>;
+@group(0) @binding(5) var<storage, read> chunks: array<Chunk>;
+@group(0) @binding(6) var<storage, read_write> histograms: array<atomic<u32>>;
+@group(0) @binding(7) var<storage, read_write> rows: array<u32>;
+@group(0) @binding(8) var<uniform> settings: Settings;
+
+// Threads of a workgroup, and whether each counts exponents in an array of its own. Few threads with an array each
+// suit a CPU, on which an atomic costs more than it does on a GPU.
+override GROUP: u32 = WORKGROUP_SIZE;
+override OWN_BINS: bool = false;
+
+// Where things stand in a chunk's row: eight numbers a lane (w, g, m, v), then those of the update.
+const NANS = 0u;
+const POSINFS = 1u;
+const NEGINFS = 2u;
+const FIRST = 3u;      // non-finite element
+const LOWEST = 4u;     // as keys: integers in the order of the numbers
+const HIGHEST = 5u;
+const TOP = 6u;        // exponent that the sum of squares is scaled by
+const LANE_SLOTS = 8u;
+const SUMS = 32u;      // of w, g, m, v, update
+const UPDATE_TOP = 37u;
+const LARGEST = 38u;   // bits of the largest |update| / lr
+const LARGEST_AT = 39u;
+const LOST = 40u;
+const BELOW_EPS = 41u;
+const F16_OVER = 42u;
+const F16_UNDER = 43u;
+const SKIPPED = 44u;
+const SLOTS = 48u;
+
+const NONE = 0xffffffffu;
+const BINS = 256u;
+const ALL_BINS = 4u * BINS;
+const MAGNITUDE = 0x7fffffffu;
+const MAX_FINITE = 3.40282347e38;
+const F16_INFINITE = 0x477ff000u;  // 65520: rounds to infinity in half precision
+const F16_ZERO = 0x33000000u;      // 2^-25: rounds to 0
+const SLACK = 30u;
+const TURN = 32u;
+
+var<workgroup> row: array<atomic<u32>, SLOTS>;
+var<workgroup> bins: array<atomic<u32>, ALL_BINS>;
+var<workgroup> lane_sums: array<vec4<f32>, WORKGROUP_SIZE>;
+var<workgroup> update_sums: array<f32, WORKGROUP_SIZE>;
+
+fn min4(x: vec4<u32>) -> u32 {
+    return min(min(x.x, x.y), min(x.z, x.w));
+}
+
+fn max4(x: vec4<u32>) -> u32 {
+    return max(max(x.x, x.y), max(x.z, x.w));
+}
+
+fn count4(x: vec4<bool>) -> u32 {
+    let ones = select(vec4(0u), vec4(1u), x);
+    return ones.x + ones.y + ones.z + ones.w;
+}
+
+// --- sums of squares that neither overflow nor vanish: of x * 2^(128 - top), top being an exponent met before
+
+struct Squares {
+    sum: f32,
+    before: f32,    // of the turns before: short sums of sums lose less to rounding than a long one
+    top: u32,
+}
+
+const NO_SQUARES = Squares(0.0, 0.0, 1u);
+
+fn power_of_2(biased: u32) -> f32 {
+    return bitcast<f32>(biased << 23u);
+}
+
+// The same for another top, which is not lower.
+fn rescaled(squares: Squares, top: u32) -> Squares {
+    let factor = power_of_2(127u - min(top - squares.top, 127u));
+    return Squares(squares.sum * factor * factor, squares.before * factor * factor, top);
+}
+
+// With the squares of finite numbers of which `highest` is the largest biased exponent.
+fn with_squares(before: Squares, x: vec4<f32>, highest: u32) -> Squares {
+    var squares = before;
+    if highest > squares.top + SLACK {
+        squares = rescaled(squares, highest);
+    }
+    let y = x * power_of_2(255u - squares.top);
+    squares.sum += dot(y, y);
+    return squares;
+}
+
+fn next_turn(squares: Squares) -> Squares {
+    return Squares(0.0, squares.before + squares.sum, squares.top);
+}
+
+// --- one lane
+
+struct Lane {
+    low: f32,
+    high: f32,
+    squares: Squares,
+}
+
+const EMPTY = Lane(MAX_FINITE, -MAX_FINITE, NO_SQUARES);
+
+// Four elements of a lane, of which `mine` belong to the param; the others are zero.
+fn with_elements(
+    before: Lane, which: u32, x: vec4<f32>, mine: vec4<bool>, own: ptr<function, array<u32, ALL_BINS>>,
+) -> Lane {
+    var lane = before;
+    let magnitude = bitcast<vec4<u32>>(x) & vec4(MAGNITUDE);
+    let exponent = magnitude >> vec4(23u);
+    let finite = exponent < vec4(255u);
+    let some = magnitude != vec4(0u);
+
+    let bin = vec4(BINS * which) + exponent;
+    if OWN_BINS {
+        let one = select(vec4(0u), vec4(1u), some);
+        (*own)[bin.x] += one.x;
+        (*own)[bin.y] += one.y;
+        (*own)[bin.z] += one.z;
+        (*own)[bin.w] += one.w;
+    } else {
+        if some.x { atomicAdd(&bins[bin.x], 1u); }
+        if some.y { atomicAdd(&bins[bin.y], 1u); }
+        if some.z { atomicAdd(&bins[bin.z], 1u); }
+        if some.w { atomicAdd(&bins[bin.w], 1u); }
+    }
+
+    let low = select(vec4(MAX_FINITE), x, finite & mine);
+    let high = select(vec4(-MAX_FINITE), x, finite & mine);
+    lane.low = min(lane.low, min(min(low.x, low.y), min(low.z, low.w)));
+    lane.high = max(lane.high, max(max(high.x, high.y), max(high.z, high.w)));
+    let numbers = select(vec4(0.0), x, finite);
+    lane.squares = with_squares(lane.squares, numbers, max4(select(vec4(0u), exponent, finite)));
+    return lane;
+}
+
+// The number as an integer in the order of the numbers.
+fn key(x: f32) -> u32 {
+    let raw = bitcast<u32>(x);
+    return raw ^ select(0x80000000u, NONE, raw > MAGNITUDE);
+}
+
+// Looks before it writes: after the first few threads hardly any has more to say.
+fn raise(slot: u32, value: u32) {
+    if value > atomicLoad(&row[slot]) {
+        atomicMax(&row[slot], value);
+    }
+}
+
+fn lower(slot: u32, value: u32) {
+    if value < atomicLoad(&row[slot]) {
+        atomicMin(&row[slot], value);
+    }
+}
+
+fn count(slot: u32, value: u32) {
+    if value > 0u {
+        atomicAdd(&row[slot], value);
+    }
+}
+
+fn add_lane(lane: Lane, which: u32) {
+    let slot = LANE_SLOTS * which;
+    if lane.low <= lane.high {
+        lower(slot + LOWEST, key(lane.low));
+        raise(slot + HIGHEST, key(lane.high));
+    }
+    raise(slot + TOP, lane.squares.top);
+}
+
+// --- the update
+
+struct Tally {
+    squares: Squares,
+    largest: u32,
+    largest_at: u32,
+    lost: u32,
+    below_eps: u32,
+    f16_over: u32,
+    f16_under: u32,
+    skipped: u32,
+}
+
+fn with_update(before: Tally, to: Update, w0: vec4<f32>, element: u32, mine: vec4<bool>) -> Tally {
+    var t = before;
+    let size = bitcast<vec4<u32>>(to.change) & vec4(MAGNITUDE);
+    let finite = (size < vec4(EXPONENT_MASK)) & mine;
+    let change = select(vec4(0.0), to.change, finite);
+    t.squares = with_squares(t.squares, change, max4(select(vec4(0u), size, finite)) >> 23u);
+    t.skipped += count4(mine & !finite);
+
+    let each = select(vec4(0u), bitcast<vec4<u32>>(abs(to.ratio + select(to.decay, vec4(0.0), L2))), finite);
+    let largest = max4(each);
+    if largest > t.largest {
+        t.largest = largest;
+        t.largest_at = min4(select(vec4(NONE), vec4(element) + vec4(0u, 1u, 2u, 3u), each == vec4(largest)));
+    }
+
+    let after = bitcast<vec4<u32>>(to.w);
+    let reached = after & vec4(MAGNITUDE);
+    // Where w is not finite, neither is the update.
+    t.lost += count4(finite & (size > vec4(0u)) & (after == bitcast<vec4<u32>>(w0)));
+    t.f16_over += count4(reached - vec4(F16_INFINITE) < vec4(EXPONENT_MASK - F16_INFINITE));
+    t.f16_under += count4(reached - vec4(1u) < vec4(F16_ZERO));
+    // Bits of numbers that are not negative are in their order, and those of no number lie beyond.
+    let root = bitcast<vec4<u32>>(sqrt(to.v_hat));
+    t.below_eps += count4(mine & (root < vec4(bitcast<u32>(max(settings.bias.z, 0.0)))));
+    return t;
+}
+
+fn add_update(t: Tally) {
+    raise(UPDATE_TOP, t.squares.top);
+    raise(LARGEST, t.largest);
+    count(LOST, t.lost);
+    count(BELOW_EPS, t.below_eps);
+    count(F16_OVER, t.f16_over);
+    count(F16_UNDER, t.f16_under);
+    count(SKIPPED, t.skipped);
+}
+
+// --- a chunk
+
+// The chunk of a workgroup, none for one beyond the last.
+fn chunk_number(group: vec3<u32>, groups: vec3<u32>) -> u32 {
+    let flat = group.y * groups.x + group.x;
+    return select(NONE, settings.first_chunk + flat, flat < settings.chunks);
+}
+
+fn clear_row(local: u32) {
+    for (var slot = local; slot < SLOTS; slot += GROUP) {
+        let at = slot % LANE_SLOTS;
+        let starts_high = (slot < SUMS && (at == FIRST || at == LOWEST)) || slot == LARGEST_AT;
+        atomicStore(&row[slot], select(0u, NONE, starts_high));
+    }
+}
+
+fn total(squares: Squares, slot: u32) -> f32 {
+    let all = rescaled(squares, atomicLoad(&row[slot]));
+    return all.sum + all.before;
+}
+
+@compute @workgroup_size(GROUP)
+fn param_stats(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let number = chunk_number(group, groups);
+    if number == NONE {
+        return;
+    }
+    let chunk = chunks[number];
+    let param = chunk.param & MAGNITUDE;
+    // Whether it decays is told to `adam` by an index before or after the last one that does.
+    let decays = select(0u, NONE, param == chunk.param);
+
+    clear_row(local);
+    for (var bin = local; bin < ALL_BINS; bin += GROUP) {
+        atomicStore(&bins[bin], 0u);
+    }
+    workgroupBarrier();
+
+    var own: array<u32, ALL_BINS>;
+    var in_w = EMPTY;
+    var in_g = EMPTY;
+    var in_m = EMPTY;
+    var in_v = EMPTY;
+    var t = Tally(NO_SQUARES, 0u, NONE, 0u, 0u, 0u, 0u, 0u);
+    let vectors = (chunk.count + 3u) / 4u;
+    for (var turn = 0u; turn < vectors; turn += TURN * GROUP) {
+        let end = min(turn + TURN * GROUP, vectors);
+        for (var i = turn + local; i < end; i += GROUP) {
+            let at = chunk.first + i;
+            let mine = lanes_below(4u * i, chunk.count);
+            let w0 = w[at];
+            let g0 = g[at];
+            let m0 = m[at];
+            let v0 = v[at];
+            let to = adam(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.bias, decays);
+            in_w = with_elements(in_w, 0u, w0, mine, &own);
+            in_g = with_elements(in_g, 1u, g0, mine, &own);
+            in_m = with_elements(in_m, 2u, m0, mine, &own);
+            in_v = with_elements(in_v, 3u, v0, mine, &own);
+            t = with_update(t, to, w0, chunk.element + 4u * i, mine);
+        }
+        in_w.squares = next_turn(in_w.squares);
+        in_g.squares = next_turn(in_g.squares);
+        in_m.squares = next_turn(in_m.squares);
+        in_v.squares = next_turn(in_v.squares);
+        t.squares = next_turn(t.squares);
+    }
+    if OWN_BINS {
+        for (var bin = 0u; bin < ALL_BINS; bin++) {
+            let n = own[bin];
+            if n > 0u {
+                atomicAdd(&bins[bin], n);
+            }
+        }
+    }
+    add_lane(in_w, 0u);
+    add_lane(in_g, 1u);
+    add_lane(in_m, 2u);
+    add_lane(in_v, 3u);
+    add_update(t);
+    workgroupBarrier();
+
+    if t.largest > 0u && t.largest == atomicLoad(&row[LARGEST]) {
+        atomicMin(&row[LARGEST_AT], t.largest_at);
+    }
+    lane_sums[local] = vec4(
+        total(in_w.squares, TOP),
+        total(in_g.squares, LANE_SLOTS + TOP),
+        total(in_m.squares, 2u * LANE_SLOTS + TOP),
+        total(in_v.squares, 3u * LANE_SLOTS + TOP),
+    );
+    update_sums[local] = total(t.squares, UPDATE_TOP);
+    workgroupBarrier();
+    if local < 16u {
+        for (var k = 16u + local; k < GROUP; k += 16u) {
+            lane_sums[local] += lane_sums[k];
+            update_sums[local] += update_sums[k];
+        }
+    }
+    workgroupBarrier();
+    if local == 0u {
+        var sums = lane_sums[0];
+        var updates = update_sums[0];
+        for (var k = 1u; k < min(GROUP, 16u); k++) {
+            sums += lane_sums[k];
+            updates += update_sums[k];
+        }
+        for (var k = 0u; k < 4u; k++) {
+            atomicStore(&row[SUMS + k], bitcast<u32>(sums[k]));
+        }
+        atomicStore(&row[SUMS + 4u], bitcast<u32>(updates));
+    }
+    workgroupBarrier();
+
+    for (var slot = local; slot < SLOTS; slot += GROUP) {
+        rows[SLOTS * number + slot] = atomicLoad(&row[slot]);
+    }
+    for (var bin = local; bin < ALL_BINS; bin += GROUP) {
+        let count = atomicLoad(&bins[bin]);
+        if count > 0u {
+            atomicAdd(&histograms[ALL_BINS * param + bin], count);
+        }
+    }
+}
+
+// Which kinds of non-finite elements a chunk holds, and where the first is. Run where there are any: they are in
+// the last bin.
+@compute @workgroup_size(GROUP)
+fn param_nonfinite(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let number = chunk_number(group, groups);
+    if number == NONE {
+        return;
+    }
+    let chunk = chunks[number];
+    clear_row(local);
+    workgroupBarrier();
+    for (var i = local; 4u * i < chunk.count; i += GROUP) {
+        let at = chunk.first + i;
+        let element = chunk.element + 4u * i;
+        count_nonfinite(0u, w[at], element);
+        count_nonfinite(1u, g[at], element);
+        count_nonfinite(2u, m[at], element);
+        count_nonfinite(3u, v[at], element);
+    }
+    workgroupBarrier();
+    for (var slot = local; slot < SUMS; slot += GROUP) {
+        if slot % LANE_SLOTS <= FIRST {
+            rows[SLOTS * number + slot] = atomicLoad(&row[slot]);
+        }
+    }
+}
+
+fn count_nonfinite(which: u32, x: vec4<f32>, element: u32) {
+    let raw = bitcast<vec4<u32>>(x);
+    let magnitude = raw & vec4(MAGNITUDE);
+    let infinite = magnitude == vec4(EXPONENT_MASK);
+    let slot = LANE_SLOTS * which;
+    count(slot + NANS, count4(magnitude > vec4(EXPONENT_MASK)));
+    count(slot + POSINFS, count4(infinite & (raw == magnitude)));
+    count(slot + NEGINFS, count4(infinite & (raw != magnitude)));
+    let at = vec4(element) + vec4(0u, 1u, 2u, 3u);
+    lower(slot + FIRST, min4(select(vec4(NONE), at, magnitude >= vec4(EXPONENT_MASK))));
+}
