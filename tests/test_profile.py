@@ -28,13 +28,14 @@ from inspector.cost import (
     step_costs,
 )
 from inspector.drift import drift_between
-from inspector.errors import UsageError
+from inspector.errors import OutOfMemoryError, UsageError
 from inspector.files import check_writable, write_text
 from inspector.gpu.bench import MIN_SAMPLES, bench, compare, drift
 from inspector.gpu.copying import copy_gbps
 from inspector.gpu.device import Gpu
+from inspector.gpu.stepper import GpuStepper
 from inspector.gpu.timing import spans_ms
-from inspector.layout import Param, make_layout
+from inspector.layout import Layout, Param, make_layout
 from inspector.optimizers import OPTIMIZERS, plan_step
 from inspector.plan import DISPATCH_FORMS, KERNELS, REDUCES, Binding, Limits, Plan, Variant
 from inspector.stepping import KernelTime
@@ -252,6 +253,34 @@ def test_variants_take_turns_and_the_first_step_of_a_turn_is_left_out(gpu: Gpu) 
 
 
 @pytest.mark.gpu
+def test_a_variant_that_the_device_cannot_run_is_left_out_and_the_others_are_measured(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Small(GpuStepper):
+        def __init__(self, gpu: Gpu, layout: Layout, variant: Variant, *rest: Any, **more: Any) -> None:
+            if variant.kernel != "f32":
+                raise OutOfMemoryError("The GPU ran out of memory.")
+            super().__init__(gpu, layout, variant, *rest, **more)
+
+        def set_variant(self, variant: Variant) -> None:
+            if not variant.fused:
+                raise UsageError("Not here.")
+            super().set_variant(variant)
+
+    monkeypatch.setattr("inspector.gpu.bench.GpuStepper", Small)
+    made = compare(gpu, PARAMS, Variant(), samples=1, copy=10.0)
+    assert {"kernel f16": "The GPU ran out of memory.", "unfused": "Not here."}.items() <= {
+        s.name: s.reason for s in made.skipped
+    }.items()
+    names = [r.name for r in made.reports]
+    assert names[0] == "default"
+    assert "reduce atomic" in names
+    assert not {"kernel f16", "unfused"} & set(names)
+    with pytest.raises(OutOfMemoryError):
+        bench(gpu, PARAMS, Variant(kernel="f16"), samples=1, copy=10.0)
+
+
+@pytest.mark.gpu
 def test_time_that_is_over_ends_a_run_but_not_before_a_few_samples(gpu: Gpu) -> None:
     report = bench(gpu, PARAMS, Variant(), samples=10_000, seconds=0.0, copy=10.0)
     assert MIN_SAMPLES <= report.step.samples < 10_000
@@ -348,6 +377,12 @@ def test_the_table_for_people_has_every_variant_and_its_kernels(call: Call) -> N
     for name in ("default", "unfused", "reduce atomic, grid published", "  adamw_update_f16 wd"):
         assert any(line.startswith(f" {name}") for line in lines), out
     assert "ratio" in out
+    # The default beside itself, in the last column.
+    assert next(line for line in lines if line.startswith(" default")).split()[-1] == "1.00"
+    assert len(next(line for line in lines if line.startswith(" default")).split()) == 13
+    code, out, err = call()
+    assert (code, err) == (0, "")
+    assert "from the first dispatch to the end of the last" in out
 
 
 @pytest.mark.parametrize(

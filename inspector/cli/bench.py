@@ -159,6 +159,9 @@ def show(report: dict[str, Any]) -> None:
     )
     if "variants" not in report:
         console.print(_kernel_table(report))
+        console.print(
+            f"from the first dispatch to the end of the last: {_figure(report['span_ms'], '.3f')} ms"
+        )
         return
     console.print(_variant_table(report["variants"]))
     for skipped in report["skipped"]:
@@ -191,16 +194,15 @@ def _kernel_table(report: dict[str, Any]) -> Table:
 
 
 def _variant_table(variants: Sequence[dict[str, Any]]) -> Table:
-    """One line a variant, its kernels below it."""
+    """One line a variant, its kernels below it. The span reaches from the first dispatch to the end of the last."""
     right = ("calls", "min ms", "median ms", "p95 ms", "samples", "cold", "B/element", "GB/s", "of copy", "of step",
-             "ratio")  # fmt: skip
+             "span ms", "ratio")  # fmt: skip
     table = make_table("variant, its kernels", right=right)
     for variant in variants:
-        table.add_row(
-            variant["name"], *_cells(variant["step"]), _figure(variant["ratio"], ".2f"), style="bold"
-        )
+        whole = (_figure(variant["span_ms"], ".3f"), _figure(variant["ratio"], ".2f"))
+        table.add_row(variant["name"], *_cells(variant["step"]), *whole, style="bold")
         for k in variant["kernels"]:
-            table.add_row(f"  {k['name']}", *_cells(k), "")
+            table.add_row(f"  {k['name']}", *_cells(k), "", "")
         table.add_section()
     return table
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from inspector.cost import KernelCost, span_ms, step_costs
 from inspector.drift import Drift, drift_between
-from inspector.errors import UsageError
+from inspector.errors import DeviceLostError, InspectorError, UsageError
 from inspector.gpu.copying import copy_gbps
 from inspector.gpu.device import Gpu
 from inspector.gpu.opener import device_layout
@@ -19,7 +19,7 @@ from inspector.gpu.timing import Clocks
 from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.optimizers import plan_step
-from inspector.plan import Plan, Variant, required_align_bytes
+from inspector.plan import Plan, Variant
 from inspector.preset import drawn_gradients, drawn_state
 from inspector.stepping import KernelTime
 from inspector.variants import DEFAULT, Compared, Skipped, comparable
@@ -99,7 +99,7 @@ def bench(
     """Time `samples` steps (fewer where `seconds` run out, at least 3) after a warm-up."""
     copied = copy if copy is not None else copy_gbps(gpu)
     wanted = (Compared(DEFAULT, variant),)
-    return _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress)[0]
+    return _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress).reports[0]
 
 
 def compare(
@@ -120,8 +120,8 @@ def compare(
     """
     copied = copy if copy is not None else copy_gbps(gpu)
     wanted, skipped = comparable(base, lambda v: plan_step(device_layout(gpu, params, v), gpu.limits, v))
-    reports = _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress)
-    return Comparison(reports, skipped)
+    made = _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress)
+    return Comparison(made.reports, (*skipped, *made.skipped))
 
 
 def _take_turns(
@@ -133,8 +133,8 @@ def _take_turns(
     seconds: float,
     copied: float,
     progress: Progress,
-) -> tuple[BenchReport, ...]:
-    with _runners(gpu, params, wanted, seed) as runners:
+) -> Comparison:
+    with _runners(gpu, params, wanted, seed) as (runners, skipped):
         began = time.perf_counter()
         round_, before = 0, None
         while any(r.warm < samples for r in runners):
@@ -148,29 +148,44 @@ def _take_turns(
             spent = time.perf_counter() - began
             if spent > seconds and (all(r.warm >= MIN_SAMPLES for r in runners) or spent > 4 * seconds):
                 break
-        return tuple(_report(gpu, runner, copied) for runner in runners)
+        return Comparison(tuple(_report(gpu, runner, copied) for runner in runners), tuple(skipped))
 
 
 @contextmanager
 def _runners(
     gpu: Gpu, params: tuple[Param, ...], wanted: Sequence[Compared], seed: int
-) -> Iterator[list[_Runner]]:
-    """A runner a variant. Those that lay the params out alike share a stepper, and with it the memory."""
+) -> Iterator[tuple[list[_Runner], list[Skipped]]]:
+    """A runner a variant, and those beside the first that this device cannot run.
+
+    Variants that lay the params out alike share a stepper, and with it the memory.
+    """
     clocks = Clocks(gpu.info.software)
-    steppers: dict[int, GpuStepper] = {}
-    runners = []
+    steppers: list[GpuStepper] = []
+    runners: list[_Runner] = []
+    skipped: list[Skipped] = []
     try:
         for each in wanted:
             layout = device_layout(gpu, params, each.variant)
-            key = required_align_bytes(each.variant.kernel)
-            if key not in steppers:
-                state = drawn_state(params, seed)
-                steppers[key] = GpuStepper(gpu, layout, each.variant, state, undo_bytes=0, clocks=clocks)
-            plan = plan_step(layout, gpu.limits, each.variant)
-            runners.append(_Runner(each.name, each.variant, steppers[key], plan))
-        yield runners
+            try:
+                fitting = (s for s in steppers if s.layout == layout and s.can_take(each.variant))
+                stepper = next(fitting, None)
+                if stepper is None:
+                    state = drawn_state(params, seed)
+                    stepper = GpuStepper(gpu, layout, each.variant, state, undo_bytes=0, clocks=clocks)
+                    steppers.append(stepper)
+                else:
+                    stepper.set_variant(each.variant)
+            except DeviceLostError:
+                raise
+            except InspectorError as error:
+                if not runners:
+                    raise
+                skipped.append(Skipped(each.name, str(error)))
+            else:
+                runners.append(_Runner(each.name, each.variant, stepper, stepper.plan))
+        yield runners, skipped
     finally:
-        for stepper in steppers.values():
+        for stepper in steppers:
             stepper.release()
 
 
