@@ -15,6 +15,7 @@ from pytestqt.qtbot import QtBot
 from ui_helpers import (
     llama_params,
     make_findings,
+    make_history,
     make_map,
     make_snapshot,
     reference_layout,
@@ -495,3 +496,10 @@ def test_where_non_finite_elements_are_shown_the_legend_counts_them() -> None:
     request = MapRequest(0, 16, 2, 1, "nonfinite")
     assert scale_text(w_image(request, [[0, 0]], [[0, 0]]), "w") == "all finite"
     assert nonfinite_text(w_image(request, [[1, 0]], [[1, 0]]), "w") == "1 non-finite"
+
+
+def test_a_new_run_begins_on_a_short_axis(qtbot: QtBot) -> None:
+    line = Line(qtbot, cursor=Cursor(500, 5, 5))
+    assert line.view.end > 500
+    line.show(run=2, cursor=Cursor(2, 5, 5), history=make_history(2))
+    assert line.view.end < 50

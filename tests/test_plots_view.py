@@ -225,3 +225,14 @@ def test_the_first_step_in_progress_is_shown_too(qtbot: QtBot) -> None:
     assert view.charts["loss"].message == ""
     assert view.charts["loss"].title == "loss (nats/char)  4.5"
     assert "F11" in view.charts["grad_norm"].message
+
+
+def test_a_new_run_is_shown_whole(qtbot: QtBot) -> None:
+    history = history_of({"loss": np.ones(100)})
+    view = shown(qtbot, history)
+    box = view.charts["loss"].box
+    box.setXRange(10, 20, padding=0)
+    box.sigRangeChangedManually.emit(box.mouseEnabled())
+    view.show_snapshot(replace(make_snapshot(record=None, run=2), history=history_of({"loss": np.ones(50)})))
+    assert box.viewRange()[0][0] < 1
+    assert 50 < box.viewRange()[0][1] < 52

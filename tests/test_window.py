@@ -43,7 +43,7 @@ from inspector.ui.main_window import MainWindow
 from inspector.ui.map_view import MapView
 from inspector.ui.screenshot import grab_window
 from inspector.ui.timeline_view import TimelineView
-from inspector.ui.toolbar import OPEN_FILE, cursor_text
+from inspector.ui.toolbar import OPEN_FILE, cursor_text, file_first
 from inspector.ui.view import View
 
 pytestmark = pytest.mark.qt
@@ -235,6 +235,52 @@ def test_choosing_a_source_opens_it(shown: Shown) -> None:
     assert shown.commands() == [OpenSource("synthetic:1000000")]
     shown.post(source="/data/run.safetensors")
     assert combo.currentText() == "/data/run.safetensors"
+
+
+def test_choosing_the_source_that_is_open_does_nothing(shown: Shown) -> None:
+    combo = shown.window.toolbar.source
+    combo.activated.emit(combo.findText("charlm"))
+    assert shown.commands() == []
+    shown.post(mode="failed")
+    combo.activated.emit(combo.findText("charlm"))
+    assert shown.commands() == [OpenSource("charlm")], "it could not be opened: another try"
+
+
+def test_the_source_is_restarted_by_an_action_of_its_own(shown: Shown) -> None:
+    shown.press(Key.Key_R, Control)
+    assert shown.commands() == [OpenSource("charlm")]
+    assert "opened" in reasons(make_snapshot(mode="starting"))["restart"]
+    assert "restart" not in reasons(make_snapshot(mode="failed"))
+
+
+def test_of_a_long_path_the_file_name_is_seen(shown: Shown) -> None:
+    toolbar, combo = shown.window.toolbar, shown.window.toolbar.source
+    paths = [f"/home/somebody/experiments/{'x' * 40}/run-{i}.safetensors" for i in range(2)]
+    for i, path in enumerate(paths):
+        shown.post(source=path)
+        assert combo.currentText().startswith("…")
+        assert combo.currentText().endswith(f"/run-{i}.safetensors")
+        assert path in combo.toolTip()
+        assert combo.itemData(combo.currentIndex(), Qt.ItemDataRole.ToolTipRole) == path
+    combo.activated.emit(1)
+    assert shown.commands() == [OpenSource(paths[0])]
+    name = f"{'y' * 60}.safetensors"
+    short = file_first(f"/data/{name}", combo.fontMetrics(), 160)
+    assert short.startswith("yy")
+    assert short.endswith("tensors")
+    assert toolbar.source.fontMetrics().horizontalAdvance(short) <= 160
+
+
+@pytest.mark.parametrize("width", [800, 1000])
+def test_in_a_narrow_window_the_buttons_stay(shown: Shown, width: int) -> None:
+    shown.window.resize(width, 700)
+    shown.qtbot.wait(20)
+    for name in ("step_dispatch", "step_iteration", "run"):
+        button = shown.child(QToolButton, f"{name}_button")
+        assert isinstance(button, QToolButton)
+        assert button.isVisible()
+        assert button.mapTo(shown.window, button.rect().topRight()).x() < width
+    assert shown.window.toolbar.cursor_label.isVisible()
 
 
 def test_open_file_asks_for_one_without_stopping_the_window(shown: Shown) -> None:

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QMainWindow
 
 from inspector.runtime.commands import (
     Command,
+    OpenSource,
     Pause,
     RecoverDevice,
     Run,
@@ -48,6 +49,8 @@ SPECS = (
     _Spec("recover", "Recover the device", (), "Make a new device and go on from the last state kept", None,
           RecoverDevice()),
     _Spec("open", "Open file…", ("Ctrl+O",), "Open a state file: safetensors with w/… and g/…"),
+    _Spec("restart", "Restart the source", ("Ctrl+R",),
+          "Open the source again and begin at its start; what this run has done is dropped"),
     _Spec("quit", "Quit", ("Ctrl+Q",), "Close the window and end the run"),
     _Spec("dismiss", "Dismiss the message", ("Ctrl+Backspace",), "Close the message below the toolbar"),
     _Spec("keys", "Keys", ("F1", "?"), "All keys at a glance"),
@@ -64,6 +67,7 @@ class Actions(QObject):
         self._send = send
         self._by_name: dict[str, QAction] = {}
         self._running = False
+        self._source = ""
         for spec in SPECS:
             action = QAction(spec.text, window)
             action.setObjectName(spec.name)
@@ -75,8 +79,10 @@ class Actions(QObject):
             if spec.command is not None:
                 action.triggered.connect(lambda _checked=False, command=spec.command: send(command))
         self["run"].triggered.connect(self._toggle_run)
+        self["restart"].triggered.connect(lambda: send(OpenSource(self._source)))
         self.refresh_icons()
-        self._allow({spec.name: "starting" for spec in SPECS if spec.icon or spec.name == "go_to_step"})
+        waiting = [spec.name for spec in SPECS if spec.icon or spec.name in ("go_to_step", "restart")]
+        self._allow(dict.fromkeys(waiting, "starting"))
 
     def __getitem__(self, name: str) -> QAction:
         return self._by_name[name]
@@ -90,6 +96,7 @@ class Actions(QObject):
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Enable what can work now."""
         self._running = snapshot.mode == "running"
+        self._source = snapshot.source
         self["run"].setText("Pause" if self._running else "Run")
         self._allow(reasons(snapshot))
 
@@ -115,6 +122,8 @@ def reasons(snapshot: Snapshot) -> dict[str, str]:
     result = dict.fromkeys(names, blocked) if blocked else _stepping_reasons(snapshot)
     if snapshot.mode != "lost":
         result["recover"] = "the device is working"
+    if snapshot.mode == "starting" or not snapshot.source:
+        result["restart"] = "the source is being opened" if snapshot.source else "no source is open"
     return result
 
 

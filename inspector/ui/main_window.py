@@ -127,7 +127,7 @@ class MainWindow(QMainWindow):
         acts = self.actions_by_name
         bar = self.menuBar()
         file_menu = bar.addMenu("&File")
-        file_menu.addActions([acts["open"], acts["quit"]])
+        file_menu.addActions([acts["open"], acts["restart"], acts["quit"]])
         run_menu = bar.addMenu("&Run")
         for name in ("step_dispatch", "step_iteration", "run", "pause"):
             run_menu.addAction(acts[name])

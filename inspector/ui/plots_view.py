@@ -14,7 +14,7 @@ from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.curves import has_values
 from inspector.ui.step_chart import Readout, StepChart, bucket_at, bucket_steps, read_out
-from inspector.ui.view import View
+from inspector.ui.view import View, same_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,8 @@ class PlotsView(View):
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Draw what has been recorded up to this moment."""
+        if not same_run(self._snapshot, snapshot):
+            self._follow = True
         self._snapshot = snapshot
         if self.isVisible():
             self._update()

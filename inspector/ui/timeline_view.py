@@ -23,7 +23,7 @@ from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.signs import diamond, severity_sign
 from inspector.ui.timeline_axis import axis_end, position, sign_texts, tick_steps
-from inspector.ui.view import View
+from inspector.ui.view import View, same_run
 
 KEYS = (
     ("← / →", "one step back or forward"),
@@ -67,8 +67,9 @@ class TimelineView(View):
         before, self._snapshot = self._snapshot, snapshot
         if snapshot.mode != "running" and not self._dragging:
             self._target = None
-        if before is not None and before.source != snapshot.source:
+        if before is not None and not same_run(before, snapshot):
             self._known = 0
+            self._target = None
         history = snapshot.history
         seen = int(history.first[-1]) + history.stride - 1 if len(history) else 0
         if snapshot.last_step is not None:

@@ -16,7 +16,7 @@ from inspector.ui import theme
 from inspector.ui.step_chart import StepChart, bucket_at, bucket_steps, read_out
 from inspector.ui.tables import dense_table, set_widths
 from inspector.ui.timing_model import TimingModel
-from inspector.ui.view import View
+from inspector.ui.view import View, same_run
 
 BESIDE_FROM = 800
 TABLE_WIDTH = 440
@@ -61,6 +61,8 @@ class TimingView(View):
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Draw what has been measured up to this moment."""
+        if not same_run(self._snapshot, snapshot):
+            self._follow = True
         self._snapshot = snapshot
         if self.isVisible():
             self._update()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QIntValidator, QKeyEvent
+from PySide6.QtGui import QFocusEvent, QFontMetrics, QIntValidator, QKeyEvent
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolBar, QToolButton, QWidget
 
 from inspector.hyper import NUMERICS
@@ -20,6 +21,11 @@ SOURCES = ("charlm", "synthetic:1000000", "gpt-116m")
 OPEN_FILE = "open file…"
 COMBO_FRAME = 32
 """What frame and arrow take beside the text."""
+SOURCE_WIDTH, CHOICE_WIDTH = 160, 110
+"""At most, of the text."""
+LEAST_WIDTH = 28
+"""Of the text of a combo, where room is short."""
+LEAST_WHERE = "step 8,888 · dispatch 8/8 → "
 MAX_STEP = 2_147_483_647
 
 CHOICES: tuple[tuple[str, Sequence[str], str], ...] = (
@@ -87,9 +93,17 @@ class MainToolBar(QToolBar):
         self._shown: Variant | None = None
         self._wanted: Variant | None = None
         self._wanted_until: tuple[int, int | None] = (0, None)
-        self.source = self._combo("source", SOURCES, "Where gradients come from")
+        self._open: tuple[str, bool] = ("", False)
+        """The source that is open, and whether it runs."""
+        self.source = self._combo("source", SOURCES, "Where gradients come from", SOURCE_WIDTH)
         self.source.addItem(OPEN_FILE)
         self.source.activated.connect(self._on_source)
+        # The buttons and where the run stands come before the choices: in a narrow window these go first.
+        self.addSeparator()
+        for name, with_key in BUTTONS:
+            self._button(actions, name, with_key)
+        self.addSeparator()
+        self._add_where(actions)
         self.choices: dict[str, QComboBox] = {}
         for name, options, tip in CHOICES:
             # A choice of one is no choice.
@@ -98,10 +112,8 @@ class MainToolBar(QToolBar):
                 combo.activated.connect(self._on_choice)
                 combo.setEnabled(False)
                 self.choices[name] = combo
-        self.addSeparator()
-        for name, with_key in BUTTONS:
-            self._button(actions, name, with_key)
-        self.addSeparator()
+
+    def _add_where(self, actions: Actions) -> None:
         self.step_edit = StepEdit(self)
         self.step_edit.returnPressed.connect(self._on_step_entered)
         self.step_edit.left.connect(lambda: self._show_step_edit(False))
@@ -109,6 +121,7 @@ class MainToolBar(QToolBar):
         self.cursor_label.setObjectName("cursor_label")
         # In one widget: what a toolbar shows itself appears only at its next layout, too late for the focus.
         where = QWidget(self)
+        where.setMinimumWidth(self.fontMetrics().horizontalAdvance(LEAST_WHERE))
         row = QHBoxLayout(where)
         row.setContentsMargins(4, 0, 4, 0)
         row.addWidget(self.step_edit)
@@ -119,11 +132,12 @@ class MainToolBar(QToolBar):
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Show source, form and cursor."""
+        self._open = (snapshot.source, snapshot.mode != "failed")
         self._show_source(snapshot.source)
         self._show_variant(snapshot)
         self.cursor_label.setText(cursor_text(snapshot))
 
-    def _combo(self, name: str, options: Sequence[str], tip: str) -> QComboBox:
+    def _combo(self, name: str, options: Sequence[str], tip: str, most: int = CHOICE_WIDTH) -> QComboBox:
         label = QLabel(name, self)
         label.setContentsMargins(8, 0, 4, 0)
         label.setToolTip(tip)
@@ -134,8 +148,9 @@ class MainToolBar(QToolBar):
         combo.addItems(list(options))
         metrics = combo.fontMetrics()
         widest = max(metrics.horizontalAdvance(option) for option in options)
-        # A path or a long name is elided; the tooltip has it whole.
-        combo.setFixedWidth(min(widest, 110) + COMBO_FRAME)
+        # It may shrink where room is short; the tooltip has all of it.
+        combo.setMinimumWidth(LEAST_WIDTH + COMBO_FRAME)
+        combo.setMaximumWidth(min(widest, most) + COMBO_FRAME)
         label.setBuddy(combo)
         self.addWidget(label)
         self.addWidget(combo)
@@ -158,10 +173,20 @@ class MainToolBar(QToolBar):
         if self.source.view().isVisible():
             return
         with QSignalBlocker(self.source):
-            if source and self.source.findText(source) < 0:
-                self.source.insertItem(0, source)
-            self.source.setCurrentIndex(self.source.findText(source))
+            if source and self._index_of(source) < 0:
+                text = file_first(source, self.source.fontMetrics(), SOURCE_WIDTH)
+                self.source.insertItem(0, text, source)
+                self.source.setItemData(0, source, Qt.ItemDataRole.ToolTipRole)
+                wide = min(self.source.fontMetrics().horizontalAdvance(text), SOURCE_WIDTH)
+                self.source.setMaximumWidth(max(self.source.maximumWidth(), wide + COMBO_FRAME))
+            self.source.setCurrentIndex(self._index_of(source))
             self.source.setToolTip(f"Where gradients come from: {source or 'nothing yet'}")
+
+    def _spec(self, index: int) -> str:
+        return str(self.source.itemData(index) or self.source.itemText(index))
+
+    def _index_of(self, source: str) -> int:
+        return next((i for i in range(self.source.count()) if self._spec(i) == source), -1)
 
     def _show_variant(self, snapshot: Snapshot) -> None:
         variant = snapshot.plan.variant if snapshot.plan else None
@@ -178,11 +203,12 @@ class MainToolBar(QToolBar):
                 combo.setCurrentText(str(getattr(self._wanted or variant, name)))
 
     def _on_source(self, index: int) -> None:
-        text = self.source.itemText(index)
-        if text == OPEN_FILE:
+        spec = self._spec(index)
+        if spec == OPEN_FILE:
             self.open_file.emit()
-        else:
-            self.command.emit(OpenSource(text))
+        elif self._open != (spec, True):
+            # The one that is open goes on; to start it anew is an action of its own.
+            self.command.emit(OpenSource(spec))
 
     def _on_choice(self) -> None:
         if self._shown is not None:
@@ -201,6 +227,17 @@ class MainToolBar(QToolBar):
         step = int(self.step_edit.text())
         self.step_edit.leave()
         self.command.emit(Seek(step))
+
+
+def file_first(source: str, metrics: QFontMetrics, width: int) -> str:
+    """A source in so many pixels: of a path that is too long, the file name is what stays."""
+    if metrics.horizontalAdvance(source) <= width:
+        return source
+    name = re.split(r"[/\\]", source)[-1]
+    short = f"…{source[-len(name) - 1 :]}"
+    if metrics.horizontalAdvance(short) <= width:
+        return metrics.elidedText(source, Qt.TextElideMode.ElideLeft, width)
+    return metrics.elidedText(name, Qt.TextElideMode.ElideMiddle, width)
 
 
 def cursor_text(snapshot: Snapshot) -> str:
