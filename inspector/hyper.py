@@ -57,7 +57,9 @@ def check_value(name: str, value: float) -> None:
         if not 0 <= value < 1:
             raise UsageError(f"{option} {text} is outside [0, 1).")
         if np.float32(value) == 1:
-            raise UsageError(f"{option} {text} is 1 in float32, in which the kernels compute: it has to be below 1.")
+            raise UsageError(
+                f"{option} {text} is 1 in float32, in which the kernels compute: it has to be below 1."
+            )
     elif value < 0:
         raise UsageError(f"{option} {text} is negative: give a number of 0 or more.")
     if abs(value) > float(np.finfo(np.float32).max):

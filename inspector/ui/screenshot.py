@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import (
+    QByteArray,
     QEventLoop,
     QMessageLogContext,
     QPoint,
@@ -17,7 +18,7 @@ from PySide6.QtCore import (
     QtMsgType,
     qInstallMessageHandler,
 )
-from PySide6.QtGui import QImage, QPainter
+from PySide6.QtGui import QImage, QImageWriter, QPainter
 from PySide6.QtWidgets import QApplication, QWidget
 
 from inspector.errors import InspectorError, UsageError
@@ -95,8 +96,9 @@ def grab_window(
 def save_picture(image: QImage, path: Path) -> None:
     """Write a picture as PNG; UsageError where that cannot be done."""
     with replacing(path) as temporary:
-        if not image.save(str(temporary), b"PNG"):
-            raise UsageError(f"{path} cannot be written: is the disk full?")
+        writer = QImageWriter(str(temporary), b"png")
+        if not writer.write(image):
+            raise UsageError(f"{path} cannot be written: {writer.errorString()}.")
 
 
 def _off_screen_application(scale: float) -> QApplication:
