@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -503,7 +504,7 @@ def test_closing_ends_the_worker_with_code_0(qtbot: QtBot, tmp_path: Path) -> No
     assert (tmp_path / "w.ini").exists()
 
 
-def test_a_worker_that_cannot_be_made_is_told_in_the_window(qtbot: QtBot) -> None:
+def test_a_worker_that_cannot_be_made_is_told_in_the_window(qtbot: QtBot, tmp_path: Path) -> None:
     def make() -> FakeWorker:
         raise UsageError("There is no adapter: install a driver.")
 
@@ -513,7 +514,7 @@ def test_a_worker_that_cannot_be_made_is_told_in_the_window(qtbot: QtBot) -> Non
         told.append(window.banner.text)
         window.close()
 
-    assert run_window(make, settings_path=os.devnull, views=light_views, on_ready=ready) == 0
+    assert run_window(make, settings_path=str(tmp_path / "w.ini"), views=light_views, on_ready=ready) == 0
     assert told == ["There is no adapter: install a driver."]
 
 
@@ -537,21 +538,22 @@ from ui_helpers import FakeWorker
 from test_window import light_views
 from inspector.ui.app import run_window
 {during}
-code = run_window(FakeWorker, settings_path=os.devnull, views=light_views, on_ready=ready)
+code = run_window(FakeWorker, settings_path=sys.argv[1], views=light_views, on_ready=ready)
 sys.exit(code)
 """
 
 
 def _run_script(during: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", CTRL_C.format(during=during)],
-        cwd=Path(__file__).parent.parent,
-        env={**os.environ, "QT_QPA_PLATFORM": "offscreen"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        return subprocess.run(
+            [sys.executable, "-c", CTRL_C.format(during=during), str(Path(folder) / "w.ini")],
+            cwd=Path(__file__).parent.parent,
+            env={**os.environ, "QT_QPA_PLATFORM": "offscreen"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
