@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtCore import QPoint, QPointF, QSize, Qt
 from PySide6.QtGui import QColor, QImage, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
@@ -503,3 +504,11 @@ def test_a_new_run_begins_on_a_short_axis(qtbot: QtBot) -> None:
     assert line.view.end > 500
     line.show(run=2, cursor=Cursor(2, 5, 5), history=make_history(2))
     assert line.view.end < 50
+
+
+@pytest.mark.parametrize("height", [142, 160, 176, 300])
+def test_lanes_stay_in_sight_where_the_map_is_low(qtbot: QtBot, height: int) -> None:
+    rects = list(lane_rects(QSize(800, height)).values())
+    assert all(rect.height() >= 12 for rect in rects)
+    assert all(a.bottom() < b.top() for a, b in itertools.pairwise(rects))
+    assert rects[-1].bottom() <= height - 16

@@ -579,6 +579,23 @@ def test_a_fault_in_a_slot_is_told_in_one_sentence() -> None:
     assert "Part of the window failed (ZeroDivisionError: division by zero)" in done.stdout
 
 
+def test_the_window_fits_a_small_screen(qtbot: QtBot) -> None:
+    worker = FakeWorker()
+    bus = Bus(worker.send)
+    window = MainWindow(bus, make_views())
+    qtbot.addWidget(window)
+    window.resize(800, 600)
+    window.show()
+    window.show_snapshot(make_snapshot(findings=make_findings()))
+    qtbot.wait(50)
+    assert (window.width(), window.height()) == (800, 600)
+    for size in ((1000, 640), (800, 600)):
+        window.resize(*size)
+        qtbot.wait(20)
+        assert (window.width(), window.height()) == size
+    bus.blockSignals(True)
+
+
 def test_all_views_take_a_snapshot_of_every_mode(qtbot: QtBot) -> None:
     worker = FakeWorker()
     bus = Bus(worker.send)

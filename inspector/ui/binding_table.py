@@ -12,7 +12,7 @@ from inspector.layout import F32_BYTES
 from inspector.plan import Binding, Dispatch, Plan, UniformSpec
 from inspector.runtime.snapshots import StepRecord
 from inspector.ui import format as fmt
-from inspector.ui.tables import FIGURES, WORDS, row_height, set_widths
+from inspector.ui.tables import FIGURES, LEAST_ROWS, WORDS, row_height, set_widths
 
 COLUMNS = ("slot", "name", "buffer", "access", "offset (bytes)", "size (bytes)", "elements")
 BYTES = "464,071,680"
@@ -49,6 +49,7 @@ class BindingTable(QTableWidget):
         self.verticalHeader().setDefaultSectionSize(row_height())
         self.horizontalHeader().setDefaultAlignment(WORDS)
         self.setHorizontalScrollMode(QTableWidget.ScrollMode.ScrollPerPixel)
+        self.setMinimumHeight(LEAST_ROWS * row_height())
         set_widths(self, SAMPLES)
         self._lines: tuple[Line, ...] = ()
 

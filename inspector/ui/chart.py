@@ -111,7 +111,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
         left.setWidth(LEFT_WIDTH)
         self.hideButtons()
         self.setFrameShape(self.Shape.NoFrame)
-        self.setMinimumSize(120, 48)
+        self.setMinimumSize(120, 24)
         self.box = self.getViewBox()
         self.box.disableAutoRange()
         self.box.setMouseEnabled(x=True, y=False)

@@ -14,7 +14,7 @@ from inspector.runtime.commands import Seek
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.tables import FIGURES, WORDS, AnyIndex, dense_table, set_widths
+from inspector.ui.tables import FIGURES, LEAST_ROWS, WORDS, AnyIndex, dense_table, row_height, set_widths
 from inspector.ui.view import View
 
 COLUMNS = ("step", "severity", "param", "message")
@@ -107,6 +107,7 @@ class FindingsView(View):
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidgetResizable(True)
         scroll.setWidget(self.detail)
+        scroll.setMinimumHeight(LEAST_ROWS * row_height())
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._splitter.addWidget(self.table)
         self._splitter.addWidget(scroll)

@@ -38,6 +38,7 @@ SETTINGS = (
 
 TYPING_HINT = "Enter applies, Esc reverts"
 NOTE_LINES = 2
+LEAST_HEIGHT = 40
 _COMES_BACK = (
     Qt.FocusReason.ActiveWindowFocusReason,
     Qt.FocusReason.PopupFocusReason,
@@ -188,6 +189,7 @@ class HyperView(View):
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidgetResizable(True)
         scroll.setWidget(body)
+        scroll.setMinimumHeight(LEAST_HEIGHT)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)

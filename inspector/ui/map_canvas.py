@@ -55,7 +55,7 @@ class MapCanvas(QWidget):
         self.setAccessibleName("Mega-buffer map")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMouseTracking(True)
-        self.setMinimumSize(320, 176)
+        self.setMinimumSize(320, 142)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.index: SegmentIndex | None = None
         self.view: Viewport | None = None

@@ -24,6 +24,7 @@ from inspector.ui.map_rows import (
     NAMES,
     RIGHT,
     RULER,
+    bracket_height,
     fits,
     lane_rects,
     runs,
@@ -94,7 +95,7 @@ class MapPainter:
         self._names(painter, view, index, edges)
         self._pages(painter, view, index, bottom)
         for bracket in brackets:
-            self._bracket(painter, view, bracket, rects[bracket.lane])
+            self._bracket(painter, view, bracket, rects[bracket.lane], bracket_height(size))
         self._selection(painter, view, index, selected, bottom)
         painter.setClipping(False)
         self._gutters(painter, size, rects)
@@ -236,9 +237,11 @@ class MapPainter:
                 painter.fillRect(box, c.raised)
                 painter.drawText(box, int(_Centre), text)
 
-    def _bracket(self, painter: QPainter, view: Viewport, bracket: Bracket, rect: QRectF) -> None:
+    def _bracket(
+        self, painter: QPainter, view: Viewport, bracket: Bracket, rect: QRectF, height: int
+    ) -> None:
         c = theme.colours()
-        area = span(view, bracket.start, bracket.stop, rect.top() - BRACKET, BRACKET, least=3)
+        area = span(view, bracket.start, bracket.stop, rect.top() - height, height, least=3)
         seen = visible(area, view)
         if seen.width() <= 0:
             return
@@ -249,14 +252,16 @@ class MapPainter:
         painter.drawLine(QLineF(seen.left() + 1, y, seen.right() - 1, y))
         for x, inside in ((area.left() + 1, area.left() >= LEFT), (area.right() - 1, True)):
             if inside and x <= LEFT + view.width:
-                painter.drawLine(QLineF(x, y, x, seen.top() + 3))
+                painter.drawLine(QLineF(x, y, x, seen.top() + min(3, height // 4)))
+        if height < BRACKET - 2:
+            return
         width = text_width(painter, text) + 6
         # Beside a bracket that is too narrow, on the side where there is room.
         left = seen.left() + 5 if width < seen.width() else seen.left() - width - 2
         if left < LEFT:
             left = seen.right() + 2
         painter.setPen(c.accent)
-        painter.drawText(QRectF(left, seen.top(), width, BRACKET - 3), int(_LeftMiddle), text)
+        painter.drawText(QRectF(left, seen.top(), width, height - 3), int(_LeftMiddle), text)
 
     def _selection(
         self, painter: QPainter, view: Viewport, index: SegmentIndex, name: str, bottom: float
@@ -289,9 +294,11 @@ class MapPainter:
             font.setBold(True)
             painter.setFont(font)
             painter.setPen(c.text)
-            painter.drawText(QRectF(4, rect.top(), LEFT - 20, rect.height()), int(_LeftMiddle), lane)
+            name = int(_LeftMiddle | Qt.TextFlag.TextDontClip)
+            painter.drawText(QRectF(4, rect.top(), LEFT - 20, rect.height()), name, lane)
             painter.setFont(theme.ui_font(-1))
-            self._legend(painter, lane, QRectF(rect.right() + 8, rect.top(), RIGHT - 12, rect.height()))
+            area = QRectF(rect.right() + 8, rect.top(), RIGHT - 12, rect.height() + bracket_height(size))
+            self._legend(painter, lane, area)
 
     def _legend(self, painter: QPainter, lane: Lane, area: QRectF) -> None:
         if self._source is None:
@@ -302,7 +309,7 @@ class MapPainter:
         quantity = "nonfinite" if bad == ALL_NONFINITE else self._source.request.quantity
         painter.fillRect(bar, QBrush(gradient(quantity, bar)))
         line = painter.fontMetrics().height()
-        if bad and 6 + 2 * line > area.height() + BRACKET:
+        if bad and 6 + 2 * line > area.height():
             scale = ""  # room for one line: what is wrong matters more
         y = area.top() + 6
         for text, colour in ((scale, c.muted), (bad, theme.ink(theme.NONFINITE, c.base))):

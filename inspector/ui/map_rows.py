@@ -14,6 +14,8 @@ LEFT, RIGHT = 60, 104
 """Width of the gutters."""
 RULER, BLOCKS, NAMES, BRACKET = 16, 14, 16, 16
 """Height of the rows."""
+LEAST_LANE, LEAST_BRACKET = 12, 4
+"""Where the map is low, brackets give way to the lanes, and lose their words."""
 CELL_TEXT_FROM = 52.0
 """Pixels an element is wide before its value is written in it."""
 FLAG = 3
@@ -23,12 +25,19 @@ FLAG = 3
 def lane_rects(size: QSize) -> dict[Lane, QRectF]:
     """Where each lane's strip lies; every strip is equally high, in whole pixels."""
     top = RULER + BLOCKS + NAMES
-    height = max((size.height() - top - RULER) // len(LANES) - BRACKET, 4)
+    bracket = bracket_height(size)
+    height = max((size.height() - top - RULER) // len(LANES) - bracket, 4)
     width = max(size.width() - LEFT - RIGHT, 1)
     return {
-        lane: QRectF(LEFT, top + i * (height + BRACKET) + BRACKET, width, height)
+        lane: QRectF(LEFT, top + i * (height + bracket) + bracket, width, height)
         for i, lane in enumerate(LANES)
     }
+
+
+def bracket_height(size: QSize) -> int:
+    """The height of the row above each lane."""
+    each = (size.height() - RULER - BLOCKS - NAMES - RULER) // len(LANES)
+    return min(max(each - LEAST_LANE, LEAST_BRACKET), BRACKET)
 
 
 def span(view: Viewport, start: int, stop: int, y: float, height: float, least: float = 0) -> QRectF:

@@ -39,6 +39,7 @@ KEYS = (
     ("Home", "all steps, and follow the run"),
 )
 TWO_COLUMNS_FROM = 680
+LOW, NARROW = 240, 320
 HELP = "Wheel, + and −: zoom · drag or arrows: move · double click or Home: all steps"
 
 
@@ -83,7 +84,7 @@ class PlotsView(View):
         outer.addWidget(self.readout)
         outer.addLayout(self._grid, 1)
         self._columns = 0
-        self._arrange(1)
+        self._arrange(2)
         self._first.box.setXRange(0.5, 1.5, padding=0)
 
     # --- from outside
@@ -110,9 +111,10 @@ class PlotsView(View):
         self._update()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Two columns where there is room, else one."""
+        """Two columns where there is room, or none for four plots above each other; else one."""
         super().resizeEvent(event)
         wide = self.width() >= TWO_COLUMNS_FROM and self.width() > 1.2 * self.height()
+        wide |= self.height() < LOW and self.width() >= NARROW
         self._arrange(2 if wide else 1)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

@@ -12,6 +12,9 @@ AnyIndex = QModelIndex | QPersistentModelIndex
 FIGURES = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 WORDS = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 
+LEAST_ROWS = 2
+"""A table may become as low as this many rows, so that many fit in a small window."""
+
 
 def row_height() -> int:
     """Pixels of a row of text."""
@@ -32,6 +35,7 @@ def dense_table(model: QAbstractItemModel, name: str, parent: QWidget | None = N
     table.setAlternatingRowColors(True)
     table.setFrameShape(QTableView.Shape.NoFrame)
     table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+    table.setMinimumHeight(LEAST_ROWS * row_height())
     rows = table.verticalHeader()
     rows.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
     rows.setMinimumSectionSize(1)

@@ -51,7 +51,7 @@ class TimelineView(View):
         self.setAccessibleName("Timeline")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        self.setMinimumHeight(52)
+        self.setMinimumHeight(SIGNS + TRACK + LABELS)
         self._snapshot: Snapshot | None = None
         self._known = 0
         self._target: int | None = None

@@ -23,7 +23,7 @@ COMBO_FRAME = 32
 """What frame and arrow take beside the text."""
 SOURCE_WIDTH, CHOICE_WIDTH = 160, 110
 """At most, of the text."""
-LEAST_WIDTH = 28
+LEAST_SOURCE, LEAST_CHOICE = 72, 28
 """Of the text of a combo, where room is short."""
 LEAST_WHERE = "step 8,888 · dispatch 8/8 → "
 MAX_STEP = 2_147_483_647
@@ -95,7 +95,7 @@ class MainToolBar(QToolBar):
         self._wanted_until: tuple[int, int | None] = (0, None)
         self._open: tuple[str, bool] = ("", False)
         """The source that is open, and whether it runs."""
-        self.source = self._combo("source", SOURCES, "Where gradients come from", SOURCE_WIDTH)
+        self.source = self._combo("source", SOURCES, "Where gradients come from", SOURCE_WIDTH, LEAST_SOURCE)
         self.source.addItem(OPEN_FILE)
         self.source.activated.connect(self._on_source)
         # The buttons and where the run stands come before the choices: in a narrow window these go first.
@@ -137,7 +137,14 @@ class MainToolBar(QToolBar):
         self._show_variant(snapshot)
         self.cursor_label.setText(cursor_text(snapshot))
 
-    def _combo(self, name: str, options: Sequence[str], tip: str, most: int = CHOICE_WIDTH) -> QComboBox:
+    def _combo(
+        self,
+        name: str,
+        options: Sequence[str],
+        tip: str,
+        most: int = CHOICE_WIDTH,
+        least: int = LEAST_CHOICE,
+    ) -> QComboBox:
         label = QLabel(name, self)
         label.setContentsMargins(8, 0, 4, 0)
         label.setToolTip(tip)
@@ -149,11 +156,17 @@ class MainToolBar(QToolBar):
         metrics = combo.fontMetrics()
         widest = max(metrics.horizontalAdvance(option) for option in options)
         # It may shrink where room is short; the tooltip has all of it.
-        combo.setMinimumWidth(LEAST_WIDTH + COMBO_FRAME)
+        combo.setMinimumWidth(min(widest, least) + COMBO_FRAME)
         combo.setMaximumWidth(min(widest, most) + COMBO_FRAME)
         label.setBuddy(combo)
-        self.addWidget(label)
-        self.addWidget(combo)
+        # In one widget, so that a name never stands without its choice.
+        both = QWidget(self)
+        row = QHBoxLayout(both)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(0)
+        row.addWidget(label)
+        row.addWidget(combo)
+        self.addWidget(both)
         return combo
 
     def _button(self, actions: Actions, name: str, with_key: bool) -> None:
