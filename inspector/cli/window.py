@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inspector.cli.display import display_problem
 from inspector.cli.options import make_hyper, make_source
 from inspector.errors import UsageError
 from inspector.hyper import Hyper, check_value
@@ -66,19 +66,11 @@ class RunOpener:
 def open_window(opener: RunOpener, spec: str, variant: Variant) -> int:
     """Show the window until it is closed; its exit code."""
     opener.check(spec)
-    if _no_display():
-        raise UsageError(
-            "There is no display to open a window on: use 'inspector run' and 'inspector screenshot', or set DISPLAY."
-        )
+    if problem := display_problem():
+        raise UsageError(problem)
     from inspector.ui.app import run_window
 
     return run_window(lambda: Worker(opener, spec, variant))
-
-
-def _no_display() -> bool:
-    if not sys.platform.startswith("linux") or os.environ.get("QT_QPA_PLATFORM"):
-        return False
-    return not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def take_picture(
