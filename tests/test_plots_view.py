@@ -17,7 +17,7 @@ from inspector.history import EMPTY_HISTORY, History, HistoryRecorder
 from inspector.runtime.snapshots import Mark, StepRecord
 from inspector.stepping import Cursor
 from inspector.ui import theme
-from inspector.ui.chart import log_ticks
+from inspector.ui.chart import Axis, log_ticks
 from inspector.ui.curves import MAX_POINTS, curve
 from inspector.ui.plots_view import PlotsView
 
@@ -236,3 +236,28 @@ def test_a_new_run_is_shown_whole(qtbot: QtBot) -> None:
     view.show_snapshot(replace(make_snapshot(record=None, run=2), history=history_of({"loss": np.ones(50)})))
     assert box.viewRange()[0][0] < 1
     assert 50 < box.viewRange()[0][1] < 52
+
+
+def test_no_line_crosses_the_words_of_an_empty_plot(qtbot: QtBot) -> None:
+    view = shown(qtbot, history_of({"grad_norm": [1.0, 2.0]}), source="synthetic:1000")
+    assert not view.charts["loss"].current_line.isVisible()
+    assert view.charts["grad_norm"].current_line.isVisible()
+    loss = history_of({"loss": [1.0, 2.0]})
+    view.show_snapshot(replace(make_snapshot(record=None), history=loss))
+    assert view.charts["loss"].current_line.isVisible()
+
+
+def test_ticks_are_written_as_numbers_elsewhere() -> None:
+    axis = Axis("left")
+    assert axis.tickStrings([0, 2e-5, 4e-5], 1, 2e-5) == ["0", "2e−5", "4e−5"]
+    assert axis.tickStrings([0.0, 0.5, 1.0], 1, 0.5) == ["0", "0.5", "1"]
+    assert axis.tickStrings([3.25, 3.5, 3.75], 1, 0.25) == ["3.25", "3.5", "3.75"]
+    assert axis.tickStrings([1.0001, 1.0002], 1, 1e-4) == ["1.0001", "1.0002"]
+    assert axis.tickStrings([1e6, 1.5e6], 1, 5e5) == ["1e6", "1.5e6"]
+    assert axis.tickStrings([-2e-5], 1, 2e-5) == ["−2e−5"]
+
+
+def test_the_newest_step_is_not_at_the_edge(qtbot: QtBot) -> None:
+    view = shown(qtbot, history_of({"loss": [1.0, 2.0]}))
+    chart = view.charts["loss"]
+    assert chart.box.sceneBoundingRect().right() <= chart.width() - 8

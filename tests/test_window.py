@@ -396,11 +396,13 @@ def test_the_status_bar_has_units(shown: Shown) -> None:
     status = shown.window.status
     assert status.adapter.text() == "llvmpipe (LLVM 15, 256 bits) · Vulkan · runs on the CPU"
     assert status.memory.text() == "GPU memory 181 MiB"
+    assert status.speed.text() == "paused"
+    shown.post(mode="running")
     assert status.speed.text() == "42.3 steps/s"
     assert status.undo.text() == "undo 24 steps, 3 dispatches · 48 MiB of 512 MiB"
-    shown.post(device=None, steps_per_second=None)
+    shown.post(device=None, steps_per_second=None, mode="failed")
     assert status.memory.text() == "GPU memory n/a"
-    assert status.speed.text() == "n/a steps/s"
+    assert status.speed.text() == "no run"
 
 
 def test_every_view_is_shown_each_snapshot_and_each_selection(shown: Shown) -> None:

@@ -15,6 +15,8 @@ from inspector.floats import F64Array
 from inspector.ui import format as fmt
 from inspector.ui import theme
 
+RIGHT_MARGIN = 8
+"""So that the newest step does not lie on the edge of the view."""
 LEFT_WIDTH = 56
 """The same for every plot, so that plots above each other share their x axis to the pixel."""
 EDGE_INSET = 6
@@ -65,8 +67,7 @@ class Axis(pg.AxisItem):  # type: ignore[misc]
             return [self._text(value) for value in values]
         if self._whole:
             return [f"{round(value):,}" for value in values]
-        strings: list[str] = super().tickStrings(values, scale, spacing)
-        return strings
+        return [_tick_text(value, spacing) for value in values]
 
 
 def log_ticks(low: float, high: float, most: int) -> list[float]:
@@ -90,6 +91,14 @@ def log_ticks(low: float, high: float, most: int) -> list[float]:
     return chosen
 
 
+def _tick_text(value: float, spacing: float) -> str:
+    """A tick as numbers are written elsewhere, with the digits that tell it from its neighbours."""
+    if value == 0 or abs(value) < spacing * 1e-6:
+        return "0"
+    digits = math.floor(math.log10(abs(value))) - math.floor(math.log10(spacing)) + 1
+    return fmt.number(value, min(max(digits, 1) + 1, 12))
+
+
 def _power_text(exponent: float) -> str:
     with np.errstate(over="ignore"):
         return fmt.number(float(np.float64(10) ** exponent), 3)
@@ -110,6 +119,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
         self.left, self.bottom = left, bottom
         left.setWidth(LEFT_WIDTH)
         self.hideButtons()
+        self.getPlotItem().setContentsMargins(0, 0, RIGHT_MARGIN, 0)
         self.setFrameShape(self.Shape.NoFrame)
         self.setMinimumSize(120, 24)
         self.box = self.getViewBox()
@@ -156,6 +166,10 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
             self._message.setText(text)
             self._message.setVisible(bool(text))
             self.left.setStyle(showValues=not text)
+            self._on_message()
+
+    def _on_message(self) -> None:
+        """Something is said instead of a plot, or no more."""
 
     # --- range
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import (
-    QByteArray,
     QEventLoop,
     QMessageLogContext,
     QPoint,

@@ -47,7 +47,7 @@ class StatusLine(QStatusBar):
         undo = snapshot.undo
         texts = (
             (self.memory, f"GPU memory {fmt.nbytes(snapshot.memory_bytes) if device else fmt.NA}"),
-            (self.speed, fmt.rate(snapshot.steps_per_second)),
+            (self.speed, _speed(snapshot)),
             (
                 self.undo,
                 f"undo {fmt.plural(undo.steps, 'step')}, {fmt.plural(undo.dispatches, 'dispatch')} · "
@@ -57,3 +57,11 @@ class StatusLine(QStatusBar):
         for label, text in texts:
             if label.text() != text:
                 label.setText(text)
+
+
+def _speed(snapshot: Snapshot) -> str:
+    """Steps a second of a run that goes on; of another, that it rests."""
+    if snapshot.mode == "running":
+        known = snapshot.steps_per_second is not None
+        return fmt.rate(snapshot.steps_per_second) if known else "running"
+    return {"paused": "paused", "starting": "starting", "lost": "device lost"}.get(snapshot.mode, "no run")

@@ -88,6 +88,7 @@ class StepChart(Chart):
         self.edges = EdgeMarks(self)
         self._mark_lines = pg.PlotCurveItem(connect="pairs")
         self._progress: tuple[float, float] | None = None
+        self._current: int | None = None
         self.progress_dot = pg.ScatterPlotItem(pxMode=True, size=7, symbol="o")
         self.current_line = pg.InfiniteLine(angle=90)
         self.cross_line = pg.InfiniteLine(angle=90)
@@ -137,7 +138,8 @@ class StepChart(Chart):
 
     def show_current(self, step: int | None) -> None:
         """Move the line of the current step."""
-        self.current_line.setVisible(step is not None)
+        self._current = step
+        self._on_message()
         if step is not None:
             self.current_line.setValue(step)
 
@@ -211,6 +213,11 @@ class StepChart(Chart):
         return next((m for m in reversed(self._marks) if abs(m.step - step) <= reach), None)
 
     # --- inside
+
+    def _on_message(self) -> None:
+        # A line would cross the words.
+        self.current_line.setVisible(self._current is not None and not self.message)
+        self._mark_lines.setVisible(not self.message)
 
     def _on_x_range_changed(self) -> None:
         self._stale = True
