@@ -402,3 +402,14 @@ def test_out_of_memory_keeps_the_run(watched: Watched, monkeypatch: pytest.Monke
     monkeypatch.undo()
     watched.worker.send(c.StepIteration())
     watched.at(2, 5)
+
+
+def test_every_opening_is_another_run(watched: Watched) -> None:
+    first = watched.at(1, 0).run
+    watched.worker.send(c.StepIteration())
+    assert watched.at(1, 5).run == first
+    watched.worker.send(c.OpenSource("nosuch"))
+    assert watched.until(lambda s: s.notice is not None).run == first
+    watched.worker.send(c.OpenSource("tiny"))
+    again = watched.until(lambda s: s.run != first and s.mode == "paused")
+    assert (again.source, again.cursor and again.cursor.finished_steps) == ("tiny", 0)

@@ -21,7 +21,7 @@ SOURCES = ("charlm", "synthetic:1000000", "gpt-116m")
 OPEN_FILE = "open file…"
 COMBO_FRAME = 32
 """What frame and arrow take beside the text."""
-SOURCE_WIDTH, CHOICE_WIDTH = 160, 110
+SOURCE_WIDTH, CHOICE_WIDTH = 200, 110
 """At most, of the text."""
 LEAST_SOURCE, LEAST_CHOICE = 72, 28
 """Of the text of a combo, where room is short."""
