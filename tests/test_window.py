@@ -44,7 +44,7 @@ from inspector.ui.main_window import MainWindow
 from inspector.ui.map_view import MapView
 from inspector.ui.screenshot import grab_window
 from inspector.ui.timeline_view import TimelineView
-from inspector.ui.toolbar import OPEN_FILE, cursor_text, file_first
+from inspector.ui.toolbar import COMBO_FRAME, OPEN_FILE, cursor_text, file_first
 from inspector.ui.view import View
 
 pytestmark = pytest.mark.qt
@@ -274,6 +274,7 @@ def test_of_a_long_path_the_file_name_is_seen(shown: Shown) -> None:
 
 @pytest.mark.parametrize("width", [800, 1000])
 def test_in_a_narrow_window_the_buttons_stay(shown: Shown, width: int) -> None:
+    shown.post(source=f"/data/{'x' * 80}.safetensors")
     shown.window.resize(width, 700)
     shown.qtbot.wait(20)
     for name in ("step_dispatch", "step_iteration", "run"):
@@ -282,6 +283,8 @@ def test_in_a_narrow_window_the_buttons_stay(shown: Shown, width: int) -> None:
         assert button.isVisible()
         assert button.mapTo(shown.window, button.rect().topRight()).x() < width
     assert shown.window.toolbar.cursor_label.isVisible()
+    combo = shown.window.toolbar.source
+    assert combo.fontMetrics().horizontalAdvance(combo.currentText()) + COMBO_FRAME <= combo.width()
 
 
 def test_open_file_asks_for_one_without_stopping_the_window(shown: Shown) -> None:

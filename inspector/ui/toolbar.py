@@ -191,7 +191,9 @@ class MainToolBar(QToolBar):
                 self.source.insertItem(0, text, source)
                 self.source.setItemData(0, source, Qt.ItemDataRole.ToolTipRole)
                 wide = min(self.source.fontMetrics().horizontalAdvance(text), SOURCE_WIDTH)
+                # Shortened to what there is room for: not to be cut once more.
                 self.source.setMaximumWidth(max(self.source.maximumWidth(), wide + COMBO_FRAME))
+                self.source.setMinimumWidth(max(self.source.minimumWidth(), wide + COMBO_FRAME))
             self.source.setCurrentIndex(self._index_of(source))
             self.source.setToolTip(f"Where gradients come from: {source or 'nothing yet'}")
 
