@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -23,9 +22,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     from inspector.errors import InspectorError, UsageError
 
     words = with_default_command(list(sys.argv[1:] if arguments is None else arguments))
-    if words[:1] != ["window"] and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        # From here on there may be a device to close and a file half written; the window has a way of its own.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         result: Any = get_command(app).main(args=words, prog_name="inspector", standalone_mode=False)
     except UsageError as error:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -107,6 +109,30 @@ def print_json(document: Any) -> None:
     """One JSON document to standard output, numbers that are not finite as strings."""
     sys.stdout.write(json.dumps(to_json(document), ensure_ascii=False, allow_nan=False) + "\n")
     sys.stdout.flush()
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Within the block Ctrl-C waits: calling what it gives raises KeyboardInterrupt if there was one.
+
+    So an interrupt comes between steps, not in the middle of one or of writing a file.
+    """
+    asked: list[int] = []
+
+    def check() -> None:
+        if asked:
+            raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    except ValueError:
+        # Not on the main thread, which alone may set handlers: nothing to wait for there.
+        yield check
+        return
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def make_console() -> Console:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from inspector.cli.options import as_dict, make_console, make_table, print_json
+from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
 from inspector.diagnosis.findings import Finding
 from inspector.errors import UsageError
 from inspector.floats import F32Array, shortest
@@ -46,6 +46,13 @@ class Request:
 
 def run_steps(request: Request) -> int:
     """Run, print, write the state; 1 where a finding is an error, else 0."""
+    with interruptible() as check:
+        document = _run(request, check)
+    print_json(document) if request.json else _show(document, request)
+    return int(any(finding["severity"] == "error" for finding in document["findings"]))
+
+
+def _run(request: Request, check_interrupt: Callable[[], None]) -> dict[str, Any]:
     stepper = StepperMaker(request.adapter, undo_bytes=0).make(
         request.source.params, request.variant, request.source.initial_state()
     )
@@ -61,6 +68,7 @@ def run_steps(request: Request) -> int:
         with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
             task = progress.add_task("steps", total=request.steps)
             for _ in range(request.steps):
+                check_interrupt()
                 try:
                     engine.step_iteration()
                 except EndOfSourceError as error:
@@ -70,9 +78,10 @@ def run_steps(request: Request) -> int:
                     records.append(engine.record)
                     params.append([_param(stats, stepper.layout) for stats in engine.param_stats])
                 progress.advance(task)
+        check_interrupt()
         if request.out is not None:
             _write(request, engine, stepper)
-        document = {
+        return {
             "source": request.source.name,
             "device": {
                 "name": stepper.device.name,
@@ -86,8 +95,6 @@ def run_steps(request: Request) -> int:
         }
     finally:
         stepper.close()
-    print_json(document) if request.json else _show(document, request)
-    return int(any(finding.severity == "error" for finding in findings))
 
 
 def _write(request: Request, engine: Engine, stepper: GpuStepper) -> None:
