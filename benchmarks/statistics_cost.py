@@ -26,6 +26,8 @@ from inspector.preset import drawn_gradients, drawn_state, gpt_116m_params, synt
 STEPS = 15
 WARM_UP_S = {True: 0.0, False: 1.5}
 """By `software`: a GPU needs more than a second of work to reach its clocks."""
+BETWEEN = {True: 0, False: 20}
+"""Steps run before each that is measured, so that a GPU does not idle while the host works on statistics."""
 BYTES_READ = 16
 
 
@@ -42,6 +44,9 @@ def main() -> None:
     began = time.perf_counter()
     step = warm = 0
     while warm < 2 * STEPS:
+        for _ in range(BETWEEN[gpu.info.software]):
+            stepper.begin_step(replace(gradients, step=step))
+            stepper.run_to_end(hyper)
         step += 1
         form = ("bare", "full")[step % 2]
         stepper.begin_step(replace(gradients, step=step))

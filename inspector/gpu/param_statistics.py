@@ -81,9 +81,8 @@ class ParamStatsKernel:
         self._gpu = gpu
         self._pipelines = pipelines
         self._layout = layout
-        if gpu.info.software:
-            constants = (*constants, ("GROUP", 8.0), ("OWN_BINS", 1.0))
-        self._constants = tuple(constants)
+        own = {"GROUP": 8.0, "ON_CPU": 1.0} if gpu.info.software else {"GROUP": 128.0}
+        self._constants = (*constants, *own.items())
         self._timer = Timer(gpu)
         self._batches = tuple(_batches(layout, gpu))
         chunks = max((len(b.table) for b in self._batches), default=0)

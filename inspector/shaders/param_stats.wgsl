@@ -30,10 +30,11 @@ struct Chunk {
 @group(0) @binding(7) var<storage, read_write> rows: array<u32>;
 @group(0) @binding(8) var<uniform> settings: Settings;
 
-// Threads of a workgroup, and whether each counts exponents in an array of its own. Few threads with an array each
-// suit a CPU, on which an atomic costs more than it does on a GPU.
+// Threads of a workgroup.
 override GROUP: u32 = WORKGROUP_SIZE;
-override OWN_BINS: bool = false;
+// A CPU is served better by few threads that count exponents in an array each, since atomics cost it more, and by
+// code without branches, since its threads run in step and so run both sides.
+override ON_CPU: bool = false;
 
 // Where things stand in a chunk's row: eight numbers a lane (w, g, m, v), then those of the update.
 const NANS = 0u;
@@ -83,39 +84,49 @@ fn count4(x: vec4<bool>) -> u32 {
     return ones.x + ones.y + ones.z + ones.w;
 }
 
-// --- sums of squares that neither overflow nor vanish: of x * 2^(128 - top), top being an exponent met before
+// --- sums of squares that neither overflow nor vanish: those of x * scale, which is a power of 2
 
 struct Squares {
     sum: f32,
     before: f32,    // of the turns before: short sums of sums lose less to rounding than a long one
-    top: u32,
+    scale: f32,
 }
 
-const NO_SQUARES = Squares(0.0, 0.0, 1u);
+const NO_SQUARES = Squares(0.0, 0.0, 1.7014118e38);  // 2^127
+const TOO_LARGE = 1.8446744e19;                      // 2^64: leaves room for adding up
 
 fn power_of_2(biased: u32) -> f32 {
     return bitcast<f32>(biased << 23u);
 }
 
+// The exponent met that led to the scale, 2^(128 - top).
+fn top_of(squares: Squares) -> u32 {
+    return 255u - (bitcast<u32>(squares.scale) >> 23u);
+}
+
 // The same for another top, which is not lower.
 fn rescaled(squares: Squares, top: u32) -> Squares {
-    let factor = power_of_2(127u - min(top - squares.top, 127u));
-    return Squares(squares.sum * factor * factor, squares.before * factor * factor, top);
+    let factor = power_of_2(127u - min(top - top_of(squares), 127u));
+    return Squares(squares.sum * factor * factor, squares.before * factor * factor, power_of_2(255u - top));
+}
+
+fn square(squares: Squares, x: vec4<f32>) -> f32 {
+    let y = x * squares.scale;
+    return dot(y, y);
 }
 
 // With the squares of finite numbers of which `highest` is the largest biased exponent.
 fn with_squares(before: Squares, x: vec4<f32>, highest: u32) -> Squares {
     var squares = before;
-    if highest > squares.top + SLACK {
+    if highest > top_of(squares) + SLACK {
         squares = rescaled(squares, highest);
     }
-    let y = x * power_of_2(255u - squares.top);
-    squares.sum += dot(y, y);
+    squares.sum += square(squares, x);
     return squares;
 }
 
 fn next_turn(squares: Squares) -> Squares {
-    return Squares(0.0, squares.before + squares.sum, squares.top);
+    return Squares(0.0, squares.before + squares.sum, squares.scale);
 }
 
 // --- one lane
@@ -128,23 +139,24 @@ struct Lane {
 
 const EMPTY = Lane(MAX_FINITE, -MAX_FINITE, NO_SQUARES);
 
-// Four elements of a lane, of which `mine` belong to the param; the others are zero.
+// Four elements of a lane, of which `mine` belong to the param; the others are zero. `plain` means that all are its
+// own and finite, and that their squares are added already.
 fn with_elements(
-    before: Lane, which: u32, x: vec4<f32>, mine: vec4<bool>, own: ptr<function, array<u32, ALL_BINS>>,
+    before: Lane, which: u32, x: vec4<f32>, mine: vec4<bool>, plain: bool,
+    own: ptr<function, array<u32, ALL_BINS / 2u>>,
 ) -> Lane {
     var lane = before;
     let magnitude = bitcast<vec4<u32>>(x) & vec4(MAGNITUDE);
     let exponent = magnitude >> vec4(23u);
-    let finite = exponent < vec4(255u);
     let some = magnitude != vec4(0u);
-
     let bin = vec4(BINS * which) + exponent;
-    if OWN_BINS {
-        let one = select(vec4(0u), vec4(1u), some);
-        (*own)[bin.x] += one.x;
-        (*own)[bin.y] += one.y;
-        (*own)[bin.z] += one.z;
-        (*own)[bin.w] += one.w;
+    if ON_CPU {
+        let one = select(vec4(0u), vec4(1u) << ((exponent & vec4(1u)) * 16u), some);
+        let word = bin / 2u;
+        (*own)[word.x] += one.x;
+        (*own)[word.y] += one.y;
+        (*own)[word.z] += one.z;
+        (*own)[word.w] += one.w;
     } else {
         if some.x { atomicAdd(&bins[bin.x], 1u); }
         if some.y { atomicAdd(&bins[bin.y], 1u); }
@@ -152,13 +164,21 @@ fn with_elements(
         if some.w { atomicAdd(&bins[bin.w], 1u); }
     }
 
-    let low = select(vec4(MAX_FINITE), x, finite & mine);
-    let high = select(vec4(-MAX_FINITE), x, finite & mine);
+    let finite = vec4(plain) | (exponent < vec4(255u));
+    let counted = vec4(plain) | (finite & mine);
+    let low = select(vec4(MAX_FINITE), x, counted);
+    let high = select(vec4(-MAX_FINITE), x, counted);
     lane.low = min(lane.low, min(min(low.x, low.y), min(low.z, low.w)));
     lane.high = max(lane.high, max(max(high.x, high.y), max(high.z, high.w)));
-    let numbers = select(vec4(0.0), x, finite);
-    lane.squares = with_squares(lane.squares, numbers, max4(select(vec4(0u), exponent, finite)));
+    if !plain {
+        let highest = max4(select(vec4(0u), magnitude, finite)) >> 23u;
+        lane.squares = with_squares(lane.squares, select(vec4(0.0), x, finite), highest);
+    }
     return lane;
+}
+
+fn largest_bits(x: vec4<f32>) -> u32 {
+    return max4(bitcast<vec4<u32>>(x) & vec4(MAGNITUDE));
 }
 
 // The number as an integer in the order of the numbers.
@@ -192,14 +212,14 @@ fn add_lane(lane: Lane, which: u32) {
         lower(slot + LOWEST, key(lane.low));
         raise(slot + HIGHEST, key(lane.high));
     }
-    raise(slot + TOP, lane.squares.top);
+    raise(slot + TOP, top_of(lane.squares));
 }
 
 // --- the update
 
 struct Tally {
     squares: Squares,
-    largest: u32,
+    largest: f32,
     largest_at: u32,
     lost: u32,
     below_eps: u32,
@@ -208,36 +228,47 @@ struct Tally {
     skipped: u32,
 }
 
-fn with_update(before: Tally, to: Update, w0: vec4<f32>, element: u32, mine: vec4<bool>) -> Tally {
+fn with_update(before: Tally, to: Update, w0: vec4<f32>, element: u32, mine: vec4<bool>, plain: bool) -> Tally {
     var t = before;
     let size = bitcast<vec4<u32>>(to.change) & vec4(MAGNITUDE);
-    let finite = (size < vec4(EXPONENT_MASK)) & mine;
-    let change = select(vec4(0.0), to.change, finite);
-    t.squares = with_squares(t.squares, change, max4(select(vec4(0u), size, finite)) >> 23u);
-    t.skipped += count4(mine & !finite);
+    let finite = vec4(plain) | ((size < vec4(EXPONENT_MASK)) & mine);
+    if !plain {
+        let highest = max4(select(vec4(0u), size, finite)) >> 23u;
+        t.squares = with_squares(t.squares, select(vec4(0.0), to.change, finite), highest);
+        t.skipped += count4(mine & !finite);
+    }
 
-    let each = select(vec4(0u), bitcast<vec4<u32>>(abs(to.ratio + select(to.decay, vec4(0.0), L2))), finite);
-    let largest = max4(each);
+    let each = select(vec4(0.0), abs(to.ratio + select(to.decay, vec4(0.0), L2)), finite);
+    let largest = max(max(each.x, each.y), max(each.z, each.w));
     if largest > t.largest {
         t.largest = largest;
         t.largest_at = min4(select(vec4(NONE), vec4(element) + vec4(0u, 1u, 2u, 3u), each == vec4(largest)));
     }
 
-    let after = bitcast<vec4<u32>>(to.w);
-    let reached = after & vec4(MAGNITUDE);
     // Where w is not finite, neither is the update.
-    t.lost += count4(finite & (size > vec4(0u)) & (after == bitcast<vec4<u32>>(w0)));
-    t.f16_over += count4(reached - vec4(F16_INFINITE) < vec4(EXPONENT_MASK - F16_INFINITE));
-    t.f16_under += count4(reached - vec4(1u) < vec4(F16_ZERO));
+    let lost = finite & (size > vec4(0u)) & (bitcast<vec4<u32>>(to.w) == bitcast<vec4<u32>>(w0));
+    if ON_CPU || any(lost) {
+        t.lost += count4(lost);
+    }
+    let after = bitcast<vec4<u32>>(to.w) & vec4(MAGNITUDE);
+    if ON_CPU || max4(after) >= F16_INFINITE {
+        t.f16_over += count4(after - vec4(F16_INFINITE) < vec4(EXPONENT_MASK - F16_INFINITE));
+    }
+    if ON_CPU || min4(after - vec4(1u)) < F16_ZERO {
+        t.f16_under += count4(after - vec4(1u) < vec4(F16_ZERO));
+    }
     // Bits of numbers that are not negative are in their order, and those of no number lie beyond.
     let root = bitcast<vec4<u32>>(sqrt(to.v_hat));
-    t.below_eps += count4(mine & (root < vec4(bitcast<u32>(max(settings.bias.z, 0.0)))));
+    let eps = bitcast<u32>(max(settings.bias.z, 0.0));
+    if ON_CPU || min4(root) < eps {
+        t.below_eps += count4(mine & (root < vec4(eps)));
+    }
     return t;
 }
 
 fn add_update(t: Tally) {
-    raise(UPDATE_TOP, t.squares.top);
-    raise(LARGEST, t.largest);
+    raise(UPDATE_TOP, top_of(t.squares));
+    raise(LARGEST, bitcast<u32>(t.largest));
     count(LOST, t.lost);
     count(BELOW_EPS, t.below_eps);
     count(F16_OVER, t.f16_over);
@@ -287,28 +318,52 @@ fn param_stats(
     }
     workgroupBarrier();
 
-    var own: array<u32, ALL_BINS>;
+    var own: array<u32, ALL_BINS / 2u>;
     var in_w = EMPTY;
     var in_g = EMPTY;
     var in_m = EMPTY;
     var in_v = EMPTY;
-    var t = Tally(NO_SQUARES, 0u, NONE, 0u, 0u, 0u, 0u, 0u);
+    var t = Tally(NO_SQUARES, 0.0, NONE, 0u, 0u, 0u, 0u, 0u);
     let vectors = (chunk.count + 3u) / 4u;
     for (var turn = 0u; turn < vectors; turn += TURN * GROUP) {
         let end = min(turn + TURN * GROUP, vectors);
         for (var i = turn + local; i < end; i += GROUP) {
             let at = chunk.first + i;
+            let element = chunk.element + 4u * i;
             let mine = lanes_below(4u * i, chunk.count);
             let w0 = w[at];
             let g0 = g[at];
             let m0 = m[at];
             let v0 = v[at];
             let to = adam(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.bias, decays);
-            in_w = with_elements(in_w, 0u, w0, mine, &own);
-            in_g = with_elements(in_g, 1u, g0, mine, &own);
-            in_m = with_elements(in_m, 2u, m0, mine, &own);
-            in_v = with_elements(in_v, 3u, v0, mine, &own);
-            t = with_update(t, to, w0, chunk.element + 4u * i, mine);
+            let largest = max(
+                max(max(largest_bits(w0), largest_bits(g0)), max(largest_bits(m0), largest_bits(v0))),
+                largest_bits(to.change),
+            );
+            let squares = vec4(
+                square(in_w.squares, w0), square(in_g.squares, g0), square(in_m.squares, m0),
+                square(in_v.squares, v0),
+            );
+            let moved = square(t.squares, to.change);
+            let fits = max(max(max(squares.x, squares.y), max(squares.z, squares.w)), moved) < TOO_LARGE;
+            if !ON_CPU && fits && largest < EXPONENT_MASK && 4u * i + 4u <= chunk.count {
+                in_w.squares.sum += squares.x;
+                in_g.squares.sum += squares.y;
+                in_m.squares.sum += squares.z;
+                in_v.squares.sum += squares.w;
+                t.squares.sum += moved;
+                in_w = with_elements(in_w, 0u, w0, mine, true, &own);
+                in_g = with_elements(in_g, 1u, g0, mine, true, &own);
+                in_m = with_elements(in_m, 2u, m0, mine, true, &own);
+                in_v = with_elements(in_v, 3u, v0, mine, true, &own);
+                t = with_update(t, to, w0, element, mine, true);
+            } else {
+                in_w = with_elements(in_w, 0u, w0, mine, false, &own);
+                in_g = with_elements(in_g, 1u, g0, mine, false, &own);
+                in_m = with_elements(in_m, 2u, m0, mine, false, &own);
+                in_v = with_elements(in_v, 3u, v0, mine, false, &own);
+                t = with_update(t, to, w0, element, mine, false);
+            }
         }
         in_w.squares = next_turn(in_w.squares);
         in_g.squares = next_turn(in_g.squares);
@@ -316,9 +371,9 @@ fn param_stats(
         in_v.squares = next_turn(in_v.squares);
         t.squares = next_turn(t.squares);
     }
-    if OWN_BINS {
+    if ON_CPU {
         for (var bin = 0u; bin < ALL_BINS; bin++) {
-            let n = own[bin];
+            let n = (own[bin / 2u] >> (16u * (bin & 1u))) & 0xffffu;
             if n > 0u {
                 atomicAdd(&bins[bin], n);
             }
@@ -331,7 +386,7 @@ fn param_stats(
     add_update(t);
     workgroupBarrier();
 
-    if t.largest > 0u && t.largest == atomicLoad(&row[LARGEST]) {
+    if t.largest > 0.0 && bitcast<u32>(t.largest) == atomicLoad(&row[LARGEST]) {
         atomicMin(&row[LARGEST_AT], t.largest_at);
     }
     lane_sums[local] = vec4(
