@@ -47,3 +47,10 @@ def test_pictures_and_files_that_the_readme_links_exist() -> None:
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_help_names_every_view() -> None:
+    from inspector.cli.app import VIEWS
+    from inspector.ui.docks import PANELS
+
+    assert set(re.findall(r"\w+", VIEWS)) - {"or"} == {name for panel in PANELS for name in panel.views}

@@ -11,6 +11,8 @@ from inspector import __version__
 from inspector.cli import USAGE
 from inspector.cli import options as o
 
+VIEWS = "map, pipeline, plots, histograms, timing, profile, values, hyper, findings or timeline"
+
 app = typer.Typer(
     help="Debugger and profiler for the optimizer step. 'inspector [SOURCE]' opens the window.",
     add_completion=False,
@@ -234,7 +236,7 @@ def screenshot(
     out: Annotated[Path, typer.Option(help="The PNG file to write.")],
     steps: Annotated[int, typer.Option(help="Steps to run first.")] = 0,
     size: Annotated[str, typer.Option(help="Width and height in pixels.")] = "1600x1000",
-    view: Annotated[str | None, typer.Option(help="One view instead of the whole window.")] = None,
+    view: Annotated[str | None, typer.Option(help=f"One view instead of the whole window: {VIEWS}.")] = None,
     theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
     scale: Annotated[
         float, typer.Option(help="Device pixels a pixel, 2 for a sharp picture.", min=0.5, max=4)

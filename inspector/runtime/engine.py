@@ -61,7 +61,10 @@ class _Pending:
 
 
 class Engine:
-    """See the methods. `hyper` is what a person set; the schedule multiplies its lr."""
+    """A run that moves forward, back and between settings, and what its steps gave.
+
+    `hyper` is what a person set; the schedule multiplies its lr.
+    """
 
     def __init__(
         self,
@@ -96,7 +99,6 @@ class Engine:
         self._initial_moments = stepper.cursor.finished_steps == 0 and any(
             self._initial_state[lane].zeros != stepper.layout.elements for lane in ("m", "v")
         )
-        self._first_step = stepper.cursor.finished_steps + 1
 
     # --- forward
 
