@@ -5,9 +5,9 @@ whichever is larger: for m the terms are β₁·m and (1-β₁)·g', for v likew
 a multiplication into an addition, which changes a result by at most 1 such ULP. The change of w goes through √ and
 two divisions, which Vulkan allows 2.5 to 3 ULP each: 8 ULP of the change (of its terms added without sign), and half
 an ULP of w for the last rounding. Precise numerics are judged by unrounded settings, and 1-β₁ of a float32 β₁ is 4 ULP
-from 1-0.9: 12 ULP there. Measured over 2^18 elements on llvmpipe and on an NVIDIA H200: m and v 0 and 1 ULP from the
-float32 evaluation; the change of w 4.4 and 5.2 published, 7.8 and 8.1 precise; the norm 8.3e-8 two-pass, 1.7e-7
-atomic, 5.2e-7 with the published grid.
+from 1-0.9: 8 ULP on the software adapter all the same, 12 ULP on a GPU. Measured over 2^18 elements on llvmpipe and on
+an NVIDIA H200: m and v 0 and 1 ULP from the float32 evaluation; the change of w 4.4 and 5.2 published, 7.8 and 8.1
+precise; the norm 8.3e-8 two-pass, 1.7e-7 atomic, 5.2e-7 with the published grid.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def assert_updated(
     off = np.abs(after["w"].astype(np.float64) - double.w)
     half = 0.5 * ulp_size(np.maximum(np.abs(w), np.abs(double.w)))
     worst["w"] = float(np.max(np.maximum(off - half, 0) / ulp_size(change), initial=0.0))
-    assert np.all(off <= (8 if numerics == "published" else 12) * ulp_size(change) + half)
+    # Additions that a GPU fuses bring precise numerics just past 8; see above.
+    allowed = 8 if numerics == "published" or stepper.device.software else 12
+    assert np.all(off <= allowed * ulp_size(change) + half)
     return worst
 
 
