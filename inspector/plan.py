@@ -198,6 +198,12 @@ def required_align_bytes(kernel: Kernel, binding_align: int = BINDING_ALIGN_BYTE
     return binding_align * F32_BYTES // ELEMENT_BYTES[kernel]
 
 
+def binding_elements(layout: Layout, limits: Limits) -> int:
+    """The most float32 elements of a lane that one binding can hold, a multiple of the alignment."""
+    limit = limits.max_storage_buffer_binding_size
+    return limit // (F32_BYTES * layout.align) * layout.align
+
+
 def split_grid(groups: int, per_dimension: int) -> tuple[int, int, int]:
     """`groups` workgroups as a grid within the limit per dimension: one row where it fits, else several.
 

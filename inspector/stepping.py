@@ -42,6 +42,11 @@ class Cursor:
         return self.dispatch == self.count
 
     @property
+    def between_steps(self) -> bool:
+        """True where no dispatch of a step has run without the others: at its start or its end."""
+        return self.at_end or self.dispatch == 0
+
+    @property
     def finished_steps(self) -> int:
         """How many steps are complete."""
         return self.step if self.at_end else self.step - 1

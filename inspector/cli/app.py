@@ -10,6 +10,7 @@ import typer
 from inspector import __version__
 from inspector.cli import USAGE
 from inspector.cli import options as o
+from inspector.files import check_writable
 
 VIEWS = "map, pipeline, plots, histograms, timing, profile, values, hyper, findings or timeline"
 
@@ -145,7 +146,9 @@ def run(
     )
     variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused)
     return run_steps(
-        Request(made, steps, hyper, variant, adapter, None if out is None else o.writable(out), json, stats)
+        Request(
+            made, steps, hyper, variant, adapter, None if out is None else check_writable(out), json, stats
+        )
     )
 
 
@@ -255,7 +258,7 @@ def screenshot(
     take_picture(
         opener,
         source,
-        o.writable(out),
+        check_writable(out),
         steps=steps,
         dispatches=dispatches,
         size=size,

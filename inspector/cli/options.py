@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -18,7 +17,6 @@ from rich.table import Table
 
 from inspector import hyper, plan
 from inspector.errors import UsageError
-from inspector.files import check_writable
 from inspector.floats import to_json
 from inspector.hyper import Hyper, check_value
 from inspector.schedule import Schedule
@@ -154,8 +152,3 @@ def make_table(*left: str, right: Sequence[str] = (), title: str | None = None) 
 def as_dict(value: Any) -> dict[str, Any]:
     """A dataclass as a dictionary, one level deep."""
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-
-
-def writable(path: Path) -> Path:
-    """`path`, or UsageError where a file cannot be put there, before any work is done for it."""
-    return check_writable(path)

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from inspector.cli.display import display_problem
 from inspector.cli.options import make_hyper, make_source
 from inspector.errors import UsageError
-from inspector.hyper import Hyper, check_value
+from inspector.hyper import Hyper
 from inspector.plan import Variant
 from inspector.runtime.commands import Command, Run, StepDispatch
 from inspector.runtime.snapshots import Snapshot
 from inspector.runtime.worker import Worker
-from inspector.schedule import Schedule
 from inspector.sources.base import Source
 from inspector.stepping import Cursor, State
 
@@ -37,14 +36,11 @@ class RunOpener:
     seed: int | None
     given: Mapping[str, float | None]
 
-    def check(self, spec: str) -> None:
-        """Raise UsageError for what cannot be meant, before a window appears."""
-        for name, value in self.given.items():
-            if value is not None:
-                check_value(name, value)
-        if self.schedule is not None:
-            Schedule.from_text(self.schedule)
-        self.open_source(spec)
+    def check(self, spec: str) -> Source:
+        """The source, or UsageError for what cannot be meant, before a window appears."""
+        source = self.open_source(spec)
+        self.hyper(source)
+        return source
 
     def open_source(self, spec: str) -> Source:
         """The source, with the options in place of its own settings."""
@@ -91,12 +87,12 @@ def take_picture(
     if theme not in ("light", "dark"):
         raise UsageError(f"There is no theme {theme!r}: choose light or dark.")
     width, height = _size(size)
-    opener.check(spec)
+    source = opener.check(spec)
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
     from inspector.ui.screenshot import grab_window, save_picture, settled
 
     worker = Worker(opener, spec)
-    first = opener.open_source(spec).initial_state().finished_steps
+    first = source.initial_state().finished_steps
     plan: list[Command] = [*([Run(until=first + steps)] if steps else []), *[StepDispatch()] * dispatches]
 
     told: list[str] = []

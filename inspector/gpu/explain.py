@@ -10,6 +10,7 @@ from inspector.errors import UsageError
 from inspector.floats import F32Array, ulp_size
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
+from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import Line, clip_scale, kernel_norm, update
 from inspector.plan import WORKGROUP_SIZE, Dispatch
 from inspector.stepping import LANES, Lane
@@ -70,7 +71,8 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
         before["w"], before["g"], before["m"], before["v"],
         # Not fused, the gradient has been clipped by the pass before.
         scale=scale if plan.variant.fused else 1.0, hyper=hyper, step=stepper.cursor.step,
-        decays=segment.block == "wd", numerics=plan.variant.numerics, l2=plan.variant.optimizer == "adam-l2",
+        decays=segment.block == "wd", numerics=plan.variant.numerics,
+        l2=optimizer(plan.variant.optimizer).decay_in_gradient,
     )  # fmt: skip
     lines = [
         Line("gradNorm", "√Σg² over finite g", np.array([norm])),

@@ -16,7 +16,7 @@ from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.timing import Timer
 from inspector.layout import Layout
 from inspector.param_statistics import LaneStats, ParamStats, UpdateStats
-from inspector.plan import Access, split_grid
+from inspector.plan import Access, binding_elements, split_grid
 from inspector.statistics import BINS, BufferStats, NonFinite
 from inspector.stepping import LANES, Lane
 
@@ -192,7 +192,7 @@ def _batches(layout: Layout, gpu: Gpu) -> Iterator[_Batch]:
     binding = min(gpu.limits.max_storage_buffer_binding_size, gpu.limits.max_buffer_size)
     max_params = min(MAX_PARAMS, binding // _HISTOGRAM_BYTES)
     max_chunks = min(MAX_CHUNKS, binding // (4 * _ROW_SLOTS))
-    run_elements = gpu.limits.max_storage_buffer_binding_size // (4 * layout.align) * layout.align
+    run_elements = binding_elements(layout, gpu.limits)
     chunk = CHUNK[gpu.info.software]
     while chunk < MAX_CHUNK and layout.elements > chunk * WANTED_CHUNKS:
         chunk *= 2

@@ -11,6 +11,9 @@ import wgpu
 from inspector.gpu.device import Gpu, explained
 from inspector.plan import Access
 
+SHARED = dict.fromkeys(("adamw_8bit_update", "encode_8bit", "decode_8bit"), ("common", "codecs"))
+"""What stands before a kernel's own text; "common" alone where it is not named here."""
+
 _BUFFER_TYPE = {"read": "read-only-storage", "read_write": "storage", "uniform": "uniform"}
 
 
@@ -78,6 +81,6 @@ class Pipelines:
 
     def _module(self, kernel: str) -> Any:
         if kernel not in self._modules:
-            code = shader_source("common") + "\n" + shader_source(kernel)
+            code = "\n".join(shader_source(name) for name in (*SHARED.get(kernel, ("common",)), kernel))
             self._modules[kernel] = self._gpu.device.create_shader_module(label=kernel, code=code)
         return self._modules[kernel]

@@ -1,4 +1,4 @@
-"""Pipelines of the kernels over an 8-bit state, which share the codecs beside what all kernels share."""
+"""Pipelines of the kernels over an 8-bit state, by what they do."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from inspector.codecs import CODEC_NUMBER, Codec
-from inspector.gpu.pipelines import Pipelines, shader_source
+from inspector.gpu.pipelines import Pipelines
 from inspector.hyper import Numerics
 from inspector.plan import Access
-
-KERNELS_8BIT = ("adamw_8bit_update", "encode_8bit", "decode_8bit")
-"""Kernels that need codecs.wgsl; the entry point of each has its name."""
 
 UPDATE_SLOTS: tuple[tuple[int, Access], ...] = (
     *((slot, "read_write") for slot in range(6)),
@@ -30,7 +27,7 @@ ELEMENTS_A_GROUP = 1024
 
 
 class Pipelines8bit(Pipelines):
-    """Pipelines that give the 8-bit kernels their codecs."""
+    """Pipelines with the 8-bit kernels by name."""
 
     def update(
         self, codec: Codec, numerics: Numerics = "published", more: Sequence[tuple[str, float]] = ()
@@ -46,9 +43,3 @@ class Pipelines8bit(Pipelines):
     def decode(self, codec: Codec) -> Any:
         """The pipeline of decode_8bit."""
         return self.get("decode_8bit", "decode_8bit", DECODE_SLOTS, (("CODEC", CODEC_NUMBER[codec]),))
-
-    def _module(self, kernel: str) -> Any:
-        if kernel in KERNELS_8BIT and kernel not in self._modules:
-            code = "\n".join(shader_source(name) for name in ("common", "codecs", kernel))
-            self._modules[kernel] = self._gpu.device.create_shader_module(label=kernel, code=code)
-        return super()._module(kernel)

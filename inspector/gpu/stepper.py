@@ -30,6 +30,7 @@ from inspector.plan import (
     Dispatch,
     Plan,
     Variant,
+    binding_elements,
     page_buffer,
     required_align_bytes,
     split_grid,
@@ -204,7 +205,7 @@ class GpuStepper:
 
         What was kept for going back belongs to the old plan and is forgotten.
         """
-        if not (self._cursor.at_end or self._cursor.dispatch == 0):
+        if not self._cursor.between_steps:
             raise UsageError("The form of the step can change only between steps: finish this one first.")
         plan = plan_step(self._layout, self._gpu.limits, variant)
         self._undo.clear()
@@ -294,7 +295,7 @@ class GpuStepper:
         variant = self._plan.variant
         constants = (
             ("PRECISE", float(variant.numerics == "precise")),
-            ("L2", float(variant.optimizer == "adam-l2")),
+            ("L2", float(optimizer(variant.optimizer).decay_in_gradient)),
             ("FUSED", float(not clipped)),
         )
         kernel = self._param_stats.get(constants)
@@ -423,9 +424,7 @@ class GpuStepper:
 
     @property
     def _chunk(self) -> int:
-        return (
-            self._gpu.limits.max_storage_buffer_binding_size // (4 * self._layout.align) * self._layout.align
-        )
+        return binding_elements(self._layout, self._gpu.limits)
 
     def _chunks(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         return self._layout.pieces(start, stop, self._chunk)

@@ -19,3 +19,5 @@ class Optimizer:
     state: tuple[str, ...]
     plan: Callable[[Layout, Limits, Variant], Plan]
     uniforms: Callable[[Hyper, int, Numerics], Mapping[str, F32Array]]
+    decay_in_gradient: bool = False
+    """Weight decay is added to the gradient (L2) rather than to the update."""

@@ -204,7 +204,7 @@ class Worker:
                 self._step_iteration(engine)
             case c.Run(until):
                 self._mode, self._until = "running", until
-                self._rate_from = (time.perf_counter(), self._steps_run)
+                self._restart_rate()
             case c.Pause():
                 self._pause()
             case c.UndoDispatch():
@@ -220,7 +220,7 @@ class Worker:
             case c.MeasureCopy():
                 self._copy = (engine.stepper.device, engine.stepper.copy_gbps())
                 # The pause is no part of the run's speed.
-                self._rate_from = (time.perf_counter(), self._steps_run)
+                self._restart_rate()
             case c.SetVariant(variant):
                 if engine.stepper.can_take(variant):
                     engine.set_variant(variant)
@@ -267,6 +267,10 @@ class Worker:
         if self._until is not None and engine.stepper.cursor.finished_steps >= self._until:
             self._pause()
 
+    def _restart_rate(self) -> None:
+        """Measure the speed from here on."""
+        self._rate_from = (time.perf_counter(), self._steps_run)
+
     def _count_rate(self) -> None:
         now = time.perf_counter()
         since, steps = self._rate_from
@@ -300,7 +304,7 @@ class Worker:
                 )
         elif step > now_at:
             self._mode, self._until = "running", step
-            self._rate_from = (time.perf_counter(), self._steps_run)
+            self._restart_rate()
 
     # --- opening and closing
 
@@ -339,7 +343,7 @@ class Worker:
         """Another form that needs other alignment: the same state on a new stepper."""
         old = engine.stepper
         cursor, before = old.cursor, old.plan.variant
-        if not (cursor.at_end or cursor.dispatch == 0):
+        if not cursor.between_steps:
             raise UsageError("The form of the step can change only between steps: finish this one first.")
         state = old.state()
         old.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt
+from PySide6.QtCore import QModelIndex, Qt
 from PySide6.QtGui import QColor, QShowEvent
 from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QVBoxLayout, QWidget
 
@@ -14,7 +14,7 @@ from inspector.runtime.commands import Seek
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.tables import FIGURES, LEAST_ROWS, WORDS, AnyIndex, dense_table, row_height, set_widths
+from inspector.ui.tables import LEAST_ROWS, AnyIndex, ColumnsModel, dense_table, row_height, set_widths
 from inspector.ui.view import View
 
 COLUMNS = ("step", "severity", "param", "message")
@@ -25,8 +25,11 @@ KEYS = (("Enter", "go to the step of the finding"),)
 HELP = "Select a finding to see its evidence. Enter or a double click goes to its step."
 
 
-class FindingsModel(QAbstractTableModel):
+class FindingsModel(ColumnsModel):
     """One row a finding."""
+
+    COLUMNS = COLUMNS
+    FIGURE_COLUMNS = frozenset({STEP})
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,21 +48,9 @@ class FindingsModel(QAbstractTableModel):
         self.findings = findings
         self.endResetModel()
 
-    def rowCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008 - Qt's own signature
+    def row_total(self) -> int:
         """The findings."""
-        return 0 if parent.isValid() else len(self.findings)
-
-    def columnCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008
-        """See COLUMNS."""
-        return 0 if parent.isValid() else len(COLUMNS)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name."""
-        if orientation != Qt.Orientation.Horizontal:
-            return None
-        if role == Qt.ItemDataRole.DisplayRole:
-            return COLUMNS[section]
-        return _alignment(section) if role == Qt.ItemDataRole.TextAlignmentRole else None
+        return len(self.findings)
 
     def data(self, index: AnyIndex, role: int = 0) -> Any:
         """The text of a cell; the severity as glyph, word and colour."""
@@ -68,7 +59,7 @@ class FindingsModel(QAbstractTableModel):
             severity = f"{ICONS[finding.severity]} {finding.severity}"
             return (f"{finding.step:,}", severity, finding.param or "", finding.message)[column]
         if role == Qt.ItemDataRole.TextAlignmentRole:
-            return _alignment(column)
+            return self.alignment(column)
         if role == Qt.ItemDataRole.ForegroundRole and column == SEVERITY:
             return severity_colour(finding.severity)
         if role == Qt.ItemDataRole.ToolTipRole:
@@ -203,7 +194,3 @@ def _evidence(value: float | int | str) -> str:
     if isinstance(value, str):
         return value
     return fmt.count(value) if isinstance(value, int) else fmt.number(value)
-
-
-def _alignment(column: int) -> Qt.AlignmentFlag:
-    return FIGURES if column == STEP else WORDS

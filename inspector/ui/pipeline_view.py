@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QSignalBlocker, Qt
+from PySide6.QtCore import QModelIndex, QSignalBlocker, Qt
 from PySide6.QtGui import QFont, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QLabel, QSplitter, QVBoxLayout, QWidget
 
@@ -14,7 +14,7 @@ from inspector.stepping import Cursor, KernelTime
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.binding_table import BindingTable, norm_texts
-from inspector.ui.tables import FIGURES, WORDS, AnyIndex, dense_table, row_height, set_widths
+from inspector.ui.tables import AnyIndex, ColumnsModel, dense_table, row_height, set_widths
 from inspector.ui.view import View
 from inspector.ui.widgets import ElidedLabel
 
@@ -26,8 +26,11 @@ NO_BINDINGS = "Gradients bind nothing: the source puts them in g."
 BLOCK_NAMES = {"wd": "wd", "no_wd": "no-wd", None: ""}
 
 
-class PipelineModel(QAbstractTableModel):
+class PipelineModel(ColumnsModel):
     """Row 0 is the source of the gradients, row i + 1 dispatch i of the plan."""
+
+    COLUMNS = COLUMNS
+    FIGURE_COLUMNS = frozenset({TIME, GROUPS, ELEMENTS, BLOCK})
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,21 +69,9 @@ class PipelineModel(QAbstractTableModel):
             return None
         return self.plan.dispatches[row - 1]
 
-    def rowCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008 - Qt's own signature
+    def row_total(self) -> int:
         """The gradients and the dispatches."""
-        return 0 if parent.isValid() or self.plan is None else len(self.plan.dispatches) + 1
-
-    def columnCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008
-        """See COLUMNS."""
-        return 0 if parent.isValid() else len(COLUMNS)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name."""
-        if orientation != Qt.Orientation.Horizontal:
-            return None
-        if role == Qt.ItemDataRole.DisplayRole:
-            return COLUMNS[section]
-        return _alignment(section) if role == Qt.ItemDataRole.TextAlignmentRole else None
+        return 0 if self.plan is None else len(self.plan.dispatches) + 1
 
     def data(self, index: AnyIndex, role: int = 0) -> Any:
         """The text, weight and explanation of a cell."""
@@ -88,7 +79,7 @@ class PipelineModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return self._text(row, column)
         if role == Qt.ItemDataRole.TextAlignmentRole:
-            return _alignment(column)
+            return self.alignment(column)
         if role == Qt.ItemDataRole.ForegroundRole:
             colours = theme.colours()
             # Only what runs next is in the accent; text and glyph say the same.
@@ -273,7 +264,3 @@ def time_tooltip(time: KernelTime | None) -> str:
         clock = "CPU time: this device has no timestamp queries."
     cold = " Cold: measured after the GPU had idled, at low clocks; left out of means." if time.cold else ""
     return f"{time.ms:.6g} ms. {clock}{cold}"
-
-
-def _alignment(column: int) -> Qt.AlignmentFlag:
-    return FIGURES if column in (TIME, GROUPS, ELEMENTS, BLOCK) else WORDS

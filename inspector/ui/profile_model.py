@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont
 
 from inspector.cost import STEP, KernelCost, Work, floor_ms, recent_costs, works_of
@@ -13,7 +13,7 @@ from inspector.plan import Plan, Variant
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.tables import FIGURES, WORDS, AnyIndex
+from inspector.ui.tables import AnyIndex, ColumnsModel
 
 RECENT = 256
 """Points of the history that the figures are taken over."""
@@ -29,8 +29,11 @@ SAMPLES = (
 MEASURE_FIRST = "n/a: measure the copy first"
 
 
-class ProfileModel(QAbstractTableModel):
+class ProfileModel(ColumnsModel):
     """The kernels of the plan and their costs since the form of the step last changed."""
+
+    COLUMNS = COLUMNS
+    FIGURE_COLUMNS = frozenset(range(1, len(COLUMNS)))
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,23 +98,15 @@ class ProfileModel(QAbstractTableModel):
     def _gbps(self) -> float:
         return math.nan if self.copy_gbps is None else self.copy_gbps
 
-    def rowCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008 - Qt's own signature
+    def row_total(self) -> int:
         """One row a kernel, and the step."""
-        return 0 if parent.isValid() else len(self._works)
-
-    def columnCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008
-        """See COLUMNS."""
-        return 0 if parent.isValid() else len(COLUMNS)
+        return len(self._works)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
         """The column's name, and what it means."""
-        if orientation != Qt.Orientation.Horizontal:
-            return None
-        if role == Qt.ItemDataRole.DisplayRole:
-            return COLUMNS[section]
-        if role == Qt.ItemDataRole.ToolTipRole:
+        if orientation == Qt.Orientation.Horizontal and role == Qt.ItemDataRole.ToolTipRole:
             return _TOOLTIPS[section]
-        return _alignment(section) if role == Qt.ItemDataRole.TextAlignmentRole else None
+        return super().headerData(section, orientation, role)
 
     def data(self, index: AnyIndex, role: int = 0) -> Any:
         """The text of a cell; the step in bold."""
@@ -119,7 +114,7 @@ class ProfileModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return self._texts(cost)[column]
         if role == Qt.ItemDataRole.TextAlignmentRole:
-            return _alignment(column)
+            return self.alignment(column)
         if role == Qt.ItemDataRole.FontRole and cost is self.step:
             return self._bold
         if role == Qt.ItemDataRole.ToolTipRole:
@@ -155,10 +150,6 @@ def _bandwidth(gbps: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if math.isfinite(share) else fmt.NA
-
-
-def _alignment(column: int) -> Qt.AlignmentFlag:
-    return FIGURES if column else WORDS
 
 
 _TOOLTIPS = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QAbstractItemModel, QModelIndex, QPersistentModelIndex, Qt
+from typing import Any, ClassVar
+
+from PySide6.QtCore import QAbstractItemModel, QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
@@ -14,6 +16,38 @@ WORDS = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 
 LEAST_ROWS = 2
 """A table may become as low as this many rows, so that many fit in a small window."""
+
+
+class ColumnsModel(QAbstractTableModel):
+    """A read-only table whose columns have names and sides of their own; a subclass gives rows and cells."""
+
+    COLUMNS: ClassVar[tuple[str, ...]]
+    FIGURE_COLUMNS: ClassVar[frozenset[int]]
+    """Flush right."""
+
+    def row_total(self) -> int:
+        """How many rows there are."""
+        raise NotImplementedError
+
+    def alignment(self, column: int) -> Qt.AlignmentFlag:
+        """The side of a column, of its name as of its cells."""
+        return FIGURES if column in self.FIGURE_COLUMNS else WORDS
+
+    def rowCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008 - Qt's own signature
+        """The rows; none below a cell."""
+        return 0 if parent.isValid() else self.row_total()
+
+    def columnCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008
+        """See COLUMNS."""
+        return 0 if parent.isValid() else len(self.COLUMNS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
+        """The column's name."""
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        if role == Qt.ItemDataRole.DisplayRole:
+            return self.COLUMNS[section]
+        return self.alignment(section) if role == Qt.ItemDataRole.TextAlignmentRole else None
 
 
 def row_height() -> int:

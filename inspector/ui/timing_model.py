@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PySide6.QtCore import QAbstractTableModel, QLineF, QModelIndex, QSize, Qt
+from PySide6.QtCore import QLineF, QSize, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPixmap
 
 from inspector.floats import F64Array
@@ -18,7 +18,7 @@ from inspector.stepping import KernelTime
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.chart import Dash, dashed_pen
-from inspector.ui.tables import FIGURES, WORDS, AnyIndex
+from inspector.ui.tables import AnyIndex, ColumnsModel
 
 RECENT = 256
 """Buckets the median is taken over."""
@@ -40,8 +40,11 @@ class KernelRow:
     clock: str
 
 
-class TimingModel(QAbstractTableModel):
+class TimingModel(ColumnsModel):
     """The kernels of the plan and what they took. A row is worked out when it is looked at."""
+
+    COLUMNS = COLUMNS
+    FIGURE_COLUMNS = frozenset(range(2, len(COLUMNS)))
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,21 +126,9 @@ class TimingModel(QAbstractTableModel):
     def _dispatches_of(self, number: int) -> npt.NDArray[np.intp]:
         return np.flatnonzero(self._groups == number)
 
-    def rowCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008 - Qt's own signature
+    def row_total(self) -> int:
         """One row a kernel."""
-        return 0 if parent.isValid() else len(self.kernels)
-
-    def columnCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008
-        """See COLUMNS."""
-        return 0 if parent.isValid() else len(COLUMNS)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name."""
-        if orientation != Qt.Orientation.Horizontal:
-            return None
-        if role == Qt.ItemDataRole.DisplayRole:
-            return COLUMNS[section]
-        return _alignment(section) if role == Qt.ItemDataRole.TextAlignmentRole else None
+        return len(self.kernels)
 
     def data(self, index: AnyIndex, role: int = 0) -> Any:
         """The text of a cell."""
@@ -153,7 +144,7 @@ class TimingModel(QAbstractTableModel):
             colour = c.on_accent if index.row() == self._selected else c.text
             return line_sample(colour, self.dash(index.row()))
         if role == Qt.ItemDataRole.TextAlignmentRole:
-            return _alignment(column)
+            return self.alignment(column)
         if role == Qt.ItemDataRole.ToolTipRole:
             return _TOOLTIPS[column] if column else self.kernels[index.row()]
         return None
@@ -188,10 +179,6 @@ def _clock(times: list[KernelTime]) -> str:
         return ""
     clock = "cpu" if any(t.clock == "cpu" for t in times) else "gpu"
     return f"{clock}, cold" if any(t.cold for t in times) else clock
-
-
-def _alignment(column: int) -> Qt.AlignmentFlag:
-    return FIGURES if column >= 2 else WORDS
 
 
 _TOOLTIPS = (

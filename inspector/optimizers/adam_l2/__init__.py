@@ -7,4 +7,6 @@ constant changed; the oracle is `inspector.optimizers.adamw.oracle.update` with 
 from inspector.optimizers.adamw.plan import plan_adam_l2, uniforms
 from inspector.optimizers.definition import Optimizer
 
-ADAM_L2 = Optimizer(name="adam-l2", state=("m", "v"), plan=plan_adam_l2, uniforms=uniforms)
+ADAM_L2 = Optimizer(
+    name="adam-l2", state=("m", "v"), plan=plan_adam_l2, uniforms=uniforms, decay_in_gradient=True
+)

@@ -20,6 +20,7 @@ from inspector.plan import (
     Plan,
     UniformSpec,
     Variant,
+    binding_elements,
     page_buffer,
     required_align_bytes,
     split_grid,
@@ -68,7 +69,7 @@ class _Builder:
                 f"{limits.min_storage_buffer_offset_alignment}: lay out with --align "
                 f"{limits.min_storage_buffer_offset_alignment}."
             )
-        self.chunk = limits.max_storage_buffer_binding_size // align_bytes * layout.align
+        self.chunk = binding_elements(layout, limits)
         if self.chunk == 0:
             raise UsageError(
                 f"A binding limit of {limits.max_storage_buffer_binding_size} bytes is smaller than the alignment of "
