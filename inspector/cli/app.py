@@ -43,6 +43,8 @@ def window(
     source: o.SourceArgument = "charlm",
     optimizer: o.Optimizer = "adamw",
     kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -65,7 +67,7 @@ def window(
         "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
         "max_grad_norm": max_grad_norm,
     }  # fmt: skip
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused)
+    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state)
     opener = RunOpener(adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given)
     return open_window(opener, source, variant)
 
@@ -97,6 +99,8 @@ def layout(
     ] = None,
     optimizer: o.Optimizer = "adamw",
     kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
@@ -105,7 +109,7 @@ def layout(
     """Print where every param lies, and the dispatches of a step. Needs no GPU."""
     from inspector.cli.layout import describe, show
 
-    variant = o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused)
+    variant = o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state)
     document = describe(source, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
     o.print_json(document) if json else show(document)
     return 0
@@ -117,6 +121,8 @@ def run(
     steps: Annotated[int, typer.Option(help="Steps to run.")],
     optimizer: o.Optimizer = "adamw",
     kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -144,7 +150,7 @@ def run(
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused)
+    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state)
     return run_steps(
         Request(
             made, steps, hyper, variant, adapter, None if out is None else check_writable(out), json, stats
@@ -162,6 +168,8 @@ def explain(
     ] = None,
     optimizer: o.Optimizer = "adamw",
     kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -184,7 +192,7 @@ def explain(
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused)
+    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state)
     document = describe(made, hyper, variant, adapter=adapter, param=param, index=index, step=step)
     o.print_json(document) if json else show(document)
     return 0
@@ -198,6 +206,8 @@ def bench(
     seconds: Annotated[float, typer.Option(help="Stop after so long even with fewer samples.", min=0)] = 30.0,
     optimizer: o.Optimizer = "adamw",
     kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -222,7 +232,7 @@ def bench(
     """Time each kernel on this GPU, beside the bandwidth of a copy."""
     from inspector.cli.bench import Request, measure, show
 
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused)
+    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state)
     report = measure(
         Request(
             preset, elements, variant, grid, samples, seconds, seed, adapter,
