@@ -16,8 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from inspector.gpu.copying import copy_gbps
-from inspector.gpu.device import Gpu
-from inspector.gpu.opener import device_layout
+from inspector.gpu.device import Gpu, device_layout
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.plan import Variant

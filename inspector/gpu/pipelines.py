@@ -16,6 +16,7 @@ SHARED = {
     "encode_8bit": ("common", "codecs"),
     "decode_8bit": ("common", "codecs"),
     "explain": ("common", "codecs", "coded_adam"),
+    "coding_error": ("common", "codecs"),
 }
 """What stands before a kernel's own text; "common" alone where it is not named here."""
 

@@ -21,6 +21,7 @@ from inspector.hyper import Hyper, check_value, with_value
 from inspector.optimizers import optimizer
 from inspector.param_statistics import ParamStats
 from inspector.plan import Plan, Variant
+from inspector.runtime.lockstep import EightBit
 from inspector.runtime.snapshots import Mark, StepRecord
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
@@ -83,6 +84,7 @@ class Engine:
         self.stats_level: StatsLevel = stats
         self.param_stats: tuple[ParamStats, ...] = ()
         """Of the step at the cursor, at level "full" from the moment that the gradient norm is known."""
+        self.eight_bit = EightBit()
         self.dispatch_times: list[KernelTime | None] = [None] * stepper.cursor.count
         self.marks: deque[Mark] = deque(maxlen=MAX_MARKS)
         self.findings: deque[Finding] = deque(maxlen=MAX_FINDINGS)
@@ -110,6 +112,7 @@ class Engine:
         step = self.stepper.cursor.step + 1
         gradients = self.source.gradients(step, self._weights)
         self.stepper.begin_step(gradients)
+        self.eight_bit.begun(gradients)
         counts = NOT_COUNTED if self.stats_level == "off" else self.stepper.counts("g")
         self.param_stats = ()
         self._pending = _Pending(self._hyper_at(step), counts)
@@ -129,7 +132,7 @@ class Engine:
         """Run to the end of the step, or the whole next one."""
         if self.stepper.cursor.at_end:
             self.begin()
-        if self.stats_level == "full":
+        if self.stats_level == "full" or self.eight_bit.measures(self.stepper):
             # To where the params are counted, which is between two dispatches.
             while not self.stepper.cursor.at_end and self.record and self.record.grad_norm is None:
                 self._ran((self.stepper.run_dispatch(self._step_hyper()),))
@@ -148,6 +151,8 @@ class Engine:
             self.record = replace(self.record, grad_norm=stats.grad_norm, clip_scale=stats.clip_scale)
             if self.stats_level == "full" and not any(d.updates for d in written):
                 self.param_stats = self.stepper.param_stats(self._step_hyper())
+            if not any(d.updates for d in written):
+                self.eight_bit.before_update(self.stepper, self._step_hyper())
             self._diagnose()
         if cursor.at_end:
             self._finish()
@@ -161,6 +166,7 @@ class Engine:
             if value is not None:
                 metrics[name] = value
         metrics |= kernel_metrics(self.stepper.plan, self.dispatch_times)
+        metrics |= self.eight_bit.finished(self.stepper, self._step_hyper())
         self._history.append(record.step, metrics)
         _keep(self._records, record.step, record)
         self._make_checkpoint()
@@ -210,6 +216,7 @@ class Engine:
     def _moved_back(self) -> bool:
         cursor = self.stepper.cursor
         self._history.truncate(cursor.finished_steps)
+        self.eight_bit.moved_back(self.stepper)
         self._checkpoint_at = -float("inf")
         if self.checkpoint is not None and self.checkpoint.finished_steps > cursor.finished_steps:
             self.checkpoint = None
@@ -265,6 +272,7 @@ class Engine:
         """Run in another form from here on; UsageError in the middle of a step."""
         old = self.stepper.plan.variant
         self.stepper.set_variant(variant)
+        self.eight_bit.reformed(self.stepper)
         self.dispatch_times = [None] * self.stepper.cursor.count
         self.mark_variant(old, variant)
 
@@ -278,6 +286,7 @@ class Engine:
     def replace_stepper(self, stepper: Stepper, cursor: Cursor) -> None:
         """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood."""
         self.stepper = stepper
+        self.eight_bit.replaced()
         self.dispatch_times = [None] * stepper.cursor.count
         if cursor.dispatch == 0 and cursor.step > stepper.cursor.step:
             hyper = self._step_hyper()
@@ -359,6 +368,7 @@ class Engine:
         lost_after = self.stepper.cursor.finished_steps
         settings = {step: pending.hyper for step, pending in self._pendings.items()}
         self.stepper = stepper
+        self.eight_bit.replaced()
         self._pending = None
         self.record = None
         self.dispatch_times = [None] * stepper.cursor.count

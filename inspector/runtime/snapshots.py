@@ -15,6 +15,7 @@ from inspector.floats import F32Array
 from inspector.history import EMPTY_HISTORY, History
 from inspector.hyper import Hyper
 from inspector.plan import Plan
+from inspector.runtime.lockstep import EightBitPicture
 from inspector.statistics import BufferStats, NonFinite
 from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
 from inspector.stores import LANES, Lane
@@ -119,6 +120,7 @@ class Snapshot:
     map: MapImage | None = None
     values: ValuesWindow | None = None
     histograms: Histograms | None = None
+    eight_bit: EightBitPicture | None = None
     findings: tuple[Finding, ...] = ()
     undo: UndoInfo = field(default_factory=UndoInfo)
     device: DeviceInfo | None = None
@@ -135,6 +137,6 @@ class Snapshot:
 
 METRICS = ("loss", "grad_norm", "clip_scale", "lr", "nonfinite")
 """Names in Snapshot.history. Beside them stand the kernel times, in ms: "ms/KEY", KEY being Dispatch.timing_key,
-and "cold/KEY" for those taken at low clocks."""
+and "cold/KEY" for those taken at low clocks; and runtime.lockstep.METRICS where they are measured."""
 
 ALL_LANES = LANES
