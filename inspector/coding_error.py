@@ -95,9 +95,9 @@ def at_most(values: F32Array, points: int) -> tuple[F32Array, int]:
 
 def _merged(lanes: list[tuple[str, int, LaneCodingError]], numel: int) -> tuple[LaneCodingError, str]:
     worst = max(lanes, key=lambda each: each[2].worst_block_rms, default=None)
-    exponents = np.sum([lane.exponents for _, _, lane in lanes], axis=0, dtype=np.uint64).astype(np.uint32)
-    if not lanes:
-        exponents = np.zeros(BINS, np.uint32)
+    exponents = np.zeros(BINS, np.uint32)
+    for _, _, lane in lanes:
+        exponents += lane.exponents
     exponents.flags.writeable = False
 
     def rms(which: str) -> float:

@@ -12,7 +12,7 @@ from inspector.cli import USAGE
 from inspector.cli import options as o
 from inspector.files import check_writable
 
-VIEWS = "map, pipeline, plots, histograms, timing, profile, values, hyper, findings or timeline"
+VIEWS = "map, pipeline, plots, histograms, lockstep, timing, profile, values, hyper, findings or timeline"
 
 app = typer.Typer(
     help="Debugger and profiler for the optimizer step. 'inspector [SOURCE]' opens the window.",

@@ -267,21 +267,24 @@ def _assembled(
                     np.add.at(sums[:, k, which], who, np.ldexp(floats[:, at + slot], down))
                 place = begins + rows[:, at + _WORST_AT]
                 _keep_worst(worst[:, k], worst_at[:, k], who, floats[:, at + _WORST], place)
-    return tuple(
-        ParamCodingError(
-            segment.name,
-            segment.numel,
-            *(
-                _lane(largest[i, k], sums[i, k], int(tops[i, k]), segment.numel,
-                      int(worst_at[i, k]), worst[i, k], histograms[i, k])
-                for k in range(2)
-            ),
-            int(lost[i]),
-            (segment.name, segment.name),
+    out = []
+    for i, segment in enumerate(layout.segments):
+        if segment.state != "8bit":
+            continue
+        m, v = (
+            _lane(
+                float(largest[i, k]),
+                sums[i, k],
+                int(tops[i, k]),
+                segment.numel,
+                (int(worst_at[i, k]), float(worst[i, k])),
+                histograms[i, k],
+            )
+            for k in range(2)
         )
-        for i, segment in enumerate(layout.segments)
-        if segment.state == "8bit" and segment.numel
-    )  # fmt: skip
+        name = segment.name
+        out.append(ParamCodingError(name, segment.numel, m, v, int(lost[i]), (name, name)))
+    return tuple(out)
 
 
 def _keep_worst(
@@ -305,13 +308,10 @@ def _lane(
     sums: npt.NDArray[np.float64],
     top: int,
     numel: int,
-    worst_at: int,
-    worst: float,
+    worst: tuple[int, float],
     counted: U32Array,
 ) -> LaneCodingError:
-    rms, rms_value = np.ldexp(np.sqrt(sums / numel), top - 127)
+    rms, rms_value = np.ldexp(np.sqrt(sums / numel), top - 127).tolist()
     exponents = counted[:BINS].copy()
     exponents.flags.writeable = False
-    return LaneCodingError(
-        float(largest), float(rms), float(rms_value), worst_at, float(max(worst, 0.0)), exponents
-    )
+    return LaneCodingError(largest, rms, rms_value, worst[0], max(worst[1], 0.0), exponents)

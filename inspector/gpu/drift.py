@@ -135,7 +135,7 @@ class DriftKernel:
 def _unscaled(sums: npt.NDArray[np.float64], largest: U32Array) -> npt.NDArray[np.float64]:
     """Sums of squares from those of numbers scaled by `scale_below_2` of the largest's bits."""
     biased = np.maximum(254 - (largest >> np.uint32(23)).astype(np.int64), 1)
-    return np.ldexp(sums, -2 * (biased - 127))
+    return np.asarray(np.ldexp(sums, -2 * (biased - 127)), np.float64)
 
 
 def _runs(layout: Layout, other: Layout, gpu: Gpu) -> list[_Run]:

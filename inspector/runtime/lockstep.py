@@ -128,7 +128,7 @@ class EightBit:
         return self.companion is not None or self._waiting
 
     def start(self, primary: Stepper, asked: Asked) -> None:
-        """Start a second run from this moment, in place of one there is; from the end of the step in the middle of one."""
+        """Start a second run from this moment, or from the end of the step within one; in place of one there is."""
         self.stop()
         self.asked = asked
         self._changed()

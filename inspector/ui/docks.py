@@ -28,13 +28,19 @@ class Panel:
 PANELS = (
     Panel("map", "Mega-buffer map", ("map",), "Alt+1"),
     Panel("pipeline", "Pipeline", ("pipeline",), "Alt+2"),
-    Panel("plots", "Plots", ("plots", "histograms", "timing", "profile"), "Alt+3"),
+    Panel("plots", "Plots", ("plots", "histograms", "lockstep", "timing", "profile"), "Alt+3"),
     Panel("values", "Values", ("values",), "Alt+4"),
     Panel("hyper", "Hyper-parameters", ("hyper",), "Alt+5"),
     Panel("findings", "Findings", ("findings",), "Alt+6"),
     Panel("timeline", "Timeline", ("timeline",), "Alt+7"),
 )
-TAB_TITLES = {"plots": "Metrics", "histograms": "Histograms", "timing": "GPU time", "profile": "Profile"}
+TAB_TITLES = {
+    "plots": "Metrics",
+    "histograms": "Histograms",
+    "lockstep": "8-bit",
+    "timing": "GPU time",
+    "profile": "Profile",
+}
 
 
 def make_docks(window: QMainWindow, views: Mapping[str, View]) -> dict[str, QDockWidget]:

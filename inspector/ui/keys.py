@@ -7,7 +7,15 @@ from html import escape
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QVBoxLayout, QWidget
 
-from inspector.ui import findings_view, map_canvas, plots_view, profile_view, timeline_view, values_view
+from inspector.ui import (
+    findings_view,
+    lockstep_view,
+    map_canvas,
+    plots_view,
+    profile_view,
+    timeline_view,
+    values_view,
+)
 from inspector.ui.actions import SPECS
 from inspector.ui.docks import PANELS
 
@@ -39,6 +47,7 @@ def _text() -> str:
             ("On the map", map_canvas.KEYS),
             ("On the timeline", timeline_view.KEYS),
             ("On the plots", plots_view.KEYS),
+            ("On 8-bit", lockstep_view.KEYS),
             ("In the profile", profile_view.KEYS),
             ("In the values", values_view.KEYS),
             ("In the findings", findings_view.KEYS),

@@ -1,0 +1,394 @@
+"""8-bit state beside float32: drift of the weights, errors of coding m and v, and the memory that either takes."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QItemSelectionModel, QModelIndex, QSignalBlocker, Qt
+from PySide6.QtGui import QHideEvent, QKeySequence, QResizeEvent, QShortcut, QShowEvent
+from PySide6.QtWidgets import (
+    QComboBox,
+    QGridLayout,
+    QHBoxLayout,
+    QPushButton,
+    QSplitter,
+    QVBoxLayout,
+    QWidget,
+)
+
+from inspector.codecs import CODECS
+from inspector.history import EMPTY_HISTORY, History
+from inspector.runtime.commands import StartLockstep, StopLockstep, ViewEightBit
+from inspector.runtime.lockstep import EightBitPicture
+from inspector.runtime.snapshots import Snapshot
+from inspector.ui import format as fmt
+from inspector.ui import theme
+from inspector.ui.curves import has_values
+from inspector.ui.lockstep_model import SAMPLES, V_ERROR, MemoryRows, ParamErrors, percent
+from inspector.ui.lockstep_plots import BlockChart, ErrorHistogram
+from inspector.ui.step_chart import StepChart, bucket_at, bucket_steps, read_out
+from inspector.ui.tables import dense_table, row_height, set_widths
+from inspector.ui.view import View, same_run
+from inspector.ui.widgets import ElidedLabel
+
+KEYS = (("L", "start or stop 8-bit in lockstep"), ("C", "the next codec"), ("Home", "all steps"))
+DRIFT, M_ERROR, V_ERRORS = "lockstep/drift", "coding/m", "coding/v"
+START = "L starts a second run on the same gradients, with 8-bit state."
+NEXT_STEP = "Appears with the next step: F11 runs one."
+OPEN_LOOP = (
+    "Open loop: the gradients come from the weights of the first run alone, so the second one never answers for its "
+    "own weights. The two add the gradient norm up in different orders, which alone makes them differ by about 1e-8."
+)
+MEMORY_SAMPLES = ("float32", *4 * ("888 MB",), "8.88 GB", "8.88 GB", "88.8 %")
+STACKED_BELOW = 620
+"""Pixels of width below which the plots stand under the tables."""
+
+
+class LockstepView(View):
+    """A bar with codec and start over the tables of memory and params, four plots beside them."""
+
+    PERIOD_S = 0.2
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("lockstep")
+        self._snapshot: Snapshot | None = None
+        self._picture: EightBitPicture | None = None
+        self._history: History | None = None
+        self._selected = ""
+        self._own_choice = ""
+        """Whose blocks are shown while no param with 8-bit state is selected."""
+        self._requested: ViewEightBit | None = None
+        self._follow = True
+        self._hovered: float | None = None
+        self._make_bar()
+        self._make_tables()
+        self._make_plots()
+        self._split = QSplitter(Qt.Orientation.Horizontal)
+        self._split.setChildrenCollapsible(False)
+        for widget, stretch in ((self._tables, 2), (self._plots, 3)):
+            self._split.addWidget(widget)
+            self._split.setStretchFactor(self._split.count() - 1, stretch)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.setSpacing(theme.GRID)
+        outer.addLayout(self._bar)
+        outer.addWidget(self._split, 1)
+        for (key, _), act in zip(KEYS, (self.button.click, self._next_codec, self._show_all), strict=True):
+            shortcut = QShortcut(QKeySequence(key), self)
+            shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+            shortcut.activated.connect(act)
+        theme.changes().changed.connect(self._restyle)
+        self._restyle()
+        self._draw()
+
+    def _make_bar(self) -> None:
+        self.codec = QComboBox()
+        self.codec.addItems(CODECS)
+        self.codec.setAccessibleName("codec")
+        self.codec.activated.connect(self._on_codec)
+        self.button = QPushButton("Start")
+        self.button.clicked.connect(self._on_button)
+        self.words = ElidedLabel()
+        self._bar = QHBoxLayout()
+        self._bar.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, 0)
+        self._bar.setSpacing(2 * theme.GRID)
+        self._bar.addWidget(self.codec)
+        self._bar.addWidget(self.button)
+        self._bar.addWidget(self.words, 1)
+
+    def _make_tables(self) -> None:
+        self.memory = MemoryRows()
+        memory = dense_table(self.memory, "state-memory")
+        set_widths(memory, MEMORY_SAMPLES)
+        memory.setSelectionMode(memory.SelectionMode.NoSelection)
+        memory.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        memory.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        header = memory.horizontalHeader().sizeHint().height()
+        bar = memory.horizontalScrollBar().sizeHint().height()
+        memory.setFixedHeight(header + 2 * row_height() + bar)
+        self.memory_table = memory
+        self.params = ParamErrors()
+        self.table = dense_table(self.params, "param-errors")
+        set_widths(self.table, SAMPLES)
+        self.table.horizontalHeader().setSortIndicator(V_ERROR, Qt.SortOrder.DescendingOrder)
+        self.table.setSortingEnabled(True)
+        self.table.selectionModel().currentRowChanged.connect(self._on_row)
+        self.setFocusProxy(self.table)
+        self._tables = QWidget()
+        column = QVBoxLayout(self._tables)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(theme.GRID)
+        column.addWidget(memory)
+        column.addWidget(self.table, 1)
+
+    def _make_plots(self) -> None:
+        self.drift_chart, self.error_chart = StepChart(log=True), StepChart(log=True)
+        self.block_chart, self.histogram = BlockChart(), ErrorHistogram()
+        self.error_chart.box.setXLink(self.drift_chart.box)
+        for chart in self._step_charts:
+            chart.show_bottom_axis("step")
+            chart.hovered.connect(self._on_hovered)
+            chart.all_wanted.connect(self._show_all)
+            chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
+        self._plots = QWidget()
+        grid = QGridLayout(self._plots)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setSpacing(0)
+        charts = (self.drift_chart, self.block_chart, self.error_chart, self.histogram)
+        for i, chart in enumerate(charts):
+            chart.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+            grid.addWidget(chart, i // 2, i % 2)
+        for i in range(2):
+            grid.setRowStretch(i, 1)
+            grid.setColumnStretch(i, 1)
+
+    @property
+    def _step_charts(self) -> tuple[StepChart, StepChart]:
+        return self.drift_chart, self.error_chart
+
+    # --- from outside
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        """Show what is known of 8-bit state at this moment."""
+        if not same_run(self._snapshot, snapshot):
+            self._follow, self._own_choice, self._requested = True, "", None
+        self._snapshot = snapshot
+        if self.isVisible():
+            self._update()
+
+    def select_param(self, name: str) -> None:
+        """Show the blocks and the histogram of this param; "" for the worst, and for all."""
+        if name != self._selected:
+            self._selected = name
+            self._show_row()
+            if self.isVisible():
+                self._request()
+                self._draw_param()
+
+    # --- events
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Ask for what is shown, and catch up."""
+        super().showEvent(event)
+        self._update()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        """Nobody looks: nothing has to be measured for it."""
+        super().hideEvent(event)
+        self._requested = None
+        self.command.emit(ViewEightBit(None, watched=False))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """The plots beside the tables, or below them in a narrow panel."""
+        super().resizeEvent(event)
+        narrow = self.width() < STACKED_BELOW
+        self._split.setOrientation(Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal)
+
+    def _on_button(self) -> None:
+        on = self._picture is not None and (self._picture.companion is not None or self._picture.waiting)
+        self.command.emit(StopLockstep() if on else StartLockstep(CODECS[self.codec.currentIndex()]))
+
+    def _on_codec(self) -> None:
+        picture = self._picture
+        if picture is not None and picture.companion == "8bit":
+            # Another codec is another run.
+            self.command.emit(StartLockstep(CODECS[self.codec.currentIndex()]))
+
+    def _next_codec(self) -> None:
+        if self.codec.isEnabled():
+            self.codec.setCurrentIndex((self.codec.currentIndex() + 1) % len(CODECS))
+            self._on_codec()
+
+    def _on_row(self, current: QModelIndex, _before: QModelIndex) -> None:
+        if current.isValid() and (name := self.params.names[current.row()]) != self._selected:
+            self.param_selected.emit(name)
+            self.select_param(name)
+
+    def _on_hovered(self, step: float | None) -> None:
+        self._hovered = step
+        self._read_out()
+
+    def _on_moved_by_hand(self) -> None:
+        self._follow = False
+
+    def _show_all(self) -> None:
+        self._follow = True
+        self._set_range()
+
+    # --- drawing
+
+    def _request(self) -> None:
+        wanted = ViewEightBit(self._shown_param() or None)
+        if wanted != self._requested:
+            self._requested = wanted
+            self.command.emit(wanted)
+
+    def _shown_param(self) -> str:
+        """The selected param, or where it has no codes the one that was worst."""
+        if self.params.has_codes(self._selected):
+            return self._selected
+        if not self.params.has_codes(self._own_choice):
+            self._own_choice = next((n for n in self.params.names if self.params.has_codes(n)), "")
+        return self._own_choice
+
+    def _update(self) -> None:
+        snapshot = self._snapshot
+        if snapshot is None:
+            return
+        picture = snapshot.eight_bit
+        if picture is not self._picture or snapshot.history is not self._history:
+            self._picture, self._history = picture, snapshot.history
+            self._draw()
+        self._request()
+
+    def _draw(self) -> None:
+        with QSignalBlocker(self.table.selectionModel()):
+            self.params.show(self._picture)
+        self.memory.show(self._picture)
+        self._show_row()
+        self._draw_bar()
+        self._draw_steps()
+        self._draw_param()
+
+    def _show_row(self) -> None:
+        row = self.params.row_of(self._selected)
+        selection = self.table.selectionModel()
+        with QSignalBlocker(selection):
+            if row is None:
+                selection.clear()
+            else:
+                flags = QItemSelectionModel.SelectionFlag
+                selection.setCurrentIndex(self.params.index(row, 0), flags.ClearAndSelect | flags.Rows)
+        self.table.viewport().update()
+
+    def _draw_bar(self) -> None:
+        picture = self._picture
+        on = picture is not None and (picture.companion is not None or picture.waiting)
+        coded = picture is not None and picture.primary == "8bit"
+        with QSignalBlocker(self.codec):
+            if picture is not None and (on or coded):
+                self.codec.setCurrentText(picture.codec)
+        self.codec.setEnabled(not coded)
+        self.codec.setToolTip(
+            "The run itself has 8-bit state: the toolbar sets its codec."
+            if coded
+            else "How m and v become codes (C); another one starts anew from here."
+        )
+        self.button.setText("Stop" if on else "Start")
+        self.button.setEnabled(picture is not None)
+        second = "float32" if coded else "8-bit"
+        self.button.setToolTip(
+            "End the second run (L)" if on else f"Run {second} state beside, on the same gradients (L)"
+        )
+        self.words.setText(_words(picture))
+        if picture is not None and picture.companion is not None:
+            self.words.setToolTip(OPEN_LOOP)
+
+    def _draw_steps(self) -> None:
+        history = self._history or EMPTY_HISTORY
+        self.drift_chart.show_history(history, [DRIFT])
+        self.error_chart.show_history(history, [M_ERROR, V_ERRORS])
+        for chart, names in ((self.drift_chart, (DRIFT,)), (self.error_chart, (M_ERROR, V_ERRORS))):
+            some = any(has_values(history.series.get(name)) for name in names)
+            chart.set_message("" if some else self._absence(drift=chart is self.drift_chart))
+        self._set_range()
+        self._read_out()
+
+    def _set_range(self) -> None:
+        history = self._history or EMPTY_HISTORY
+        known = [history.series[n].last for n in (DRIFT, M_ERROR) if n in history.series]
+        if self._follow and known and len(history):
+            # From where it was measured first: what ran before has nothing to show.
+            seen = [first for first in (_first_known(values) for values in known) if first is not None]
+            start = float(history.first[min(seen)]) if seen else float(history.first[0])
+            stop = float(history.first[-1]) + max(history.stride - 1, 0)
+            room = max((stop - start) * 0.01, 0.5)
+            self.drift_chart.box.setXRange(start - room, stop + room, padding=0)
+        for chart in self._step_charts:
+            chart.draw()
+
+    def _absence(self, *, drift: bool) -> str:
+        picture = self._picture
+        if picture is None:
+            return "Errors of 8-bit state appear here once a source is open."
+        if picture.companion is not None or picture.waiting or (picture.primary == "8bit" and not drift):
+            return NEXT_STEP
+        if picture.primary == "8bit":
+            return "L starts a second run on the same gradients, with float32 state."
+        return START
+
+    def _draw_param(self) -> None:
+        picture = self._picture
+        name = self._shown_param()
+        blocks = picture.blocks if picture else None
+        if blocks is not None and blocks.param != name:
+            blocks = None
+        absent = self._absence(drift=False) if not name else "Reading …"
+        self.block_chart.show_blocks(blocks, absent)
+        error = None
+        if picture is not None:
+            own = next((e for e in picture.coding if e.name == self._selected), None)
+            error = own or picture.coding_total
+        self.histogram.show_error(error if error and error.numel else None, self._absence(drift=False))
+
+    def _read_out(self) -> None:
+        history = self._history or EMPTY_HISTORY
+        at = self._hovered
+        if at is None and len(history):
+            at = float(history.first[-1])
+        bucket = bucket_at(history, at) if at is not None else None
+        values = {}
+        for name in (DRIFT, M_ERROR, V_ERRORS):
+            found = read_out(history, name, bucket) if bucket is not None else None
+            values[name] = None if found is None else found.last
+        where = (
+            f" · {bucket_steps(history, bucket)}" if bucket is not None and self._hovered is not None else ""
+        )
+        drift = "" if values[DRIFT] is None else f"  {fmt.number(values[DRIFT], 3)}"
+        self.drift_chart.set_title(f"drift ‖Δw‖ / ‖w‖{drift}{where}")
+        m, v = values[M_ERROR], values[V_ERRORS]
+        errors = "" if m is None or v is None else f"  m {percent(m)}  v {percent(v)}"
+        self.error_chart.set_title(f"rms error / rms{errors}{where}")
+        for chart in self._step_charts:
+            shown = bucket is not None and self._hovered is not None
+            chart.show_cross(float(history.first[bucket]) if shown and bucket is not None else None)
+
+    def _restyle(self) -> None:
+        lanes = theme.LANE_COLOURS
+        self.drift_chart.set_colours({DRIFT: lanes["w"]})
+        self.error_chart.set_colours({M_ERROR: lanes["m"], V_ERRORS: lanes["v"]})
+
+
+def _first_known(values: object) -> int | None:
+    import numpy as np
+
+    known = np.flatnonzero(~np.isnan(np.asarray(values)))
+    return int(known[0]) if len(known) else None
+
+
+def _words(picture: EightBitPicture | None) -> str:
+    """What runs, since when, what it costs; why it ended."""
+    if picture is None:
+        return "No source is open."
+    if picture.waiting:
+        return "Starts at the end of this step."
+    words: list[str] = []
+    if picture.companion is None:
+        words.append(picture.message or "Off.")
+        if picture.primary == "8bit":
+            words.append(f"The run itself has 8-bit state ({picture.codec}).")
+        elif not picture.message:
+            words.append("A second run takes the memory below, and time of each step.")
+    else:
+        first, second = ("8-bit", "float32") if picture.primary == "8bit" else ("float32", "8-bit")
+        if picture.primary == "f16":
+            first = "half-precision mirror"
+        words.append(
+            f"{first} and {second} since step {picture.since or 0:,}, on gradients of the first (open loop)"
+        )
+        words.append(f"costs {fmt.milliseconds(picture.ms)} a step")
+    if picture.drift_total is not None and picture.drift_total.param and picture.companion is not None:
+        total = picture.drift_total
+        words.append(f"max |Δw| {fmt.number(total.largest, 3)} at {total.param}[{total.index:,}]")
+    if picture.coding_total is not None:
+        words.append(f"{fmt.plural(picture.coding_total.lost, 'v')} lost")
+    return " · ".join(words)
