@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gpu_helpers import make_engine, make_stepper, normal_state
+from gpu_helpers import F32, make_engine, make_stepper, normal_state
 from test_worker import Opener, Watched
 
 from inspector.codecs import CODECS, Codec

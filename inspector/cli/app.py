@@ -59,6 +59,7 @@ def window(
     seed: o.Seed = None,
     adapter: o.Adapter = None,
     undo_mb: o.UndoMb = None,
+    lockstep: o.Lockstep = None,
 ) -> int:
     """Open the window on SOURCE, paused before its first dispatch."""
     from inspector.cli.window import RunOpener, open_window
@@ -69,7 +70,7 @@ def window(
     }  # fmt: skip
     variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state)
     opener = RunOpener(adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given)
-    return open_window(opener, source, variant)
+    return open_window(opener, source, variant, lockstep=lockstep)
 
 
 @app.command()
@@ -137,6 +138,7 @@ def run(
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
+    lockstep: o.Lockstep = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the state after the last step to this state file.")
     ] = None,
@@ -153,7 +155,15 @@ def run(
     variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state)
     return run_steps(
         Request(
-            made, steps, hyper, variant, adapter, None if out is None else check_writable(out), json, stats
+            made,
+            steps,
+            hyper,
+            variant,
+            adapter,
+            None if out is None else check_writable(out),
+            json,
+            stats,
+            lockstep,
         )
     )
 
@@ -255,6 +265,7 @@ def screenshot(
         float, typer.Option(help="Device pixels a pixel, 2 for a sharp picture.", min=0.5, max=4)
     ] = 1.0,
     dispatches: Annotated[int, typer.Option(help="Dispatches to run after the steps.")] = 0,
+    lockstep: o.Lockstep = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -271,6 +282,7 @@ def screenshot(
         check_writable(out),
         steps=steps,
         dispatches=dispatches,
+        lockstep=lockstep,
         size=size,
         view=view,
         theme=theme,

@@ -11,7 +11,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from inspector.cli.lockstep import add_coding, lockstep_document, lockstep_words
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
+from inspector.codecs import Codec
 from inspector.diagnosis.findings import Finding
 from inspector.errors import UsageError
 from inspector.floats import F32Array, shortest
@@ -22,6 +24,7 @@ from inspector.layout import Layout
 from inspector.param_statistics import LaneStats, ParamStats
 from inspector.plan import Variant
 from inspector.runtime.engine import Engine
+from inspector.runtime.lockstep import Asked
 from inspector.runtime.snapshots import StepRecord
 from inspector.sources.base import EndOfSourceError, Source
 from inspector.sources.statefile import StateFile, write_state
@@ -42,6 +45,7 @@ class Request:
     out: Path | None
     json: bool
     stats: StatsLevel = "light"
+    lockstep: Codec | None = None
 
 
 def run_steps(request: Request) -> int:
@@ -60,8 +64,12 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> dict[str, Any
         engine = Engine(
             request.source, stepper, hyper=request.hyper, keep_checkpoint=False, stats=request.stats
         )
+        engine.eight_bit.watched = request.stats == "full"
+        if request.lockstep is not None:
+            engine.eight_bit.start(stepper, Asked(request.lockstep))
         records: list[StepRecord] = []
         params: list[list[dict[str, Any]]] = []
+        beside: list[dict[str, Any] | None] = []
         findings: list[Finding] = []
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -77,6 +85,9 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> dict[str, Any
                 if engine.record is not None:
                     records.append(engine.record)
                     params.append([_param(stats, stepper.layout) for stats in engine.param_stats])
+                    picture = engine.eight_bit.picture(stepper)
+                    add_coding(params[-1], picture)
+                    beside.append(lockstep_document(picture))
                 progress.advance(task)
         check_interrupt()
         if request.out is not None:
@@ -90,7 +101,10 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> dict[str, Any
             },
             "variant": as_dict(request.variant),
             "stats": request.stats,
-            "steps": [_step(*pair) for pair in zip(records, params, strict=True)],
+            "steps": [
+                {**_step(record, of_params), **({"lockstep": other} if other else {})}
+                for record, of_params, other in zip(records, params, beside, strict=True)
+            ],
             "findings": [as_dict(finding) for finding in findings],
         }
     finally:
@@ -212,6 +226,8 @@ def _show(document: dict[str, Any], request: Request) -> None:
         console.print(f"State after the last step: {request.out}", soft_wrap=True)
     if request.steps and document["steps"]:
         last = document["steps"][-1]
+        for line in lockstep_words(last.get("lockstep")):
+            console.print(line, soft_wrap=True)
         console.print(
             f"gradNorm {shortest(last['grad_norm'])}, clipScale {shortest(last['clip_scale'])} in step {last['step']}."
         )

@@ -163,7 +163,9 @@ class MemoryRows(ColumnsModel):
             return fmt.NA
         if column == "of float32":
             return percent(found.total / base.total if base.total else math.nan)
-        nbytes = {**found.computed, "total": found.total, "allocated": found.allocated_total}[column]
+        nbytes = found.total if column == "total" else found.allocated_total
+        if column in LANES:
+            nbytes = found.computed[column]
         if nbytes is None:
             return "–" if role == Qt.ItemDataRole.DisplayRole else "No such run is on the device."
         return si_bytes(nbytes) if role == Qt.ItemDataRole.DisplayRole else f"{nbytes:,} bytes"

@@ -28,7 +28,7 @@ class BlockChart(Chart):
         super().__init__(left=Axis("left", log=True), bottom=Axis("bottom", whole=True), parent=parent)
         self.blocks: BlockErrors | None = None
         self._hovered: float | None = None
-        self.curves = {lane: pg.PlotCurveItem(stepMode="center", connect="finite") for lane in MOMENTS}
+        self.curves = {lane: pg.PlotCurveItem([0, 1], [0], stepMode="center") for lane in MOMENTS}
         self.worst = {lane: pg.ScatterPlotItem(pxMode=True, size=9, symbol="t") for lane in MOMENTS}
         for item in (*self.curves.values(), *self.worst.values()):
             self.box.addItem(item, ignoreBounds=True)
@@ -48,7 +48,9 @@ class BlockChart(Chart):
             logs = _log10(_lane(blocks, lane)) if blocks else np.zeros(0)
             group = blocks.group if blocks else 1
             edges = np.minimum(np.arange(len(logs) + 1) * group, blocks.blocks if blocks else 0) - 0.5
-            self.curves[lane].setData(edges, logs)
+            self.curves[lane].setVisible(len(logs) > 0)
+            if len(logs):
+                self.curves[lane].setData(edges, logs, connect="finite")
             drawn = logs[np.isfinite(logs)]
             bounds += [float(drawn.min()), float(drawn.max())] if len(drawn) else []
             at = int(np.nanargmax(logs)) if len(drawn) else None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QCloseEvent, QPaintEvent, QShowEvent
-from PySide6.QtWidgets import QDialog, QFileDialog, QMainWindow, QToolBar, QWidget
+from PySide6.QtWidgets import QDialog, QFileDialog, QMainWindow, QTabWidget, QToolBar, QWidget
 
 from inspector.runtime.commands import Command, OpenSource, RecoverDevice
 from inspector.runtime.snapshots import Snapshot
@@ -77,6 +77,14 @@ class MainWindow(QMainWindow):
         """Select a param in every view; "" for none."""
         for view in self.views.values():
             view.select_param(name)
+
+    def show_view(self, name: str) -> None:
+        """Bring a view to the front of its panel."""
+        for dock in self.docks.values():
+            tabs = dock.widget()
+            if isinstance(tabs, QTabWidget) and tabs.indexOf(self.views[name]) >= 0:
+                dock.show()
+                tabs.setCurrentWidget(self.views[name])
 
     def tell_problem(self, text: str) -> None:
         """Show a sentence about something that went wrong in the window itself."""
