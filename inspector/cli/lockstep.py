@@ -73,10 +73,8 @@ def _drift(drift: ParamDrift) -> dict[str, Any]:
 
 def _coding(error: ParamCodingError, *, whole: bool = False, histogram: bool = True) -> dict[str, Any]:
     lanes = {"m": (error.m, error.worst_params[0]), "v": (error.v, error.worst_params[1])}
-    return {
-        **{name: _lane(*each, whole=whole, histogram=histogram) for name, each in lanes.items()},
-        "lost": error.lost,
-    }
+    found = {name: _lane(*each, whole=whole, histogram=histogram) for name, each in lanes.items()}
+    return {**found, "lost": error.lost}
 
 
 def _lane(error: LaneCodingError, param: str, *, whole: bool, histogram: bool) -> dict[str, Any]:

@@ -17,16 +17,16 @@ from inspector.stores import LANES
 from inspector.ui import format as fmt
 from inspector.ui.tables import AnyIndex, ColumnsModel
 
-PARAM, DRIFT, LARGEST, M_ERROR, V_ERROR, LOST, WORST_M, WORST_V = range(8)
-SAMPLES = ("h.11.attn.qkv.weight", "8.88e−8", "8.88e−8", "88.8 %", "88.8 %", "8,888", "88,888", "88,888")
+PARAM, DRIFT, LARGEST, M_ERROR, V_ERROR, LOST, WORST = range(7)
+SAMPLES = ("h.11.attn.qkv.weight", "8.88e−8", "8.88e−8", "m error ▾", "v error ▾", "8,888", "8,888 · 8,888")
 """Text about as wide as any in its column."""
 
 
 class ParamErrors(ColumnsModel):
     """One row a param: those in lockstep, or those with 8-bit state; sorted by the column a person chose."""
 
-    COLUMNS = ("param", "drift", "max |Δw|", "m error", "v error", "lost", "worst m", "worst v")
-    FIGURE_COLUMNS = frozenset(range(1, 8))
+    COLUMNS = ("param", "drift", "max |Δw|", "m error", "v error", "lost", "worst m · v")
+    FIGURE_COLUMNS = frozenset(range(1, 7))
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class ParamErrors(ColumnsModel):
             return percent((coding.m if column == M_ERROR else coding.v).relative)
         if column == LOST:
             return fmt.count(coding.lost)
-        return fmt.count((coding.m if column == WORST_M else coding.v).worst_block)
+        return f"{coding.m.worst_block:,} · {coding.v.worst_block:,}"
 
     def _sorted(self, names: tuple[str, ...]) -> tuple[str, ...]:
         descending = self._order == Qt.SortOrder.DescendingOrder
@@ -121,8 +121,9 @@ class ParamErrors(ColumnsModel):
                 return -math.inf
             if self._column == LOST:
                 return float(coding.lost)
-            lane = coding.m if self._column in (M_ERROR, WORST_M) else coding.v
-            return lane.relative if self._column in (M_ERROR, V_ERROR) else float(lane.worst_block)
+            if self._column == WORST:
+                return float(coding.v.worst_block)
+            return (coding.m if self._column == M_ERROR else coding.v).relative
 
         return np.array([key(name) for name in names], np.float64)
 
@@ -194,8 +195,7 @@ _TOOLTIPS = (
     "Root mean square error of coding m, over the root mean square of m. – where m is float32.",
     "Root mean square error of coding v, over the root mean square of v. – where v is float32.",
     "Elements whose v became 0 while m did not: their next update divides by little more than ε.",
-    "The block of 256 elements whose m errs most.",
-    "The block of 256 elements whose v errs most.",
+    "The blocks of 256 elements whose m and whose v err most.",
 )
 _MEMORY_TOOLTIPS = {
     "state": "How m and v are kept.",

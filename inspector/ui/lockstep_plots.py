@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pyqtgraph as pg
+from PySide6.QtGui import QFontMetricsF, QResizeEvent
 from PySide6.QtWidgets import QWidget
 
 from inspector.coding_error import LaneCodingError, ParamCodingError
@@ -15,13 +16,41 @@ from inspector.statistics import EXPONENT_BIAS
 from inspector.stores import MOMENTS
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.chart import Axis, Chart, line_pen
+from inspector.ui.chart import LEFT_WIDTH, RIGHT_MARGIN, Axis, Chart, line_pen
 from inspector.ui.histogram_view import bar_heights, bin_text, power_of_two
+from inspector.ui.step_chart import StepChart
 
 MARGIN_BINS = 2
 
 
-class BlockChart(Chart):
+class FittedTitle(Chart):
+    """A chart whose title is the longest of several that fits in its width."""
+
+    _titles: tuple[str, ...] = ()
+
+    def set_titles(self, *titles: str) -> None:
+        """Titles from the longest to the shortest, which is written where none fits."""
+        self._titles = titles
+        self._fit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Another width, perhaps another title."""
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        if self._titles:
+            metrics = QFontMetricsF(theme.ui_font(-1))
+            room = self.width() - LEFT_WIDTH - RIGHT_MARGIN - 2 * theme.GRID
+            fitting = (t for t in self._titles if metrics.horizontalAdvance(t) <= room)
+            self.set_title(next(fitting, self._titles[-1]))
+
+
+class FittedStepChart(FittedTitle, StepChart):
+    """Metrics over steps under such a title."""
+
+
+class BlockChart(FittedTitle):
     """Rms error of m and v in each block of a param, on a logarithmic axis, the worst block of either marked."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -32,7 +61,7 @@ class BlockChart(Chart):
         self.worst = {lane: pg.ScatterPlotItem(pxMode=True, size=9, symbol="t") for lane in MOMENTS}
         for item in (*self.curves.values(), *self.worst.values()):
             self.box.addItem(item, ignoreBounds=True)
-        self.show_bottom_axis("block of 256")
+        low_axis(self)
         self.box.setMouseEnabled(x=False, y=False)
         self.hovered.connect(self._on_hovered)
         theme.changes().changed.connect(self._restyle_items)
@@ -43,6 +72,7 @@ class BlockChart(Chart):
         """Draw the blocks of a param; `absent` says why there are none."""
         self.blocks = blocks
         self.set_message(absent if blocks is None else "" if self._some(blocks) else _EXACT)
+        self.bottom.setStyle(showValues=not self.message)
         bounds: list[float] = []
         for lane in MOMENTS:
             logs = _log10(_lane(blocks, lane)) if blocks else np.zeros(0)
@@ -72,16 +102,22 @@ class BlockChart(Chart):
     def _read_out(self) -> None:
         blocks = self.blocks
         if blocks is None or not len(blocks.m):
-            self.set_title("rms error by block")
+            self.set_titles("rms error by block of 256", "by block")
             return
         at = None if self._hovered is None else round(self._hovered) // blocks.group
         if at is not None and 0 <= at < len(blocks.m):
             first, last = at * blocks.group, min((at + 1) * blocks.group, blocks.blocks) - 1
             where = f"block {first:,}" if first == last else f"worst of blocks {first:,} to {last:,}"
             values = "  ".join(f"{lane} {fmt.number(float(_lane(blocks, lane)[at]), 3)}" for lane in MOMENTS)
-            self.set_title(f"{where}: {values}")
+            self.set_titles(f"{where}: {values}", values)
             return
-        self.set_title(f"rms error by block, ▼ worst · {blocks.param}")
+        self.set_titles(
+            f"rms error by block of 256, ▼ worst · {blocks.param}",
+            f"by block, ▼ worst · {blocks.param}",
+            f"by block · {blocks.param}",
+            "by block, ▼ worst",
+            "by block",
+        )
 
     def _restyle_items(self) -> None:
         for lane in MOMENTS:
@@ -91,7 +127,7 @@ class BlockChart(Chart):
             self.worst[lane].setPen(line_pen(theme.colours().text))
 
 
-class ErrorHistogram(Chart):
+class ErrorHistogram(FittedTitle):
     """How many elements err by how much: |error| of m and v in powers of two, counts on a logarithmic axis."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -105,7 +141,7 @@ class ErrorHistogram(Chart):
         self.bars = {lane: pg.PlotCurveItem([0, 1], [0], stepMode="center") for lane in MOMENTS}
         for item in self.bars.values():
             self.box.addItem(item, ignoreBounds=True)
-        self.show_bottom_axis("|error|")
+        low_axis(self)
         self.box.setMouseEnabled(x=False, y=False)
         self.hovered.connect(self._on_hovered)
         theme.changes().changed.connect(self._restyle_items)
@@ -118,6 +154,7 @@ class ErrorHistogram(Chart):
         lanes = {"m": error.m, "v": error.v} if error else {}
         filled = [e for lane in lanes.values() for e in lane.log2_range() or ()]
         self.set_message(absent if error is None else "" if filled else _EXACT)
+        self.bottom.setStyle(showValues=not self.message)
         low = max((min(filled) if filled else 0) - MARGIN_BINS, -EXPONENT_BIAS)
         high = (max(filled) if filled else 1) + MARGIN_BINS
         floor = math.log10(0.5)
@@ -142,22 +179,30 @@ class ErrorHistogram(Chart):
     def _read_out(self) -> None:
         error = self.error
         if error is None:
-            self.set_title("elements by |error|")
+            self.set_titles("elements by |error|", "by |error|")
             return
         if self._hovered is not None and self._hovered >= -EXPONENT_BIAS:
             exponent = math.floor(self._hovered)
             counts = "  ".join(
                 f"{name} {_count(lane, exponent):,}" for name, lane in (("m", error.m), ("v", error.v))
             )
-            self.set_title(f"{bin_text(exponent)}: {counts}")
+            self.set_titles(f"{bin_text(exponent)}: {counts}", f"{power_of_two(exponent)}: {counts}", counts)
             return
-        self.set_title(f"elements by |error| · {error.name or 'all params'}")
+        whose = error.name or "all params"
+        self.set_titles(f"elements by |error| · {whose}", f"by |error| · {whose}", "by |error|")
 
     def _restyle_items(self) -> None:
         for lane, bars in self.bars.items():
             colour = theme.LANE_COLOURS[lane]
             bars.setPen(line_pen(colour))
             bars.setBrush(pg.mkBrush(theme.faded(colour, 0.3)))
+
+
+def low_axis(chart: Chart) -> None:
+    """Numbers on the x axis, its name left to the title: four plots share a low panel."""
+    chart.show_bottom_axis("")
+    chart.bottom.showLabel(False)
+    chart.bottom.setHeight(chart.bottom_height // 2 + theme.GRID)
 
 
 _EXACT = "No element has an error."

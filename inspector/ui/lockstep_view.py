@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, QSignalBlocker, Qt
 from PySide6.QtGui import QHideEvent, QKeySequence, QResizeEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QGridLayout,
     QHBoxLayout,
+    QLabel,
     QPushButton,
     QSplitter,
     QVBoxLayout,
@@ -15,29 +17,33 @@ from PySide6.QtWidgets import (
 )
 
 from inspector.codecs import CODECS
+from inspector.floats import F64Array
 from inspector.history import EMPTY_HISTORY, History
 from inspector.runtime.commands import StartLockstep, StopLockstep, ViewEightBit
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.runtime.snapshots import Snapshot
+from inspector.stores import MOMENTS
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.curves import has_values
 from inspector.ui.lockstep_model import SAMPLES, V_ERROR, MemoryRows, ParamErrors, percent
-from inspector.ui.lockstep_plots import BlockChart, ErrorHistogram
-from inspector.ui.step_chart import StepChart, bucket_at, bucket_steps, read_out
+from inspector.ui.lockstep_plots import BlockChart, ErrorHistogram, FittedStepChart, low_axis
+from inspector.ui.step_chart import bucket_at, bucket_steps, read_out
 from inspector.ui.tables import dense_table, row_height, set_widths
 from inspector.ui.view import View, same_run
 from inspector.ui.widgets import ElidedLabel
 
 KEYS = (("L", "start or stop 8-bit in lockstep"), ("C", "the next codec"), ("Home", "all steps"))
 DRIFT, M_ERROR, V_ERRORS = "lockstep/drift", "coding/m", "coding/v"
-START = "L starts a second run on the same gradients, with 8-bit state."
-NEXT_STEP = "Appears with the next step: F11 runs one."
+START = "L starts 8-bit state beside."
+NEXT_STEP = "After the next step (F11)."
 OPEN_LOOP = (
     "Open loop: the gradients come from the weights of the first run alone, so the second one never answers for its "
     "own weights. The two add the gradient norm up in different orders, which alone makes them differ by about 1e-8."
 )
 MEMORY_SAMPLES = ("float32", *4 * ("888 MB",), "8.88 GB", "8.88 GB", "88.8 %")
+TABLES_WIDTH = 580
+"""Pixels at most that the tables take beside the plots, until a person moves what parts them."""
 STACKED_BELOW = 620
 """Pixels of width below which the plots stand under the tables."""
 
@@ -64,9 +70,10 @@ class LockstepView(View):
         self._make_plots()
         self._split = QSplitter(Qt.Orientation.Horizontal)
         self._split.setChildrenCollapsible(False)
-        for widget, stretch in ((self._tables, 2), (self._plots, 3)):
-            self._split.addWidget(widget)
-            self._split.setStretchFactor(self._split.count() - 1, stretch)
+        self._split.addWidget(self._tables)
+        self._split.addWidget(self._plots)
+        self._split.splitterMoved.connect(self._on_split)
+        self._split_by_hand = False
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(theme.GRID)
@@ -94,6 +101,9 @@ class LockstepView(View):
         self._bar.addWidget(self.codec)
         self._bar.addWidget(self.button)
         self._bar.addWidget(self.words, 1)
+        self.key_label = QLabel()
+        self.key_label.setToolTip("The colours of m and v in the plots.")
+        self._bar.addWidget(self.key_label)
 
     def _make_tables(self) -> None:
         self.memory = MemoryRows()
@@ -121,11 +131,11 @@ class LockstepView(View):
         column.addWidget(self.table, 1)
 
     def _make_plots(self) -> None:
-        self.drift_chart, self.error_chart = StepChart(log=True), StepChart(log=True)
+        self.drift_chart, self.error_chart = FittedStepChart(log=True), FittedStepChart(log=True)
         self.block_chart, self.histogram = BlockChart(), ErrorHistogram()
         self.error_chart.box.setXLink(self.drift_chart.box)
         for chart in self._step_charts:
-            chart.show_bottom_axis("step")
+            low_axis(chart)
             chart.hovered.connect(self._on_hovered)
             chart.all_wanted.connect(self._show_all)
             chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
@@ -142,7 +152,7 @@ class LockstepView(View):
             grid.setColumnStretch(i, 1)
 
     @property
-    def _step_charts(self) -> tuple[StepChart, StepChart]:
+    def _step_charts(self) -> tuple[FittedStepChart, FittedStepChart]:
         return self.drift_chart, self.error_chart
 
     # --- from outside
@@ -182,6 +192,13 @@ class LockstepView(View):
         super().resizeEvent(event)
         narrow = self.width() < STACKED_BELOW
         self._split.setOrientation(Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal)
+        if not self._split_by_hand:
+            whole = self.height() if narrow else self.width()
+            tables = whole // 2 if narrow else min(whole // 2, TABLES_WIDTH)
+            self._split.setSizes([tables, whole - tables])
+
+    def _on_split(self) -> None:
+        self._split_by_hand = True
 
     def _on_button(self) -> None:
         on = self._picture is not None and (self._picture.companion is not None or self._picture.waiting)
@@ -309,11 +326,11 @@ class LockstepView(View):
     def _absence(self, *, drift: bool) -> str:
         picture = self._picture
         if picture is None:
-            return "Errors of 8-bit state appear here once a source is open."
+            return "No source is open."
         if picture.companion is not None or picture.waiting or (picture.primary == "8bit" and not drift):
             return NEXT_STEP
         if picture.primary == "8bit":
-            return "L starts a second run on the same gradients, with float32 state."
+            return "L starts float32 state beside."
         return START
 
     def _draw_param(self) -> None:
@@ -344,24 +361,35 @@ class LockstepView(View):
             f" · {bucket_steps(history, bucket)}" if bucket is not None and self._hovered is not None else ""
         )
         drift = "" if values[DRIFT] is None else f"  {fmt.number(values[DRIFT], 3)}"
-        self.drift_chart.set_title(f"drift ‖Δw‖ / ‖w‖{drift}{where}")
+        long, short = "drift ‖Δw‖ / ‖w‖ over steps", "drift"
+        self.drift_chart.set_titles(*(f"{text}{drift}{where}" for text in (long, short)), f"{short}{drift}")
         m, v = values[M_ERROR], values[V_ERRORS]
         errors = "" if m is None or v is None else f"  m {percent(m)}  v {percent(v)}"
-        self.error_chart.set_title(f"rms error / rms{errors}{where}")
+        long, short = "rms error / rms over steps", "rms error"
+        texts = (
+            f"{long}{errors}{where}",
+            f"{short}{errors}{where}",
+            f"{short}{errors}",
+            errors.strip() or short,
+        )
+        self.error_chart.set_titles(*texts)
         for chart in self._step_charts:
             shown = bucket is not None and self._hovered is not None
             chart.show_cross(float(history.first[bucket]) if shown and bucket is not None else None)
 
     def _restyle(self) -> None:
         lanes = theme.LANE_COLOURS
+        ground = theme.colours().window
+        inks = {lane: theme.ink(lanes[lane], ground).name() for lane in MOMENTS}
+        self.key_label.setText(
+            "  ".join(f'<b style="color:{ink}">■ {lane}</b>' for lane, ink in inks.items())
+        )
         self.drift_chart.set_colours({DRIFT: lanes["w"]})
         self.error_chart.set_colours({M_ERROR: lanes["m"], V_ERRORS: lanes["v"]})
 
 
-def _first_known(values: object) -> int | None:
-    import numpy as np
-
-    known = np.flatnonzero(~np.isnan(np.asarray(values)))
+def _first_known(values: F64Array) -> int | None:
+    known = np.flatnonzero(~np.isnan(values))
     return int(known[0]) if len(known) else None
 
 
@@ -385,10 +413,11 @@ def _words(picture: EightBitPicture | None) -> str:
         words.append(
             f"{first} and {second} since step {picture.since or 0:,}, on gradients of the first (open loop)"
         )
-        words.append(f"costs {fmt.milliseconds(picture.ms)} a step")
-    if picture.drift_total is not None and picture.drift_total.param and picture.companion is not None:
-        total = picture.drift_total
+        if picture.drift_step != picture.since:
+            words.append(f"costs {fmt.milliseconds(picture.ms)} a step")
+    total = picture.drift_total
+    if total is not None and total.largest != 0:
         words.append(f"max |Δw| {fmt.number(total.largest, 3)} at {total.param}[{total.index:,}]")
     if picture.coding_total is not None:
-        words.append(f"{fmt.plural(picture.coding_total.lost, 'v')} lost")
+        words.append(f"{picture.coding_total.lost:,} v lost to 0")
     return " · ".join(words)
