@@ -131,7 +131,7 @@ class ParamErrors(ColumnsModel):
 class MemoryRows(ColumnsModel):
     """Bytes of w, g, m and v in float32 and in 8 bits, what is allocated of it, and what the codes save."""
 
-    COLUMNS = ("state", *LANES, "total", "allocated", "of float32")
+    COLUMNS = ("state", *LANES, "total", "of float32", "allocated")
     FIGURE_COLUMNS = frozenset(range(1, 8))
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 from inspector.coding_error import LaneCodingError, ParamCodingError
 from inspector.floats import F32Array, F64Array
 from inspector.runtime.lockstep import BlockErrors
-from inspector.statistics import EXPONENT_BIAS
+from inspector.statistics import BINS, EXPONENT_BIAS
 from inspector.stores import MOMENTS
 from inspector.ui import format as fmt
 from inspector.ui import theme
@@ -181,7 +181,7 @@ class ErrorHistogram(FittedTitle):
         if error is None:
             self.set_titles("elements by |error|", "by |error|")
             return
-        if self._hovered is not None and self._hovered >= -EXPONENT_BIAS:
+        if self._hovered is not None and -EXPONENT_BIAS <= self._hovered < BINS - EXPONENT_BIAS:
             exponent = math.floor(self._hovered)
             counts = "  ".join(
                 f"{name} {_count(lane, exponent):,}" for name, lane in (("m", error.m), ("v", error.v))
@@ -213,8 +213,7 @@ def _lane(blocks: BlockErrors, lane: str) -> F32Array:
 
 
 def _count(lane: LaneCodingError, exponent: int) -> int:
-    at = exponent + EXPONENT_BIAS
-    return int(lane.exponents[at]) if 0 <= at < len(lane.exponents) else 0
+    return int(lane.exponents[exponent + EXPONENT_BIAS])
 
 
 def _log10(values: F32Array) -> F64Array:

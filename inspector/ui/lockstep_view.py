@@ -41,7 +41,7 @@ OPEN_LOOP = (
     "Open loop: the gradients come from the weights of the first run alone, so the second one never answers for its "
     "own weights. The two add the gradient norm up in different orders, which alone makes them differ by about 1e-8."
 )
-MEMORY_SAMPLES = ("float32", *4 * ("888 MB",), "8.88 GB", "8.88 GB", "88.8 %")
+MEMORY_SAMPLES = ("float32", *4 * ("888 MB",), "8.88 GB", "88.8 %", "8.88 GB")
 TABLES_WIDTH = 580
 """Pixels at most that the tables take beside the plots, until a person moves what parts them."""
 STACKED_BELOW = 620
@@ -170,6 +170,8 @@ class LockstepView(View):
         if name != self._selected:
             self._selected = name
             self._show_row()
+            if (row := self.params.row_of(name)) is not None:
+                self.table.scrollTo(self.params.index(row, 0))
             if self.isVisible():
                 self._request()
                 self._draw_param()
@@ -307,6 +309,7 @@ class LockstepView(View):
         for chart, names in ((self.drift_chart, (DRIFT,)), (self.error_chart, (M_ERROR, V_ERRORS))):
             some = any(has_values(history.series.get(name)) for name in names)
             chart.set_message("" if some else self._absence(drift=chart is self.drift_chart))
+            chart.bottom.setStyle(showValues=not chart.message)
         self._set_range()
         self._read_out()
 
@@ -401,11 +404,11 @@ def _words(picture: EightBitPicture | None) -> str:
         return "Starts at the end of this step."
     words: list[str] = []
     if picture.companion is None:
-        words.append(picture.message or "Off.")
+        words.append(picture.message)
         if picture.primary == "8bit":
-            words.append(f"The run itself has 8-bit state ({picture.codec}).")
+            words.append(f"no second run; this one has 8-bit state ({picture.codec})")
         elif not picture.message:
-            words.append("A second run takes the memory below, and time of each step.")
+            words.append("no second run; one takes the memory below and time of each step")
     else:
         first, second = ("8-bit", "float32") if picture.primary == "8bit" else ("float32", "8-bit")
         if picture.primary == "f16":
@@ -413,6 +416,9 @@ def _words(picture: EightBitPicture | None) -> str:
         words.append(
             f"{first} and {second} since step {picture.since or 0:,}, on gradients of the first (open loop)"
         )
+        if picture.primary == "8bit" and picture.since:
+            # A v that had become 0 stays 0 for the float32 run as well, whose ratio nothing limits.
+            words.append("from what its codes stood for")
         if picture.drift_step != picture.since:
             words.append(f"costs {fmt.milliseconds(picture.ms)} a step")
     total = picture.drift_total
@@ -420,4 +426,5 @@ def _words(picture: EightBitPicture | None) -> str:
         words.append(f"max |Δw| {fmt.number(total.largest, 3)} at {total.param}[{total.index:,}]")
     if picture.coding_total is not None:
         words.append(f"{picture.coding_total.lost:,} v lost to 0")
-    return " · ".join(words)
+    text = " · ".join(word for word in words if word)
+    return text[:1].upper() + text[1:]
