@@ -62,7 +62,7 @@ def _training(optimizer: Callable[[list[dict[str, Any]]], Any]) -> Callable[[], 
 
 
 def bitsandbytes_step() -> tuple[str, float] | None:
-    """The version and the median ms of AdamW8bit (dynamic codes in blocks, small params in float32); None without it."""
+    """The version and the median ms of AdamW8bit (dynamic codes, small params in float32); None without it."""
     if importlib.util.find_spec("bitsandbytes") is None:
         return None
     import bitsandbytes

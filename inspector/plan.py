@@ -74,11 +74,18 @@ class Binding:
     access: Access
     one_way: bool = False
     """Bound to read and write, but only read or only written: its bytes move once."""
+    item_bytes: int = F32_BYTES
+    """Bytes of one of what it holds: a float32, a half, a code."""
 
     @property
     def stop(self) -> int:
         """The byte after the last."""
         return self.offset + self.size
+
+    @property
+    def items(self) -> int:
+        """How many float32 numbers, halves or codes it holds."""
+        return self.size // self.item_bytes
 
     @property
     def bound_size(self) -> int:

@@ -26,7 +26,7 @@ from ui_helpers import (
 
 from inspector.layout import Layout, make_layout
 from inspector.optimizers import plan_step
-from inspector.plan import Limits, Variant
+from inspector.plan import Limits, Variant, required_placement
 from inspector.runtime.commands import Seek, ViewMap
 from inspector.runtime.snapshots import MapImage, Mark, Snapshot
 from inspector.stepping import Cursor, MapRequest, UndoInfo
@@ -233,10 +233,28 @@ def test_hovering_explains(shown: Map) -> None:
     lines = shown.canvas.describe(QPointF(shown.point(element + 0.5, "m"))).splitlines()
     row, column = divmod(element - segment.offset, 192)
     assert lines[0] == segment.name
-    assert lines[1] == "64 × 192, weight decay"
+    assert lines[1] == "64 × 192, weight decay, float32 state"
     assert lines[2] == f"[{row}, {column}]: element {element:,}, byte {element * 4:,} of buffer m"
     assert lines[3].startswith("m = ")
     assert shown.canvas.describe(QPointF(5, 5)) == ""
+
+
+def test_hovering_says_where_codes_and_their_scale_lie(shown: Map) -> None:
+    """h.0.attn.qkv.weight begins at a multiple of 256; element 200 is a code in its first block."""
+    layout = make_layout(llama_params(), placement=required_placement(Variant(kernel="8bit")))
+    shown.plan = plan_step(layout, Limits(), Variant(kernel="8bit"))
+    shown.layout = layout
+    segment = layout["h.0.attn.qkv.weight"]
+    shown.wait_for_request(lambda: shown.canvas.zoom_to(segment.name))
+    shown.wait_for_request(lambda: shown.canvas.zoom(1e9, 100))
+    view = shown.canvas.view
+    assert view is not None
+    element = int(view.start) + 2
+    lines = shown.canvas.describe(QPointF(shown.point(element + 0.5, "v"))).splitlines()
+    assert lines[1].endswith("8-bit state")
+    assert lines[2].endswith(
+        f"element {element:,}, byte {element:,} of buffer v_packed, scale at byte {element // 256 * 4:,} of v_scale"
+    )
 
 
 def test_non_finite_elements_are_told_and_seen(shown: Map) -> None:
