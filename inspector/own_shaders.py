@@ -13,9 +13,13 @@ from inspector.wgsl import EntryPoint, Module, parse, tokens
 
 MAX_FILE_BYTES = 1 << 20
 MAX_NESTING = 64
-MAX_STATEMENT = 1000
-"""Tokens between two of ; , { }. Compilers descend into what is nested, or strung together, without looking how
-deep: far beyond this they end the process."""
+MAX_STATEMENT = 400
+"""Tokens between two of ; , { }."""
+MAX_ALTERNATIVES = 100
+MAX_TEMPLATES = 16
+"""Compilers descend into what is nested, or strung together, without looking how deep: some five times as much as
+these ends the process on a small stack. A line of a kernel has about 20 tokens."""
+_TEMPLATES = ("array", "atomic", "ptr", "vec2", "vec3", "vec4")
 SHOWN_PROBLEMS = 5
 
 
@@ -98,12 +102,17 @@ def _text(path: Path) -> str:
 
 
 def _check_depth(path: Path, text: str) -> None:
-    depth = length = alternatives = 0
+    depth = length = alternatives = templates = 0
+    before = ""
     for token in tokens(text):
         depth += (token.text in "([{") - (token.text in ")]}")
+        templates += token.text == "<" and before in _TEMPLATES
+        templates = 0 if token.text == ";" else templates - (token.text == ">" and templates > 0)
+        before = token.text
         length = 0 if token.text in ";,{}" else length + 1
         alternatives += token.text == "else"
-        if depth > MAX_NESTING or length > MAX_STATEMENT or alternatives > MAX_STATEMENT:
+        deep = depth > MAX_NESTING or templates > MAX_TEMPLATES
+        if deep or length > MAX_STATEMENT or alternatives > MAX_ALTERNATIVES:
             raise UsageError(
                 f"{path}:{token.line}: this is nested deeper, or longer, than compilers can be trusted with: "
                 "write it in parts."
