@@ -101,7 +101,7 @@ KERNEL_SLOTS: dict[str, KernelSlots] = {
     ),
     "scale": KernelSlots("items", _slots(("data", "read_write", "array<f32>", "written"), _STATS, _COUNT)),
     "cast_f32_to_f16": KernelSlots(
-        "items", _slots(_GRADIENT, ("result", "read_write", "array<f16>", "written"), _COUNT)
+        "items", _slots(_GRADIENT, ("w_f16", "read_write", "array<f16>", "written"), _COUNT)
     ),
     "fill_zero": KernelSlots("items", _slots(("data", "read_write", "array<f32>", "written"), _COUNT)),
 }

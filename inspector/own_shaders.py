@@ -9,7 +9,8 @@ from pathlib import Path
 from inspector.errors import UsageError
 from inspector.kernel_slots import KERNEL_SLOTS, item_elements, matched
 from inspector.own_kernels import OwnKernel, OwnKernels
-from inspector.wgsl import EntryPoint, Module, parse, tokens
+from inspector.wgsl import EntryPoint, Module, parse
+from inspector.wgsl_tokens import tokens
 
 MAX_FILE_BYTES = 1 << 20
 MAX_NESTING = 64

@@ -26,7 +26,9 @@ def compile_message(text: str, file: str, source: str, *, entry_point: str = "",
         lines = [each.strip() for each in text.splitlines()]
         said = [w for w in lines if w and w not in _PREAMBLE and not w.startswith("In wgpu")]
         where = f"{file}:{line}" if line else file
-        return f"{where}: {entry_point + ': ' if entry_point else ''}{_plain(': '.join(said) or 'not valid')}."
+        return (
+            f"{where}: {entry_point + ': ' if entry_point else ''}{_plain(': '.join(said) or 'not valid')}."
+        )
     rest = text[head.end() :]
     place = next((found for each in rest.splitlines() if (found := _PLACE.search(each))), None)
     number = int(place[1]) if place else line
