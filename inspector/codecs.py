@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from inspector.floats import BoolArray, F32Array, ulp_size
+from inspector.floats import BoolArray, F32Array, F64Array, ulp_size
 
 BLOCK = 256
 LEVELS = 127
@@ -99,6 +99,21 @@ class Encoded:
 
     codes: Codes
     scales: F32Array
+
+
+@dataclass(frozen=True, slots=True)
+class Moments8bit:
+    """m and v of one param as codes of whole blocks; what lies beyond the param decodes to 0."""
+
+    codec: Codec
+    m: Encoded
+    v: Encoded
+
+    def decoded(self, elements: int) -> tuple[F64Array, F64Array]:
+        """m and v, float64[elements]."""
+        m = decode(self.codec, "m", self.m.codes, self.m.scales, np.float64)[:elements]
+        v = decode(self.codec, "v", self.v.codes, self.v.scales, np.float64)[:elements]
+        return np.asarray(m, np.float64), np.asarray(v, np.float64)
 
 
 def zero_code(codec: Codec, which: Which) -> int:

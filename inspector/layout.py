@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from inspector import codecs
 from inspector.errors import UsageError
 
 BlockName = Literal["wd", "no_wd"]
+StateType = Literal["f32", "8bit"]
+"""How m and v of a param are kept: in float32, or coded in 8 bits."""
 
 F32_BYTES = 4
 DEFAULT_ALIGN_BYTES = 256
@@ -40,12 +43,41 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """What a form of the step asks of the places of params; all in elements.
+
+    Segments start at multiples of `align`. Params of at least `coded_from` elements keep m and v coded in 8 bits, none
+    where it is None. A binding of coded state may start at multiples of `coded_align`: there begin the runs of coded
+    params, and with `bound_alone` every coded param.
+    """
+
+    align: int = DEFAULT_ALIGN_BYTES // F32_BYTES
+    coded_from: int | None = None
+    coded_align: int = 1
+    bound_alone: bool = False
+
+    def state_of(self, param: Param) -> StateType:
+        """How m and v of a param are kept."""
+        coded = self.coded_from is not None and param.numel >= max(self.coded_from, 1)
+        return "8bit" if coded else "f32"
+
+    def covers(self, other: Placement) -> bool:
+        """True where what is placed this way suits a form that asks for `other`."""
+        if self.coded_from != other.coded_from or self.align % other.align:
+            return False
+        if other.coded_from is None:
+            return True
+        return self.coded_align % other.coded_align == 0 and self.bound_alone >= other.bound_alone
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A param's place in every mega-buffer, in elements counted from the start of page 0."""
 
     param: Param
     offset: int
     block: BlockName
+    state: StateType = "f32"
 
     @property
     def name(self) -> str:
@@ -61,6 +93,11 @@ class Segment:
     def stop(self) -> int:
         """The element after the last."""
         return self.offset + self.param.numel
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that its m and v take."""
+        return codecs.state_bytes(self.numel) if self.state == "8bit" else 2 * F32_BYTES * self.numel
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +116,16 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring segments of one block and one type of state: elements [start, stop), trailing gap excluded."""
+
+    block: BlockName
+    state: StateType
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """One GPU buffer of a mega-buffer: elements [start, stop) of the whole."""
 
@@ -91,23 +138,48 @@ class Page:
 class Layout:
     """The places of all params in the mega-buffers w, g, m and v, which are laid out alike.
 
-    `align` and `page_elements` are in elements. Segments start at multiples of `align`; the gaps
-    between them hold zeros. A mega-buffer of more than `page_elements` is cut into pages at multiples of it.
+    Segments start at multiples of `placement.align` elements; the gaps between them hold zeros. A mega-buffer of
+    more than `page_elements` is cut into pages at multiples of it. Params with state in float32 lie next to each
+    other, those with coded state before them in the wd block and behind them in the no-wd block.
     """
 
     segments: tuple[Segment, ...]
     blocks: tuple[Block, ...]
-    align: int
+    placement: Placement
     page_elements: int | None = None
     _by_name: dict[str, Segment] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_name", {s.name: s for s in self.segments})
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.segments, self.placement, self.page_elements))
+
+    def __hash__(self) -> int:
+        # Calculated once: what is derived from a layout of many params is looked up by it.
+        return self._hash
+
+    @property
+    def align(self) -> int:
+        """Segments start at multiples of so many elements."""
+        return self.placement.align
+
     @property
     def params(self) -> tuple[Param, ...]:
         """The params in the order they lie in memory (wd first)."""
         return tuple(s.param for s in self.segments)
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs of segments that share block and state, in order."""
+        runs: list[Run] = []
+        for s in self.segments:
+            if runs and (runs[-1].block, runs[-1].state) == (s.block, s.state):
+                runs[-1] = Run(s.block, s.state, runs[-1].start, s.stop)
+            else:
+                runs.append(Run(s.block, s.state, s.offset, s.stop))
+        return tuple(runs)
 
     @cached_property
     def elements(self) -> int:
@@ -177,46 +249,64 @@ class Layout:
 def make_layout(
     params: Iterable[Param],
     *,
-    align_bytes: int = DEFAULT_ALIGN_BYTES,
+    align_bytes: int | None = None,
     max_buffer_bytes: int | None = None,
+    placement: Placement | None = None,
 ) -> Layout:
-    """Lay params out: the wd block first, then no-wd, each in the order given, every segment aligned.
+    """Lay params out: the wd block first, then no-wd, each in the order given but for the types of state.
 
-    `align_bytes` counts float32 bytes; a power of two of at least 16. `max_buffer_bytes` is the largest
-    buffer of the device; beyond it the mega-buffers have several pages.
+    `align_bytes` counts float32 bytes; a power of two of at least 16. The segments are aligned to it and to what
+    `placement` asks for. `max_buffer_bytes` is the largest buffer of the device; beyond it the mega-buffers have
+    several pages.
     """
     params = tuple(params)
     _check_names(params)
+    placed = placement or Placement(1)
+    if align_bytes is None:
+        align_bytes = DEFAULT_ALIGN_BYTES if placement is None else max(placed.align * F32_BYTES, 16)
     if align_bytes < 16 or align_bytes > MAX_ALIGN_BYTES or align_bytes & (align_bytes - 1):
         raise UsageError(
             f"An alignment of {align_bytes} bytes cannot be used: give a power of two from 16 to {MAX_ALIGN_BYTES}."
         )
-    align = align_bytes // F32_BYTES
+    placed = replace(placed, align=max(placed.align, align_bytes // F32_BYTES))
     segments: list[Segment] = []
     blocks: list[Block] = []
     end = 0
-    for name in ("wd", "no_wd"):
-        members = [p for p in params if p.block == name]
+    for name, states in _ORDER:
+        members = [
+            (p, state) for state in states for p in params if (p.block, placed.state_of(p)) == (name, state)
+        ]
         if not members:
             continue
-        start = end = _round_up(end, align)
-        placed: list[Segment] = []
-        for param in members:
-            end = _round_up(end, align)
-            placed.append(Segment(param, end, param.block))
+        before: StateType = "f32"
+        begun = len(segments)
+        for param, state in members:
+            coded_start = state == "8bit" and (
+                before != state or placed.bound_alone or len(segments) == begun
+            )
+            end = _round_up(end, max(placed.align, placed.coded_align) if coded_start else placed.align)
+            segments.append(Segment(param, end, name, state))
             end += param.numel
-        segments += placed
-        blocks.append(Block(members[0].block, start, end, tuple(placed)))
+            before = state
+        blocks.append(Block(name, segments[begun].offset, end, tuple(segments[begun:])))
     page_elements = None
     if max_buffer_bytes is not None:
-        page_elements = max_buffer_bytes // align_bytes * align
-        if page_elements == 0:
+        coded = any(s.state == "8bit" for s in segments)
+        unit = max(placed.align, placed.coded_align) if coded else placed.align
+        if _round_up(end, placed.align) * F32_BYTES > max_buffer_bytes:
+            page_elements = max_buffer_bytes // (unit * F32_BYTES) * unit
+        if page_elements == 0 or max_buffer_bytes < placed.align * F32_BYTES:
             raise UsageError(
-                f"A buffer limit of {max_buffer_bytes} bytes is smaller than the alignment of {align_bytes} bytes."
+                f"A buffer limit of {max_buffer_bytes} bytes is smaller than the alignment of {unit * F32_BYTES} bytes."
             )
-        if _round_up(end, align) <= page_elements:
-            page_elements = None
-    return Layout(tuple(segments), tuple(blocks), align, page_elements)
+    return Layout(tuple(segments), tuple(blocks), placed, page_elements)
+
+
+_ORDER: tuple[tuple[BlockName, tuple[StateType, ...]], ...] = (
+    ("wd", ("8bit", "f32")),
+    ("no_wd", ("f32", "8bit")),
+)
+"""Float32 state in the middle, so that it is one run of elements across both blocks."""
 
 
 def _check_names(params: Sequence[Param]) -> None:

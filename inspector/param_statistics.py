@@ -14,7 +14,7 @@ from inspector.hyper import Hyper, Numerics
 from inspector.layout import BlockName
 from inspector.optimizers.adamw.oracle import update
 from inspector.statistics import BufferStats, NonFinite, buffer_stats
-from inspector.stepping import LANES, Lane
+from inspector.stores import LANES, Lane
 
 F16_INFINITE = np.float32(65520)
 """The least magnitude that rounds to infinity in half precision."""

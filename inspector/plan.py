@@ -6,23 +6,27 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from inspector.codecs import BLOCK, Codec
 from inspector.errors import UsageError
 from inspector.hyper import Numerics
-from inspector.layout import F32_BYTES, BlockName, Layout
+from inspector.layout import F32_BYTES, BlockName, Layout, Placement, StateType
 from inspector.own_kernels import NO_OWN_KERNELS, OwnKernel, OwnKernels
 
 WORKGROUP_SIZE = 256
 
-Kernel = Literal["f32", "f16"]
+Kernel = Literal["f32", "f16", "8bit"]
 Reduce = Literal["two-pass", "atomic"]
 DispatchForm = Literal["two-block", "single", "per-tensor"]
 Grid = Literal["capped", "published"]
 Access = Literal["read", "read_write", "uniform"]
 
-KERNELS: tuple[Kernel, ...] = ("f32", "f16")
+KERNELS: tuple[Kernel, ...] = ("f32", "f16", "8bit")
 REDUCES: tuple[Reduce, ...] = ("two-pass", "atomic")
 DISPATCH_FORMS: tuple[DispatchForm, ...] = ("two-block", "single", "per-tensor")
 GRIDS: tuple[Grid, ...] = ("capped", "published")
+STATE_TYPES: tuple[StateType, ...] = ("f32", "8bit")
+SMALL_ELEMENTS = 4096
+"""A param of fewer elements is small: 8-bit optimizers keep its state in float32 (bitsandbytes: min_8bit_size)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,8 @@ class Limits:
 class Variant:
     """Which form of the step to run.
 
-    `kernel` "f16" keeps a half-precision mirror of the weights. `dispatch` "single" updates both blocks at once.
+    `kernel` "f16" keeps a half-precision mirror of the weights; "8bit" keeps m and v in 8 bits by `codec`, those of
+    params below `SMALL_ELEMENTS` as `small_state` says. `dispatch` "single" updates both blocks at once.
     Without `fused`, clipping, zeroing and the mirror are passes of their own. `grid` "published" is the scalar
     form with ceil(n/256) groups, kept to measure against; "capped" is the vectorised form with a bounded grid
     for the norm. `own` kernels take the place of the built-in ones, in their published form.
@@ -54,6 +59,8 @@ class Variant:
     dispatch: DispatchForm = "two-block"
     grid: Grid = "capped"
     fused: bool = True
+    codec: Codec = "linear"
+    small_state: StateType = "f32"
     own: OwnKernels = NO_OWN_KERNELS
 
 
@@ -74,6 +81,11 @@ class Binding:
     def stop(self) -> int:
         """The byte after the last."""
         return self.offset + self.size
+
+    @property
+    def bound_size(self) -> int:
+        """Bytes to bind: the kernels load whole vec4s, and every range ends in a gap."""
+        return -(-self.size // 16) * 16
 
     @property
     def moved_bytes(self) -> int:
@@ -190,23 +202,33 @@ class Plan:
         return self
 
 
-ELEMENT_BYTES: dict[Kernel, int] = {"f32": 4, "f16": 2}
+ELEMENT_BYTES: dict[Kernel, int] = {"f32": 4, "f16": 2, "8bit": 1}
 """The smallest element that a kernel binds at a segment's place."""
 BINDING_ALIGN_BYTES = 256
 
 
-def required_align_bytes(kernel: Kernel, binding_align: int = BINDING_ALIGN_BYTES) -> int:
-    """The alignment of segments, in float32 bytes, at which every buffer of `kernel` can be bound anywhere.
+def required_placement(variant: Variant, binding_align: int = BINDING_ALIGN_BYTES) -> Placement:
+    """What a form of the step asks of the places of params, so that its buffers can be bound where it binds them.
 
-    `binding_align` is what the device asks of a binding's offset; any device takes the default.
+    `binding_align` is what the device asks of a binding's offset, in bytes; any device takes the default.
     """
-    return binding_align * F32_BYTES // ELEMENT_BYTES[kernel]
+    align = binding_align // ELEMENT_BYTES[variant.kernel]
+    if variant.kernel != "8bit":
+        return Placement(align)
+    return Placement(
+        # No block of codes holds two params.
+        align=max(binding_align // F32_BYTES, BLOCK),
+        coded_from=SMALL_ELEMENTS if variant.small_state == "f32" else 1,
+        # A float32 scale stands for a block.
+        coded_align=max(binding_align // F32_BYTES, 1) * BLOCK,
+        bound_alone=variant.dispatch == "per-tensor",
+    )
 
 
-def binding_elements(layout: Layout, limits: Limits) -> int:
-    """The most float32 elements of a lane that one binding can hold, a multiple of the alignment."""
-    limit = limits.max_storage_buffer_binding_size
-    return limit // (F32_BYTES * layout.align) * layout.align
+def binding_elements(layout: Layout, limits: Limits, *, coded: bool = False) -> int:
+    """The most float32 elements of a lane that one binding can hold, a multiple of what bindings are aligned to."""
+    align = max(layout.align, layout.placement.coded_align) if coded else layout.align
+    return limits.max_storage_buffer_binding_size // (F32_BYTES * align) * align
 
 
 def split_grid(groups: int, per_dimension: int) -> tuple[int, int, int]:
@@ -222,8 +244,3 @@ def split_grid(groups: int, per_dimension: int) -> tuple[int, int, int]:
             f"{groups:,} workgroups do not fit in a grid of {per_dimension:,} by {per_dimension:,}."
         )
     return -(-groups // rows), rows, 1
-
-
-def page_buffer(kind: str, layout: Layout, page: int) -> str:
-    """The name of the GPU buffer that holds page `page` of mega-buffer `kind`: "w", or "w[1]" of several."""
-    return kind if len(layout.pages) <= 1 else f"{kind}[{page}]"

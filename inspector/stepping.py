@@ -6,20 +6,19 @@ The runtime drives any object of this shape: the one on a GPU, or a recording on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from inspector.codecs import Moments8bit
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import BlockName, Layout
 from inspector.plan import Plan, Variant
 from inspector.statistics import BufferStats
+from inspector.stores import Lane
 
 if TYPE_CHECKING:
     from inspector.param_statistics import ParamStats
-
-Lane = Literal["w", "g", "m", "v"]
-LANES: tuple[Lane, ...] = ("w", "g", "m", "v")
 
 Quantity = Literal["value", "magnitude", "change", "nonfinite"]
 QUANTITIES: tuple[Quantity, ...] = ("value", "magnitude", "change", "nonfinite")
@@ -54,12 +53,17 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """w, m, v by param name, flat float32; a param missing in m or v starts at zero. `finished_steps` is t."""
+    """w, m, v by param name, flat float32; a param missing in m or v starts at zero. `finished_steps` is t.
+
+    `coded` are m and v of params with 8-bit state as codes, from which they go on byte for byte where the codec is the
+    same; `m` and `v` hold their values.
+    """
 
     w: Mapping[str, F32Array]
     m: Mapping[str, F32Array]
     v: Mapping[str, F32Array]
     finished_steps: int = 0
+    coded: Mapping[str, Moments8bit] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

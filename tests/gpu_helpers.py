@@ -9,16 +9,18 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from inspector.codecs import Moments8bit
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Param, make_layout
-from inspector.plan import Variant
+from inspector.plan import Variant, required_placement
 from inspector.runtime.engine import Engine
 from inspector.schedule import Schedule
 from inspector.sources.base import EndOfSourceError, ReadWeights
 from inspector.statistics import StatsLevel
-from inspector.stepping import LANES, HostGradients, HostState
+from inspector.stepping import HostGradients, HostState
+from inspector.stores import LANES
 
 F32 = npt.NDArray[np.float32]
 Bytes = dict[str, bytes]
@@ -83,12 +85,19 @@ def make_stepper(
     max_buffer: int | None = None,
     groups: int | None = None,
     undo_bytes: int = 64 << 20,
+    coded: Mapping[str, Moments8bit] | None = None,
 ) -> GpuStepper:
     """A stepper on `gpu` with the limits given instead of its own. Drop it when done: closing ends the device."""
     used = smaller(gpu, max_binding=max_binding, max_buffer=max_buffer, groups=groups)
-    layout = make_layout(params, align_bytes=align_bytes, max_buffer_bytes=used.limits.max_buffer_size)
-    state = HostState(w, m or {}, v or {}, finished_steps)
-    return GpuStepper(used, layout, variant or Variant(), state, undo_bytes=undo_bytes)
+    variant = variant or Variant()
+    layout = make_layout(
+        params,
+        align_bytes=align_bytes,
+        max_buffer_bytes=used.limits.max_buffer_size,
+        placement=required_placement(variant, used.limits.min_storage_buffer_offset_alignment),
+    )
+    state = HostState(w, m or {}, v or {}, finished_steps, coded or {})
+    return GpuStepper(used, layout, variant, state, undo_bytes=undo_bytes)
 
 
 def normal_state(

@@ -14,7 +14,8 @@ from inspector.hyper import Hyper
 from inspector.runtime.commands import ViewHistograms
 from inspector.runtime.snapshots import Histograms
 from inspector.statistics import BufferStats, buffer_stats
-from inspector.stepping import Cursor, Lane
+from inspector.stepping import Cursor
+from inspector.stores import Lane
 from inspector.ui.histogram_view import HistogramView, bin_text, power_of_two
 
 pytestmark = pytest.mark.qt

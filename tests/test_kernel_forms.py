@@ -17,7 +17,7 @@ from inspector.hyper import Hyper
 from inspector.layout import Param, make_layout
 from inspector.optimizers import plan_step
 from inspector.optimizers.adamw.oracle import oracle_step, update
-from inspector.plan import Limits, Variant, required_align_bytes
+from inspector.plan import Limits, Variant, required_placement
 from inspector.stepping import HostGradients, MapRequest
 
 pytestmark = pytest.mark.gpu
@@ -205,7 +205,8 @@ def test_the_form_changes_in_mid_run_and_the_numbers_go_on(gpu: Gpu) -> None:
 
 
 def test_a_mirror_needs_its_alignment_and_says_so() -> None:
-    assert [required_align_bytes(kernel) for kernel in ("f32", "f16")] == [256, 512]  # type: ignore[arg-type]
+    aligned = [required_placement(Variant(kernel=kernel)).align for kernel in ("f32", "f16", "8bit")]  # type: ignore[arg-type]
+    assert aligned == [64, 128, 256]
     with pytest.raises(UsageError, match="--align 512"):
         plan_step(make_layout(PARAMS, align_bytes=256), Limits(), Variant(kernel="f16"))
 

@@ -29,7 +29,8 @@ from inspector.optimizers import plan_step
 from inspector.plan import Limits, Variant
 from inspector.runtime.commands import Seek, ViewMap
 from inspector.runtime.snapshots import MapImage, Mark, Snapshot
-from inspector.stepping import Cursor, Lane, MapRequest, UndoInfo
+from inspector.stepping import Cursor, MapRequest, UndoInfo
+from inspector.stores import Lane
 from inspector.ui import theme
 from inspector.ui.map_legend import nonfinite_text, scale_text
 from inspector.ui.map_rows import LEFT, lane_rects

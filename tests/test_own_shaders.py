@@ -19,9 +19,11 @@ from test_worker import Opener, Watched
 
 from inspector.cli import run
 from inspector.cli.shaders import idle_kernels, with_shaders
+from inspector.codecs import CODECS, Codec
 from inspector.errors import UsageError
 from inspector.gpu.device import Gpu
 from inspector.gpu.explain import explain_element
+from inspector.gpu.pipelines import shader_source
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.kernel_slots import KERNEL_SLOTS
@@ -29,7 +31,7 @@ from inspector.layout import Param, make_layout
 from inspector.optimizers import plan_step
 from inspector.optimizers.adamw.oracle import oracle_step
 from inspector.own_shaders import MAX_FILE_BYTES, load_own_kernels
-from inspector.plan import Limits, Plan, Variant
+from inspector.plan import Limits, Plan, Variant, required_placement
 from inspector.runtime.commands import OpenSource, StepIteration
 from inspector.runtime.snapshots import Snapshot
 from inspector.stepping import HostGradients
@@ -58,7 +60,11 @@ def variant_of(folder: Path, base: Variant | None = None) -> Variant:
 
 
 def plan_of(variant: Variant, limits: Limits | None = None, align: int = 512) -> Plan:
-    return plan_step(make_layout(PARAMS, align_bytes=align), limits or Limits(), variant)
+    return plan_step(
+        make_layout(PARAMS, align_bytes=align, placement=required_placement(variant)),
+        limits or Limits(),
+        variant,
+    )
 
 
 def after_steps(
@@ -112,7 +118,7 @@ def test_every_built_in_kernel_has_the_slots_that_are_asked_of_a_users() -> None
         for kernel in ("f32", "f16")
         for reduce in ("two-pass", "atomic")
         for fused in (True, False)
-    ]
+    ] + [plan_of(Variant(kernel="8bit", small_state="8bit"))]
     dispatches = {d.entry_point: d for plan in plans for d in plan.dispatches}
     assert set(dispatches) <= set(KERNEL_SLOTS)
     for name, dispatch in dispatches.items():
@@ -380,6 +386,18 @@ def test_a_mirror_in_f16_is_what_the_built_in_kernel_writes(gpu: Gpu, tmp_path: 
     assert own.plan.dispatches[-1].kernel == "own/adamw_update_f16"
     ours, theirs = own.half_weights(), built_in.half_weights()
     assert all(np.array_equal(ours[p.name], theirs[p.name]) for p in PARAMS)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_an_own_kernel_over_an_8_bit_state_has_a_workgroup_a_block(
+    gpu: Gpu, tmp_path: Path, codec: Codec
+) -> None:
+    text = "\n".join(shader_source(name) for name in ("common", "codecs", "adamw_8bit_update"))
+    form = Variant(kernel="8bit", codec=codec, small_state="8bit")
+    own = after_steps(gpu, variant_of(write(tmp_path, mine=text), form))
+    update = own.plan.dispatches[-2]
+    assert (update.kernel, update.groups) == ("own/adamw_8bit_update", (6, 1, 1))
+    assert everything(own) == everything(after_steps(gpu, form))
 
 
 def test_passes_of_their_own_can_be_replaced_as_well(gpu: Gpu, tmp_path: Path) -> None:

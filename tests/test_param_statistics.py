@@ -18,7 +18,8 @@ from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.param_statistics import LaneStats, ParamStats, by_block, lane_stats, merged, param_stats
 from inspector.plan import Variant
-from inspector.stepping import LANES, HostGradients
+from inspector.stepping import HostGradients
+from inspector.stores import LANES
 
 HYPER = Hyper(weight_decay=0.1, lr=1e-2)
 PARAMS = [Param("a", (90, 70)), Param("b", (7,)), Param("none", (0,)), Param("c", (50, 20)), Param("d", (1,))]

@@ -33,21 +33,33 @@ from inspector.files import check_writable, write_text
 from inspector.gpu.bench import MIN_SAMPLES, bench, compare, drift
 from inspector.gpu.copying import copy_gbps
 from inspector.gpu.device import Gpu
+from inspector.gpu.opener import device_layout
 from inspector.gpu.stepper import GpuStepper
 from inspector.gpu.timing import spans_ms
 from inspector.layout import Layout, Param, make_layout
 from inspector.optimizers import OPTIMIZERS, plan_step
-from inspector.plan import DISPATCH_FORMS, KERNELS, REDUCES, Binding, Limits, Plan, Variant
+from inspector.plan import (
+    DISPATCH_FORMS,
+    KERNELS,
+    REDUCES,
+    Binding,
+    Limits,
+    Plan,
+    Variant,
+    required_placement,
+)
 from inspector.stepping import KernelTime
 from inspector.variants import changes, comparable
 
 PARAMS = (Param("a", (40, 50)), Param("b", (7,)))
 # A multiple of every kernel's alignment, so that no gap blurs the bytes an element.
-EVEN = make_layout([Param("a", (64, 64)), Param("b", (64, 16)), Param("c", (1024,))], align_bytes=4096)
+EVEN_PARAMS = (Param("a", (64, 64)), Param("b", (64, 16)), Param("c", (1024,)))
+EVEN = make_layout(EVEN_PARAMS, align_bytes=4096)
 
 
 def even_plan(variant: Variant) -> Plan:
-    return plan_step(EVEN, Limits(), variant)
+    layout = make_layout(EVEN_PARAMS, align_bytes=4096, placement=required_placement(variant))
+    return plan_step(layout, Limits(), variant)
 
 
 def update_bytes(variant: Variant) -> float:
@@ -73,6 +85,8 @@ def test_bytes_are_those_of_the_kernels() -> None:
     assert norm.bindings[0].moved_bytes == 4 * EVEN.elements
     assert update_bytes(Variant()) == 32
     assert update_bytes(Variant(kernel="f16")) == 34
+    # Codes of m and v, 2 bytes read and written each, and two scales a block: 20 bytes and a sixteenth.
+    assert update_bytes(Variant(kernel="8bit", small_state="8bit")) == 20 + 16 / 256
     assert update_bytes(Variant(dispatch="single")) == 32
     assert update_bytes(Variant(fused=False)) == 28  # g is read, and left to fill_zero
 
@@ -166,7 +180,8 @@ def test_every_factor_is_changed_one_at_a_time() -> None:
         *((r, "reduce") for r in REDUCES),
         *((d, "dispatch") for d in DISPATCH_FORMS),
         *((o, "optimizer") for o in OPTIMIZERS),
-        ("precise", "numerics"), ("published", "grid"), (False, "fused"),
+        ("precise", "numerics"), ("published", "grid"), (False, "fused"), ("sqrt", "codec"), ("dynamic", "codec"),
+        ("8bit", "small_state"),
     ):  # fmt: skip
         assert any(getattr(v.variant, field) == value for v in found), (field, value)
     for each in found[1:]:
@@ -175,8 +190,10 @@ def test_every_factor_is_changed_one_at_a_time() -> None:
             for f in dataclasses.fields(Variant)
             if getattr(each.variant, f.name) != getattr(Variant(), f.name)
         ]
-        # The published grid goes with the atomic sum only.
-        assert len(differing) == 1 or differing == ["reduce", "grid"]
+        # The published grid goes with the atomic sum only, codecs and types of state with 8-bit state.
+        assert len(differing) == 1 or differing in (
+            ["reduce", "grid"], ["kernel", "codec"], ["kernel", "small_state"],
+        )  # fmt: skip
         assert each.name == changes(Variant(), each.variant)
     assert {"unfused", "reduce atomic, grid published", "kernel f16"} <= {v.name for v in found}
 
@@ -238,7 +255,8 @@ def test_variants_take_turns_and_the_first_step_of_a_turn_is_left_out(gpu: Gpu) 
     told: list[tuple[int, int]] = []
     made = compare(gpu, PARAMS, Variant(), samples=4, copy=10.0, progress=lambda *at: told.append(at))
     assert made.skipped == ()
-    assert [r.name for r in made.reports] == [v.name for v in comparable(Variant(), even_plan)[0]]
+    wanted, _ = comparable(Variant(), lambda v: plan_step(device_layout(gpu, PARAMS, v), gpu.limits, v))
+    assert [r.name for r in made.reports] == [v.name for v in wanted]
     for report in made.reports:
         assert report.step.samples == 4
         # Four samples in rounds of one: each turn began with a step that settles.

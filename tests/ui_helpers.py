@@ -31,15 +31,8 @@ from inspector.runtime.snapshots import (
     ValuesWindow,
 )
 from inspector.statistics import buffer_stats
-from inspector.stepping import (
-    LANES,
-    Cursor,
-    DeviceInfo,
-    KernelTime,
-    Lane,
-    MapRequest,
-    UndoInfo,
-)
+from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
+from inspector.stores import LANES, Lane
 
 # Before any test makes the application.
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")

@@ -45,6 +45,8 @@ def window(
     source: o.SourceArgument = "charlm",
     optimizer: o.Optimizer = "adamw",
     kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -68,7 +70,10 @@ def window(
         "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
         "max_grad_norm": max_grad_norm,
     }  # fmt: skip
-    variant = with_shaders(o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused), shaders)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
     opener = RunOpener(
         adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given, shaders=shaders
     )
@@ -102,6 +107,8 @@ def layout(
     ] = None,
     optimizer: o.Optimizer = "adamw",
     kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
@@ -111,7 +118,10 @@ def layout(
     """Print where every param lies, and the dispatches of a step. Needs no GPU."""
     from inspector.cli.layout import describe, show
 
-    variant = with_shaders(o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused), shaders)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
     document = describe(source, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
     o.print_json(document) if json else show(document)
     return 0
@@ -123,6 +133,8 @@ def run(
     steps: Annotated[int, typer.Option(help="Steps to run.")],
     optimizer: o.Optimizer = "adamw",
     kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -151,7 +163,10 @@ def run(
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
-    variant = with_shaders(o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused), shaders)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
     return run_steps(
         Request(
             made, steps, hyper, variant, adapter, None if out is None else check_writable(out), json, stats
@@ -169,6 +184,8 @@ def explain(
     ] = None,
     optimizer: o.Optimizer = "adamw",
     kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -192,7 +209,10 @@ def explain(
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
-    variant = with_shaders(o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused), shaders)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
     document = describe(made, hyper, variant, adapter=adapter, param=param, index=index, step=step)
     o.print_json(document) if json else show(document)
     return 0
@@ -206,6 +226,8 @@ def bench(
     seconds: Annotated[float, typer.Option(help="Stop after so long even with fewer samples.", min=0)] = 30.0,
     optimizer: o.Optimizer = "adamw",
     kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -231,7 +253,10 @@ def bench(
     """Time each kernel on this GPU, beside the bandwidth of a copy."""
     from inspector.cli.bench import Request, measure, show
 
-    variant = with_shaders(o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused), shaders)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
     report = measure(
         Request(
             preset, elements, variant, grid, samples, seconds, seed, adapter,

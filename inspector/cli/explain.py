@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from inspector.cli.options import make_console, make_table
+from inspector.cli.options import as_dict, make_console, make_table
 from inspector.cli.shaders import shaders_of
 from inspector.errors import UsageError
 from inspector.floats import shortest
@@ -82,6 +82,8 @@ def describe(
             }
             for line in found.lines
         ],
+        "state": stepper.layout[param].state,
+        "coded": [as_dict(line) for line in found.coded],
         "agrees_with_kernel": found.agrees,
     }
 
@@ -126,13 +128,13 @@ def show(document: dict[str, Any]) -> None:
         f"lane {document['lane']} of its vec4",
         markup=False,
     )
-    lanes = [b for b in document["bindings"] if b["name"] in document["before"]]
-    for b in lanes:
-        console.print(
-            f"  slot {b['slot']} {b['name']} = {b['buffer']}[{b['offset']:,} + {b['size']:,} bytes], before: "
-            f"{shortest(document['before'][b['name']])}",
-            markup=False,
+    for lane, value in document["before"].items():
+        bound = [b for b in document["bindings"] if b["name"] in (lane, f"{lane}_packed", f"{lane}_scale")]
+        places = ", ".join(
+            f"slot {b['slot']} {b['name']} = {b['buffer']}[{b['offset']:,} + {b['size']:,} bytes]"
+            for b in bound
         )
+        console.print(f"  {places}, before: {lane} = {shortest(value)}", markup=False)
     table = make_table("line", "formula", "bits", right=("float32 on the GPU", "float64", "ULP"))
     for line in document["lines"]:
         table.add_row(
@@ -144,12 +146,31 @@ def show(document: dict[str, Any]) -> None:
             f"{line['ulp']:.2f}",
         )
     console.print(table)
+    if document["coded"]:
+        table = make_table(
+            "kept in 8 bits", right=("value", "code", "scale of its block", "stands for", "error")
+        )
+        for c in document["coded"]:
+            error = float(c["stored"]) - float(c["value"])
+            table.add_row(
+                c["lane"],
+                shortest(c["value"]),
+                str(c["code"]),
+                shortest(c["scale"]),
+                shortest(c["stored"]),
+                f"{error:.3g}",
+            )
+        console.print(table)
     same = document["agrees_with_kernel"]
     if document["own_kernel"] is not None:
         _show_own(document)
         return
     console.print(
-        "w, m and v are bit for bit what the dispatch wrote."
+        (
+            "w is bit for bit what the dispatch wrote, m and v have the codes it wrote."
+            if document["coded"]
+            else "w, m and v are bit for bit what the dispatch wrote."
+        )
         if same
         else "The dispatch wrote other bits than these lines: the compiler arranged its arithmetic differently."
     )

@@ -8,7 +8,7 @@ from inspector.cli.options import make_console, make_table
 from inspector.errors import UsageError
 from inspector.layout import F32_BYTES, make_layout
 from inspector.optimizers import plan_step
-from inspector.plan import Limits, Variant, required_align_bytes
+from inspector.plan import Limits, Variant, required_placement
 from inspector.sources.open import open_source
 
 
@@ -16,16 +16,19 @@ def describe(
     spec: str, variant: Variant, *, align: int | None, max_binding: int | None, max_buffer: int | None
 ) -> dict[str, Any]:
     """The document of --json; offsets and sizes in bytes."""
-    align = required_align_bytes(variant.kernel) if align is None else align
     defaults = Limits()
+    needed = required_placement(variant)
+    align = needed.align * F32_BYTES if align is None else align
+    device_align = min(align, defaults.min_storage_buffer_offset_alignment)
     binding = _positive("--max-binding", max_binding, defaults.max_storage_buffer_binding_size)
     buffer = _positive("--max-buffer", max_buffer, None)
     source = open_source(spec)
-    layout = make_layout(source.params, align_bytes=align, max_buffer_bytes=buffer)
+    placement = required_placement(variant, device_align)
+    layout = make_layout(source.params, align_bytes=align, max_buffer_bytes=buffer, placement=placement)
     limits = Limits(
         max_storage_buffer_binding_size=binding,
         max_buffer_size=buffer or max(layout.padded_elements * F32_BYTES, defaults.max_buffer_size),
-        min_storage_buffer_offset_alignment=min(align, defaults.min_storage_buffer_offset_alignment),
+        min_storage_buffer_offset_alignment=device_align,
     )
     plan = plan_step(layout, limits, variant)
     return {
@@ -37,6 +40,8 @@ def describe(
                 "block": s.block,
                 "offset": s.offset * F32_BYTES,
                 "nbytes": s.numel * F32_BYTES,
+                "state": s.state,
+                "state_bytes": s.state_bytes,
             }
             for s in layout
         ],
@@ -90,11 +95,23 @@ def show(document: dict[str, Any]) -> None:
     """Print the document for people."""
     console = make_console()
     table = make_table(
-        "param", "shape", "block", right=("elements", "offset (bytes)", "size (bytes)"), title="Params"
+        "param",
+        "shape",
+        "block",
+        "state",
+        right=("elements", "offset (bytes)", "size (bytes)", "m and v (bytes)"),
+        title="Params",
     )
     for p in document["params"]:
         table.add_row(
-            p["name"], str(p["shape"]), p["block"], f"{p['numel']:,}", f"{p['offset']:,}", f"{p['nbytes']:,}"
+            p["name"],
+            str(p["shape"]),
+            p["block"],
+            p["state"],
+            f"{p['numel']:,}",
+            f"{p['offset']:,}",
+            f"{p['nbytes']:,}",
+            f"{p['state_bytes']:,}",
         )
     console.print(table)
     padding = document["padded_elements"] - document["elements"]

@@ -15,10 +15,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from inspector import hyper, plan
+from inspector import codecs, hyper, plan
 from inspector.errors import UsageError
 from inspector.floats import to_json
 from inspector.hyper import Hyper, check_value
+from inspector.layout import StateType
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
 from inspector.sources.open import open_source
@@ -31,6 +32,12 @@ SourceArgument = Annotated[
 ]
 Optimizer = Annotated[OptimizerName, typer.Option(help="Which optimizer runs.")]
 Kernel = Annotated[plan.Kernel, typer.Option(help="Form of the update kernel.")]
+CodecName = Annotated[
+    codecs.Codec, typer.Option("--codec", help="With --kernel 8bit: how m and v become codes.")
+]
+SmallState = Annotated[
+    StateType, typer.Option(help="With --kernel 8bit: state of params below 4,096 elements.")
+]
 Numerics = Annotated[
     hyper.Numerics, typer.Option(help="Bias terms in float32 as published, or precise ones.")
 ]
@@ -75,11 +82,13 @@ def make_variant(
     reduce: plan.Reduce,
     dispatch: plan.DispatchForm,
     unfused: bool = False,
+    codec: codecs.Codec = "linear",
+    small_state: StateType = "f32",
 ) -> plan.Variant:
     """The variant that the options name."""
     return plan.Variant(
         optimizer=optimizer, kernel=kernel, numerics=numerics, reduce=reduce, dispatch=dispatch,
-        fused=not unfused,
+        fused=not unfused, codec=codec, small_state=small_state,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from inspector.optimizers import plan_step
 from inspector.own_kernels import OwnKernel
 from inspector.own_plan import planned_as
 from inspector.own_shaders import load_own_kernels
-from inspector.plan import Limits, Variant, required_align_bytes
+from inspector.plan import Limits, Variant, required_placement
 
 Shaders = Annotated[
     Path | None,
@@ -29,7 +29,7 @@ _GOES_WITH = {
     "scale": "--unfused",
     "fill_zero": "--unfused",
     "cast_f32_to_f16": "--kernel f16 --unfused",
-    "adamw_update": "--kernel f32, or --kernel f16 --unfused",
+    "adamw_update": "--kernel f32",
 }
 
 
@@ -47,8 +47,9 @@ def with_shaders(variant: Variant, folder: Path | None) -> Variant:
 
 def idle_kernels(variant: Variant) -> Iterator[OwnKernel]:
     """The own kernels that no dispatch of this form of the step runs."""
-    params = (Param("matrix", (2, 2)), Param("vector", (2,)))
-    layout = make_layout(params, align_bytes=required_align_bytes(variant.kernel))
+    # Large and small ones: where m and v are kept in 8 bits, those of small params may not be.
+    params = (Param("matrix", (128, 128)), Param("vector", (2,)))
+    layout = make_layout(params, placement=required_placement(variant))
     run = {dispatch.entry_point for dispatch in plan_step(layout, Limits(), variant).dispatches}
     return (k for k in variant.own.kernels if k.entry_point not in run)
 

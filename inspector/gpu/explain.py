@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
+from inspector.codecs import BLOCK, Codec, ambiguous, decode, encode_with
 from inspector.errors import UsageError
 from inspector.floats import F32Array, ulp_size
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
+from inspector.layout import Segment
 from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import Line, clip_scale, kernel_norm, update
+from inspector.optimizers.adamw.oracle_8bit import update_decoded
 from inspector.plan import WORKGROUP_SIZE, Dispatch
-from inspector.stepping import LANES, Lane
+from inspector.stores import LANES, MOMENTS, Lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +32,27 @@ class ExplainedLine:
 
 
 @dataclass(frozen=True, slots=True)
+class CodedLine:
+    """A moment as it was calculated and as it is kept: its 8-bit code, the scale of its block, and what they stand for.
+
+    `agrees` is True where the code is the one that the value has at that scale.
+    """
+
+    lane: Literal["m", "v"]
+    value: np.float32
+    code: int
+    scale: np.float32
+    stored: np.float32
+    agrees: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Where an element is worked on, and every line of its update.
 
-    `agrees` is True where w, m and v of the lines are bit for bit what the real dispatch then wrote: `after`.
-    The lines are those of the built-in kernel also where a user's own runs in its place.
+    `agrees` is True where w, m and v of the lines are bit for bit what the real dispatch then wrote, or have the
+    codes it wrote where the state is coded. `coded` has a line for m and one for v there, else none. `after`
+    is what it wrote. The lines are those of the built-in kernel also where a user's own runs in its place.
     """
 
     param: str
@@ -47,6 +67,7 @@ class Explanation:
     after: dict[str, np.float32]
     lines: tuple[ExplainedLine, ...]
     agrees: bool
+    coded: tuple[CodedLine, ...] = ()
 
 
 def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -> Explanation:
@@ -69,28 +90,64 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     after = {lane: stepper.read(lane, element, 1) for lane in LANES}
 
     scale = clip_scale(norm, hyper.max_grad_norm)
-    exact = update(
-        before["w"], before["g"], before["m"], before["v"],
+    variant = plan.variant
+    exact = _exact_lines(
+        before, codec=variant.codec if segment.state == "8bit" else None,
         # Not fused, the gradient has been clipped by the pass before.
-        scale=scale if plan.variant.fused else 1.0, hyper=hyper, step=stepper.cursor.step,
-        decays=segment.block == "wd", numerics=plan.variant.numerics,
-        l2=optimizer(plan.variant.optimizer).decay_in_gradient,
+        scale=scale if variant.fused else 1.0, hyper=hyper, step=stepper.cursor.step,
+        decays=segment.block == "wd", numerics=variant.numerics,
+        l2=optimizer(variant.optimizer).decay_in_gradient,
     )  # fmt: skip
     lines = [
         Line("gradNorm", "√Σg² over finite g", np.array([norm])),
         Line("clipScale", "min(1, max_grad_norm / max(gradNorm, 1e-6))", np.array([scale])),
-        *exact.lines,
+        *exact,
     ]
     values = np.concatenate([np.array([stats.grad_norm, stats.clip_scale], np.float32), on_gpu])
     explained = tuple(_explained(line, value) for line, value in zip(lines, values, strict=True))
     written: dict[Lane, np.float32] = {"m": on_gpu[1], "v": on_gpu[2], "w": on_gpu[9]}
-    agrees = all(_same_bits(np.array([value]), after[lane]) for lane, value in written.items())
+    coded: tuple[CodedLine, ...] = ()
+    if segment.state == "8bit":
+        coded = tuple(_coded_line(stepper, segment, index, lane, written.pop(lane)) for lane in MOMENTS)
+    agrees = all(c.agrees for c in coded) and all(
+        _same_bits(np.array([value]), after[lane]) for lane, value in written.items()
+    )
     group, thread, lane = _placed(dispatch, element)
     return Explanation(
         param, index, element, stepper.cursor.step, dispatch, group, thread, lane,
         {name: value[0] for name, value in before.items()}, {name: value[0] for name, value in after.items()},
-        explained, agrees,
+        explained, agrees, coded,
     )  # fmt: skip
+
+
+def _exact_lines(before: dict[Lane, F32Array], *, codec: Codec | None, **settings: Any) -> tuple[Line, ...]:
+    """The lines in float64, from the values before."""
+    values = (before["w"], before["g"], before["m"], before["v"])
+    if codec is None:
+        return update(*values, **settings).lines
+    return update_decoded(*values, codec=codec, **settings)[1]
+
+
+def _coded_line(
+    stepper: GpuStepper, segment: Segment, index: int, lane: Literal["m", "v"], value: np.float32
+) -> CodedLine:
+    """What a value became when its block was coded, and whether that is its code."""
+    state = stepper.state_of(segment.name)
+    assert state is not None
+    coded = state.m if lane == "m" else state.v
+    block = index // BLOCK
+    code, scale = coded.codes[index], coded.scales[block]
+    stored = decode(
+        state.codec, lane, coded.codes[block * BLOCK : (block + 1) * BLOCK], coded.scales[block : block + 1]
+    )
+    values = np.zeros(BLOCK, np.float32)
+    values[index % BLOCK] = value
+    one_scale = coded.scales[block : block + 1]
+    wanted = encode_with(state.codec, lane, values, one_scale)[index % BLOCK]
+    # A division on the device may be off by 2.5 ULP (WGSL §15.7), and that of the scale as well.
+    near = ambiguous(state.codec, lane, values, one_scale, ulps=8)[index % BLOCK]
+    got = np.float32(stored[index % BLOCK])
+    return CodedLine(lane, value, int(code), np.float32(scale), got, bool(code == wanted or near))
 
 
 def _explained(line: Line, value: np.float32) -> ExplainedLine:

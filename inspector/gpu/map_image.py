@@ -11,6 +11,7 @@ import numpy as np
 
 from inspector.errors import InspectorError
 from inspector.gpu.device import Gpu
+from inspector.gpu.memory import Piece
 from inspector.gpu.pipelines import Pipelines
 from inspector.layout import Layout
 from inspector.plan import WORKGROUP_SIZE, Access, split_grid
@@ -19,9 +20,6 @@ from inspector.stepping import MapPixels, MapRequest
 _SLOTS: tuple[tuple[int, Access], ...] = ((0, "read"), (1, "read"), (2, "read_write"), (3, "uniform"))
 _VIEW_BYTES = 32
 MAX_PIXELS = 1 << 24
-
-Piece = tuple[Any, Any, int, int, int, int]
-"""Buffer, buffer of what was before, their byte offsets, number of elements, first mega-buffer element."""
 
 
 class MapKernel:
@@ -40,8 +38,10 @@ class MapKernel:
                 self._gpu.release(buffer)
         self._pixels = self._views = None
 
-    def run(self, layout: Layout, request: MapRequest, pieces: Iterable[Piece], *, change: bool) -> MapPixels:
-        """The pixels of one lane. `pieces` are (current, before, offsets, n, first), of one another's length."""
+    def run(
+        self, layout: Layout, request: MapRequest, pairs: Iterable[tuple[Piece, Piece]], *, change: bool
+    ) -> MapPixels:
+        """The pixels of one lane, from what it is and what it was before, of the same elements."""
         width, height = request.width, request.height
         count = width * height
         if not 0 < count <= MAX_PIXELS:
@@ -52,7 +52,7 @@ class MapKernel:
             if self._pixels is not None:
                 self._gpu.release(self._pixels)
             self._pixels = self._gpu.storage("map pixels", 8 * count)
-        pieces = [piece for piece in pieces if piece[4]]
+        pieces = [pair for pair in pairs if pair[0].count]
         alignment = max(self._gpu.limits.min_uniform_buffer_offset_alignment, _VIEW_BYTES)
         if self._views is None or self._views.size < len(pieces) * alignment:
             if self._views is not None:
@@ -60,24 +60,34 @@ class MapKernel:
             self._views = self._gpu.uniform("map views", max(len(pieces), 16) * alignment)
         start = max(request.start, 0.0)
         views = bytearray(len(pieces) * alignment)
-        for i, (_, _, _, _, n, first) in enumerate(pieces):
-            fields = (first, n, int(start), start - int(start), request.elements_per_pixel, width, height)
+        for i, (piece, _) in enumerate(pieces):
+            fields = (
+                piece.first,
+                piece.count,
+                int(start),
+                start - int(start),
+                request.elements_per_pixel,
+                width,
+                height,
+            )
             struct.pack_into("<IIIffII", views, i * alignment, *fields)
         self._gpu.write(self._views, 0, np.frombuffer(views, dtype=np.uint8))
 
         encoder = self._gpu.encoder()
         encoder.clear_buffer(self._pixels)
         compute = encoder.begin_compute_pass()
-        compute.set_pipeline(
-            self._pipelines.get("map_pixels", "map_pixels", _SLOTS, (("CHANGE", float(change)),))
-        )
+        pipeline = self._pipelines.get("map_pixels", "map_pixels", _SLOTS, (("CHANGE", float(change)),))
         groups = split_grid(
             -(-count // WORKGROUP_SIZE), self._gpu.limits.max_compute_workgroups_per_dimension
         )
-        for i, (buffer, before, offset, before_offset, n, _) in enumerate(pieces):
+        for i, (now, before) in enumerate(pieces):
+            for piece in (now, before) if change else (now,):
+                if piece.prepare is not None:
+                    piece.prepare(compute)
+            compute.set_pipeline(pipeline)
             ranges = [
-                (buffer, offset, 4 * n),
-                (before, before_offset, 4 * n),
+                (now.buffer, now.offset, 4 * now.count),
+                (before.buffer, before.offset, 4 * now.count),
                 (self._pixels, 0, 8 * count),
                 (self._views, i * alignment, _VIEW_BYTES),
             ]

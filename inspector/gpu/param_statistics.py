@@ -18,7 +18,7 @@ from inspector.layout import Layout
 from inspector.param_statistics import LaneStats, ParamStats, UpdateStats
 from inspector.plan import Access, binding_elements, split_grid
 from inspector.statistics import BINS, BufferStats, NonFinite
-from inspector.stepping import LANES, Lane
+from inspector.stores import LANES, Lane
 
 U32Array = npt.NDArray[np.uint32]
 Place = Callable[[str, int], tuple[Any, int]]

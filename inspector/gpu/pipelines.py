@@ -13,7 +13,12 @@ from inspector.gpu.own_modules import compiled, own_module
 from inspector.own_kernels import OwnKernel
 from inspector.plan import Access, Plan
 
-SHARED = dict.fromkeys(("adamw_8bit_update", "encode_8bit", "decode_8bit"), ("common", "codecs"))
+SHARED = {
+    "adamw_8bit_update": ("common", "codecs"),
+    "encode_8bit": ("common", "codecs"),
+    "decode_8bit": ("common", "codecs"),
+    "explain": ("common", "codecs", "coded_adam"),
+}
 """What stands before a kernel's own text; "common" alone where it is not named here."""
 
 _BUFFER_TYPE = {"read": "read-only-storage", "read_write": "storage", "uniform": "uniform"}

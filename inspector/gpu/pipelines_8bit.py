@@ -24,6 +24,10 @@ ENCODE_SLOTS: tuple[tuple[int, Access], ...] = (
 DECODE_SLOTS: tuple[tuple[int, Access], ...] = ((0, "read"), (1, "read"), (2, "read_write"), (3, "uniform"))
 ELEMENTS_A_GROUP = 1024
 """What one workgroup of any of the three takes: four blocks."""
+CODER_CONSTANTS: dict[Codec, tuple[tuple[str, float], ...]] = {
+    codec: (("CODEC", float(number)),) for codec, number in CODEC_NUMBER.items()
+}
+"""Constants of encode_8bit and decode_8bit."""
 
 
 class Pipelines8bit(Pipelines):

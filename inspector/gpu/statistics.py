@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
 from inspector.gpu.device import Gpu
+from inspector.gpu.memory import Piece
 from inspector.gpu.pipelines import Pipelines
 from inspector.plan import Access
 from inspector.statistics import BINS, BufferStats, NonFinite
@@ -18,9 +18,6 @@ _ZEROS, _NANS, _POSINFS, _NEGINFS, _FIRST, _LARGEST = range(256, 262)
 _NONE = 0xFFFF_FFFF
 _ELEMENTS_PER_GROUP = 4096
 _MAX_GROUPS = 512
-
-Piece = tuple[Any, int, int, int]
-"""Buffer, byte offset, number of elements, index of the first element in the mega-buffer."""
 
 
 class StatsKernel:
@@ -45,14 +42,14 @@ class StatsKernel:
 
         Without `histogram` the exponent counts are all zero; the rest is cheaper and the same.
         """
-        pieces = [piece for piece in pieces if piece[2]]
+        pieces = [piece for piece in pieces if piece.count]
         alignment = max(self._gpu.limits.min_uniform_buffer_offset_alignment, 16)
         if len(pieces) * alignment > self._ranges.size:
             self._gpu.release(self._ranges)
             self._ranges = self._gpu.uniform("statistics ranges", len(pieces) * alignment)
         ranges = np.zeros((max(len(pieces), 1), alignment // 4), np.uint32)
-        for row, (_, _, count, first) in zip(ranges, pieces, strict=False):
-            row[:2] = count, first
+        for row, piece in zip(ranges, pieces, strict=False):
+            row[:2] = piece.count, piece.first
         self._gpu.write(self._ranges, 0, ranges)
         self._gpu.write(self._result, 0, self._start)
         pipeline = self._pipelines.get(
@@ -60,22 +57,23 @@ class StatsKernel:
         )
         encoder = self._gpu.encoder()
         compute = encoder.begin_compute_pass()
-        compute.set_pipeline(pipeline)
-        for i, (buffer, offset, count, _) in enumerate(pieces):
-            nbytes = -(-count // 4) * 16
+        for i, piece in enumerate(pieces):
+            values = (piece.buffer, piece.offset, -(-piece.count // 4) * 16)
             group = self._pipelines.bind(
-                _SLOTS,
-                [(buffer, offset, nbytes), (self._result, 0, 4 * _WORDS), (self._ranges, i * alignment, 8)],
+                _SLOTS, [values, (self._result, 0, 4 * _WORDS), (self._ranges, i * alignment, 8)]
             )
+            if piece.prepare is not None:
+                piece.prepare(compute)
+            compute.set_pipeline(pipeline)
             compute.set_bind_group(0, group)
-            compute.dispatch_workgroups(min(-(-count // _ELEMENTS_PER_GROUP), _MAX_GROUPS))
+            compute.dispatch_workgroups(min(-(-piece.count // _ELEMENTS_PER_GROUP), _MAX_GROUPS))
         compute.end()
         words = self._gpu.read(self._result, 0, 4 * _WORDS, encoder).view(np.uint32)
         counts = words[:BINS].copy()
         counts.flags.writeable = False
         first = int(words[_FIRST])
         return BufferStats(
-            count=sum(piece[2] for piece in pieces) - padding,
+            count=sum(piece.count for piece in pieces) - padding,
             zeros=int(words[_ZEROS]) - padding,
             nonfinite=NonFinite(
                 nan=int(words[_NANS]),

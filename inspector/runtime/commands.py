@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inspector.plan import Variant
-from inspector.stepping import Lane, MapRequest
+from inspector.stepping import MapRequest
+from inspector.stores import Lane
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from inspector.history import EMPTY_HISTORY, History
 from inspector.hyper import Hyper
 from inspector.plan import Plan
 from inspector.statistics import BufferStats, NonFinite
-from inspector.stepping import LANES, Cursor, DeviceInfo, KernelTime, Lane, MapRequest, UndoInfo
+from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
+from inspector.stores import LANES, Lane
 
 Mode = Literal["starting", "paused", "running", "lost", "failed", "closed"]
 """`lost`: the device is gone and what is shown is stale; `failed`: the source could not be opened."""

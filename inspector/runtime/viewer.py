@@ -12,7 +12,8 @@ import numpy as np
 from inspector.colormap import colour, colour_range
 from inspector.runtime.commands import ViewHistograms, ViewMap, ViewValues
 from inspector.runtime.snapshots import Histograms, MapImage, ValuesWindow
-from inspector.stepping import LANES, MapRequest, Stepper
+from inspector.stepping import MapRequest, Stepper
+from inspector.stores import LANES
 
 MAX_VALUES = 65_536
 """Rows of one window of values; a table shows fewer than a hundred at a time."""

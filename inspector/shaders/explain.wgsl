@@ -1,11 +1,14 @@
 // The update of one element, with every line written out.
 
+// m and v came from codes.
+override CODED: bool = false;
+
 @group(0) @binding(0) var<storage, read> w: array<f32>;
 @group(0) @binding(1) var<storage, read> g: array<f32>;
 @group(0) @binding(2) var<storage, read> m: array<f32>;
 @group(0) @binding(3) var<storage, read> v: array<f32>;
 @group(0) @binding(4) var<storage, read> grad_stats: array<f32, 2>;
-@group(0) @binding(5) var<uniform> index: u32;
+@group(0) @binding(5) var<uniform> index: vec2<u32>;  // in w and g, in m and v
 @group(0) @binding(6) var<uniform> hp: vec4<f32>;
 @group(0) @binding(7) var<uniform> bias: vec4<f32>;
 @group(0) @binding(8) var<storage, read_write> lines: array<f32, 10>;
@@ -13,10 +16,17 @@
 @compute @workgroup_size(1)
 fn explain() {
     // Which of the four lanes the element is in does not matter: they do not mix.
-    let first = index - index % 4u;
-    let to = adam(
-        vec4(w[index]), vec4(g[index]), vec4(m[index]), vec4(v[index]), grad_stats[1], hp, bias, first,
-    );
+    let first = index.x - index.x % 4u;
+    let w0 = vec4(w[index.x]);
+    let g0 = vec4(g[index.x]);
+    let m0 = vec4(m[index.y]);
+    let v0 = vec4(v[index.y]);
+    var to: Update;
+    if CODED {
+        to = coded_adam(w0, g0, m0, v0, grad_stats[1], hp, bias, first);
+    } else {
+        to = adam(w0, g0, m0, v0, grad_stats[1], hp, bias, first);
+    }
     lines[0] = to.grad.x;
     lines[1] = to.m.x;
     lines[2] = to.v.x;

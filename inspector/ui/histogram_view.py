@@ -16,7 +16,7 @@ from inspector.layout import Layout
 from inspector.runtime.commands import ViewHistograms
 from inspector.runtime.snapshots import Histograms, Snapshot
 from inspector.statistics import BINS, EXPONENT_BIAS, BufferStats
-from inspector.stepping import LANES, Lane
+from inspector.stores import LANES, Lane
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.chart import Axis, Chart, line_pen

@@ -18,9 +18,9 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from inspector.layout import F32_BYTES, Layout, Segment
-from inspector.plan import page_buffer
 from inspector.runtime.snapshots import MapImage
-from inspector.stepping import Lane, MapRequest, Quantity
+from inspector.stepping import MapRequest, Quantity
+from inspector.stores import Lane, page_buffer
 from inspector.ui import format as fmt
 from inspector.ui.map_geometry import Bracket, SegmentIndex, Viewport, whole
 from inspector.ui.map_paint import MapPainter

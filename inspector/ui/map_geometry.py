@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from inspector.layout import F32_BYTES, Layout, Segment
 from inspector.plan import Binding, Plan
-from inspector.stepping import LANES, Lane, MapRequest, Quantity
+from inspector.stepping import MapRequest, Quantity
+from inspector.stores import LANES, Lane, stores
 
 MAX_PIXELS_PER_ELEMENT = 64.0
 CELL_BORDERS_FROM = 6.0
@@ -224,13 +225,10 @@ def brackets(plan: Plan, dispatch: int) -> tuple[Bracket, ...]:
 
 
 def _bracket(layout: Layout, binding: Binding) -> Bracket | None:
-    kind, _, page_text = binding.buffer.partition("[")
-    lane = next((lane for lane in LANES if lane == kind), None)
-    page = int(page_text.rstrip("]") or 0)
-    if lane is None or page >= len(layout.pages):
-        return None
-    origin = layout.pages[page].start
-    start = origin + binding.offset // F32_BYTES
-    return Bracket(
-        lane, binding.slot, binding.name, binding.access, start, origin + binding.stop // F32_BYTES
-    )
+    for lane in LANES:
+        for store in stores(layout, lane):
+            if binding.buffer == store.buffer:
+                start, stop = store.elements(binding.offset, binding.size)
+                if start < stop:
+                    return Bracket(lane, binding.slot, binding.name, binding.access, start, stop)
+    return None

@@ -8,7 +8,8 @@ from PySide6.QtGui import QColor, QLinearGradient
 
 from inspector.colormap import DIVERGING, VIRIDIS
 from inspector.runtime.snapshots import MapImage
-from inspector.stepping import Lane, Quantity
+from inspector.stepping import Quantity
+from inspector.stores import Lane
 from inspector.ui import format as fmt
 from inspector.ui import theme
 

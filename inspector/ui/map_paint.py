@@ -10,7 +10,7 @@ from PySide6.QtCore import QLineF, QRectF, QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QImage, QPainter, QPen
 
 from inspector.runtime.snapshots import MapImage
-from inspector.stepping import LANES, Lane
+from inspector.stores import LANES, Lane
 from inspector.ui import theme
 from inspector.ui.format import number
 from inspector.ui.map_geometry import CELL_BORDERS_FROM, Bracket, SegmentIndex, Viewport, ticks

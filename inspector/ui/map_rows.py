@@ -7,7 +7,7 @@ import numpy.typing as npt
 from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter
 
-from inspector.stepping import LANES, Lane
+from inspector.stores import LANES, Lane
 from inspector.ui.map_geometry import Viewport
 
 LEFT, RIGHT = 60, 104

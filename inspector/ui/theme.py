@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication
 
-from inspector.stepping import Lane
+from inspector.stores import Lane
 
 Scheme = Literal["light", "dark"]
 

@@ -13,7 +13,7 @@ from inspector.errors import UsageError
 from inspector.floats import F32Array, bits, shortest, ulp_distance
 from inspector.layout import Param
 from inspector.runtime.snapshots import ValuesWindow
-from inspector.stepping import LANES, Lane
+from inspector.stores import LANES, Lane
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.tables import FIGURES, AnyIndex

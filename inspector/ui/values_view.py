@@ -18,7 +18,7 @@ from inspector.errors import UsageError
 from inspector.layout import Layout
 from inspector.runtime.commands import ViewValues
 from inspector.runtime.snapshots import Snapshot
-from inspector.stepping import LANES, Lane
+from inspector.stores import LANES, Lane
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.paged_table import PagedTable

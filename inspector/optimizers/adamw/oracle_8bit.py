@@ -13,28 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from inspector.codecs import Codec, Encoded, StateError, ambiguous, decode, encode, state_error
+from inspector.codecs import Codec, Moments8bit, StateError, ambiguous, encode, state_error
 from inspector.floats import BoolArray, F32Array, F64Array
 from inspector.hyper import Hyper, Numerics, hp_uniform
 from inspector.optimizers.adamw.oracle import Line, Updated, update
 
 LINEAR_EPS_FLOOR = 1e-6
 LINEAR_RATIO_LIMIT = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Moments8bit:
-    """m and v of one param as codes of whole blocks; what lies beyond the param decodes to 0."""
-
-    codec: Codec
-    m: Encoded
-    v: Encoded
-
-    def decoded(self, elements: int) -> tuple[F64Array, F64Array]:
-        """m and v, float64[elements]."""
-        m = decode(self.codec, "m", self.m.codes, self.m.scales, np.float64)[:elements]
-        v = decode(self.codec, "v", self.v.codes, self.v.scales, np.float64)[:elements]
-        return np.asarray(m, np.float64), np.asarray(v, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +88,19 @@ def update_8bit(
     `scale` is the clip scale; the settings are rounded, and `l2` is, as in `oracle.update`.
     """
     m0, v0 = state.decoded(w.size)
-    used = replace(hyper, eps=kernel_eps(state.codec, hyper.eps))
-    done = update(w, g, m0, v0, scale=scale, hyper=used, step=step, decays=decays, numerics=numerics, l2=l2)
-    lines = done.lines
-    if state.codec == "linear":
-        lines = _limited(np.asarray(w, np.float64), done, hyper, numerics, l2)
+    done, lines = update_decoded(
+        w,
+        g,
+        m0,
+        v0,
+        codec=state.codec,
+        scale=scale,
+        hyper=hyper,
+        step=step,
+        decays=decays,
+        numerics=numerics,
+        l2=l2,
+    )
     w1, m1, v1 = (np.asarray(x, np.float64) for x in (lines[-1].value, done.m, done.v))
     grad = np.asarray(done.line("g'"), np.float64)
     new = Moments8bit(state.codec, encode(state.codec, "m", m1), encode(state.codec, "v", v1))
@@ -115,6 +108,28 @@ def update_8bit(
         m_terms = np.maximum(np.abs(hyper.beta1 * m0), np.abs((1 - hyper.beta1) * grad))
         v_terms = np.maximum(np.abs(hyper.beta2 * v0), np.abs((1 - hyper.beta2) * grad * grad))
     return Updated8bit(w1, m1, v1, lines, new, m_terms, v_terms)
+
+
+def update_decoded(
+    w: F32Array | F64Array,
+    g: F32Array,
+    m: F32Array | F64Array,
+    v: F32Array | F64Array,
+    *,
+    codec: Codec,
+    scale: float,
+    hyper: Hyper,
+    step: int,
+    decays: bool | BoolArray,
+    numerics: Numerics = "published",
+    l2: bool = False,
+) -> tuple[Updated, tuple[Line, ...]]:
+    """One step from m and v as decoded, before they are coded again; and its lines as the codec has them."""
+    used = replace(hyper, eps=kernel_eps(codec, hyper.eps))
+    done = update(w, g, m, v, scale=scale, hyper=used, step=step, decays=decays, numerics=numerics, l2=l2)
+    if codec != "linear":
+        return done, done.lines
+    return done, _limited(np.asarray(w, np.float64), done, hyper, numerics, l2)
 
 
 def _limited(w: F64Array, done: Updated, hyper: Hyper, numerics: Numerics, l2: bool) -> tuple[Line, ...]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Literal
 
+from inspector.codecs import BLOCK, CODEC_NUMBER, blocks
 from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.hyper import Hyper, Numerics, bias_uniform, hp_uniform, max_grad_norm_uniform
-from inspector.layout import F32_BYTES, BlockName, Layout
+from inspector.layout import F32_BYTES, BlockName, Layout, StateType
 from inspector.plan import (
     WORKGROUP_SIZE,
     Access,
@@ -21,10 +23,10 @@ from inspector.plan import (
     UniformSpec,
     Variant,
     binding_elements,
-    page_buffer,
-    required_align_bytes,
+    required_placement,
     split_grid,
 )
+from inspector.stores import GIVEN, LANES, MOMENTS, Lane, page_buffer, pieces, store_at, stores
 
 REDUCE_GROUPS = 512
 """Most workgroups of one norm dispatch: enough to fill a large GPU, few enough to add up in one more pass."""
@@ -32,6 +34,17 @@ REDUCE_ELEMENTS_PER_GROUP = WORKGROUP_SIZE * 16
 """Four vec4 a thread and turn of the loop."""
 VEC = 4
 F16_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """What one update works on: elements [start, stop) of one type of state; `block` None where it is of both."""
+
+    block: BlockName | None
+    state: StateType
+    start: int
+    stop: int
+    name: str
 
 
 def uniforms(hyper: Hyper, step: int, numerics: Numerics) -> Mapping[str, F32Array]:
@@ -89,11 +102,21 @@ class _Builder:
             raise UsageError("The published grid is there for the fused float32 kernel only.")
         if self.published and (variant.dispatch == "single" or variant.optimizer != "adamw"):
             raise UsageError("The published grid is there for AdamW with dispatches by block or by tensor.")
-        need = required_align_bytes(variant.kernel, self.limits.min_storage_buffer_offset_alignment)
-        if self.layout.align * F32_BYTES % need:
+        self._check_places()
+
+    def _check_places(self) -> None:
+        variant, placement = self.variant, self.layout.placement
+        wanted = required_placement(variant, self.limits.min_storage_buffer_offset_alignment)
+        if placement.align % wanted.align:
+            need = wanted.align * F32_BYTES
             raise UsageError(
                 f"The {variant.kernel} kernel needs segments aligned to {need} bytes of float32, they are aligned "
-                f"to {self.layout.align * F32_BYTES}: lay out with --align {need}."
+                f"to {placement.align * F32_BYTES}: lay out with --align {need}."
+            )
+        if not placement.covers(wanted):
+            raise UsageError(
+                "The params are not laid out for this form of the step: the types of their states, or the places "
+                "where a binding of 8-bit state may start, are others. Lay them out anew."
             )
 
     def build(self) -> Plan:
@@ -105,13 +128,13 @@ class _Builder:
             self._finalize()
             ranges = tuple(self._update_ranges())
             if not self.variant.fused:
-                self._passes("scale", "g", [(start, stop) for _, start, stop, _ in ranges])
-            for block, start, stop, part in ranges:
-                self._update(block, start, stop, part)
+                self._passes("scale", "g", [(r.start, r.stop) for r in ranges])
+            for each in ranges:
+                self._update(each)
             if not self.variant.fused:
                 if self.variant.kernel == "f16":
                     self._casts()
-                self._passes("fill_zero", "g", [(start, stop) for _, start, stop, _ in ranges])
+                self._passes("fill_zero", "g", [(r.start, r.stop) for r in ranges])
         return Plan(
             self.layout,
             self.limits,
@@ -214,64 +237,97 @@ class _Builder:
 
     # --- update
 
-    def _update_ranges(self) -> Iterator[tuple[BlockName | None, int, int, str]]:
-        """Block (None for both), elements [start, stop), and how the range is called."""
-        runs: list[tuple[BlockName | None, int, int, str]] = []
-        if self.variant.dispatch == "single":
-            runs = [(None, self.layout.blocks[0].start, self.layout.blocks[-1].stop, "all")]
-        elif self.variant.dispatch == "two-block":
-            runs = [(b.name, b.start, b.stop, b.name.replace("_", "-")) for b in self.layout.blocks]
-        else:
-            runs = [(s.block, s.offset, s.stop, s.name) for s in self.layout.segments]
-        for block, start, stop, name in runs:
-            pieces = tuple(self.layout.pieces(start, stop, self.chunk))
-            for i, piece in enumerate(pieces, start=1):
-                yield block, *piece, f"{name} [{i}/{len(pieces)}]" if len(pieces) > 1 else name
+    def _update_ranges(self) -> Iterator[_Range]:
+        """What each update works on: runs of one type of state, cut to what can be bound."""
+        for whole in self._whole_ranges():
+            chunk = self._chunk_of(whole)
+            parts = tuple(pieces(self.layout, "m", whole.start, whole.stop, chunk))
+            for i, (_, start, stop) in enumerate(parts, start=1):
+                name = f"{whole.name} [{i}/{len(parts)}]" if len(parts) > 1 else whole.name
+                yield replace(whole, start=start, stop=stop, name=name)
 
-    def _update(self, block: BlockName | None, start: int, stop: int, name: str) -> None:
+    def _whole_ranges(self) -> Iterator[_Range]:
+        layout = self.layout
+        if self.variant.dispatch == "per-tensor":
+            for s in layout.segments:
+                yield _Range(s.block, s.state, s.offset, s.stop, s.name)
+            return
+        if self.variant.dispatch == "two-block":
+            for run in layout.runs:
+                yield _Range(run.block, run.state, run.start, run.stop, run.block.replace("_", "-"))
+            return
+        for state, group in groupby(layout.runs, key=lambda run: run.state):
+            runs = tuple(group)
+            yield _Range(None, state, runs[0].start, runs[-1].stop, "all")
+
+    def _chunk_of(self, whole: _Range) -> int:
+        """The most elements of a range that one update can bind."""
+        if whole.state == "f32":
+            return self.chunk
+        chunk = binding_elements(self.layout, self.limits, coded=True)
+        if not chunk and whole.stop - whole.start > self.chunk:
+            apart = self.layout.placement.coded_align * F32_BYTES
+            raise UsageError(
+                f"A binding limit of {self.limits.max_storage_buffer_binding_size} bytes is too small for 8-bit state, "
+                f"whose bindings start {apart} bytes of float32 apart on this device: use another adapter."
+            )
+        return chunk or self.chunk
+
+    def _update(self, range_: _Range) -> None:
+        block, start, stop = range_.block, range_.start, range_.stop
         n = stop - start
+        coded = range_.state == "8bit"
         mirrored = self.variant.kernel == "f16" and self.variant.fused
         threads = n if self.published else -(-n // VEC)
-        lanes = [
-            self._lane(slot, lane, lane, start, stop, "read_write")
-            for slot, lane in enumerate(("w", "g", "m", "v"))
+        storage: list[Binding] = [
+            self._lane(slot, lane, lane, start, stop, "read_write") for slot, lane in enumerate(GIVEN)
         ]
         if not self.variant.fused:
             # Read only: setting it to zero is left to a pass of its own.
-            lanes[1] = replace(lanes[1], one_way=True)
+            storage[1] = replace(storage[1], one_way=True)
+        if coded:
+            storage += self._codes(len(storage), start, stop)
+        else:
+            storage += [
+                self._lane(slot, lane, lane, start, stop, "read_write")
+                for slot, lane in enumerate(MOMENTS, len(storage))
+            ]
         if mirrored:
-            lanes.append(self._mirror(4, start, stop))
-        slot = len(lanes)
+            storage.append(self._mirror(len(storage), start, stop))
+        slot = len(storage)
         bindings = (
-            *lanes,
+            *storage,
             Binding(slot, "grad_stats", "grad_stats", 0, 2 * F32_BYTES, "read"),
             self._size(slot + 1, "size", n),
             self._value(slot + 2, "hp", "hp:no_wd" if block == "no_wd" else "hp:wd", "vec4<f32>"),
             self._value(slot + 3, "bias", "bias", "vec4<f32>"),
         )
-        kernel = "adamw_update_f16" if mirrored else "adamw_update"
+        kernel = "adamw_8bit_update" if coded else "adamw_update_f16" if mirrored else "adamw_update"
         self._add(
             f"published/{kernel}" if self.published else kernel,
             block,
             (start, stop),
             self._grid(threads),
             bindings,
-            f"{kernel} {name}",
-            constants=self._update_constants(block, start, n),
+            f"{kernel} {range_.name}",
+            constants=self._update_constants(range_),
         )
 
-    def _update_constants(self, block: BlockName | None, start: int, n: int) -> tuple[tuple[str, float], ...]:
+    def _update_constants(self, range_: _Range) -> tuple[tuple[str, float], ...]:
         constants = {"PRECISE": float(self.variant.numerics == "precise"), "L2": float(self.l2)}
         if self.published:
             del constants["L2"]
         if not self.variant.fused:
             constants["FUSED"] = 0.0
-        if block is None:
+        if range_.state == "8bit":
+            constants["CODEC"] = float(CODEC_NUMBER[self.variant.codec])
+        if range_.block is None:
             wd = self.layout.block("wd")
-            constants["WD_ELEMENTS"] = float(min(max((wd.stop if wd else 0) - start, 0), n))
+            decayed = (wd.stop if wd else 0) - range_.start
+            constants["WD_ELEMENTS"] = float(min(max(decayed, 0), range_.stop - range_.start))
         return tuple(constants.items())
 
-    def _passes(self, kernel: str, lane: str, ranges: Iterable[tuple[int, int]]) -> None:
+    def _passes(self, kernel: str, lane: Lane, ranges: Iterable[tuple[int, int]]) -> None:
         """A pass over ranges of one lane: scale or fill_zero."""
         for start, stop in ranges:
             bindings = [self._lane(0, "data", lane, start, stop, "read_write")]
@@ -299,8 +355,8 @@ class _Builder:
 
     def _mirror(self, slot: int, start: int, stop: int) -> Binding:
         """The half-precision mirror, only written: the place in bytes is half that of the float32 lanes."""
-        lane = self._lane(slot, "w_f16", "w_f16", start, stop, "read_write")
-        return replace(lane, offset=lane.offset // 2, size=lane.size // 2, one_way=True)
+        w = self._lane(slot, "w_f16", "w", start, stop, "read_write")
+        return replace(w, buffer="w_f16" + w.buffer[1:], offset=w.offset // 2, size=w.size // 2, one_way=True)
 
     # --- shared
 
@@ -332,11 +388,24 @@ class _Builder:
             )
         )
 
-    def _lane(self, slot: int, name: str, lane: str, start: int, stop: int, access: Access) -> Binding:
-        page = start // self.layout.page_elements if self.layout.page_elements else 0
-        origin = self.layout.pages[page].start
-        buffer = page_buffer(lane, self.layout, page)
-        return Binding(slot, name, buffer, (start - origin) * F32_BYTES, (stop - start) * F32_BYTES, access)
+    def _lane(self, slot: int, name: str, lane: Lane, start: int, stop: int, access: Access) -> Binding:
+        store = store_at(self.layout, lane, start)
+        offset = store.offset(start)
+        return Binding(slot, name, store.buffer, offset, store.offset(stop) - offset, access)
+
+    def _codes(self, slot: int, start: int, stop: int) -> list[Binding]:
+        """The codes of m and v, then their scales."""
+        codes, scales = [], []
+        for lane in MOMENTS:
+            store = store_at(self.layout, lane, start)
+            assert store.scales is not None
+            first, low = store.offset(start), store.scale_offset(start)
+            # Whole blocks: the last one may be begun only.
+            n = blocks(stop - start)
+            codes.append(Binding(slot, f"{lane}_packed", store.buffer, first, n * BLOCK, "read_write"))
+            scales.append(Binding(slot + 2, f"{lane}_scale", store.scales, low, n * F32_BYTES, "read_write"))
+            slot += 1
+        return [*codes, *scales]
 
     def _size(self, slot: int, name: str, n: int) -> Binding:
         return self._uniform(slot, name, UniformSpec(f"{name}={n}", "u32", self._next_uniform(), n))
@@ -352,14 +421,17 @@ class _Builder:
         return Binding(slot, name, "uniforms", spec.offset, spec.size, "uniform")
 
     def _buffers(self) -> Iterator[BufferSpec]:
-        lanes = {"w": F32_BYTES, "g": F32_BYTES, "m": F32_BYTES, "v": F32_BYTES}
+        sizes: dict[str, int] = {}
+        for lane in LANES:
+            for store in stores(self.layout, lane):
+                sizes[store.buffer] = max(sizes.get(store.buffer, 0), store.nbytes)
+                if store.scales is not None:
+                    sizes[store.scales] = max(sizes.get(store.scales, 0), store.scale_bytes)
         if self.variant.kernel == "f16":
-            lanes["w_f16"] = F16_BYTES
-        for lane, item in lanes.items():
             for page in self.layout.pages:
-                yield BufferSpec(
-                    page_buffer(lane, self.layout, page.index), (page.stop - page.start) * item, "state"
-                )
+                sizes[page_buffer("w_f16", self.layout, page.index)] = (page.stop - page.start) * F16_BYTES
+        for name, size in sizes.items():
+            yield BufferSpec(name, size, "state")
         yield BufferSpec("norm_sq", F32_BYTES, "scratch")
         yield BufferSpec("grad_stats", 2 * F32_BYTES, "scratch")
         for buffer, elements in self.partials.items():
