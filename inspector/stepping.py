@@ -16,7 +16,7 @@ from inspector.plan import Plan, Variant
 from inspector.statistics import BufferStats
 
 if TYPE_CHECKING:
-    from inspector.param_statistics import ParamStats
+    from inspector.param_statistics import ParamTable
 
 Lane = Literal["w", "g", "m", "v"]
 LANES: tuple[Lane, ...] = ("w", "g", "m", "v")
@@ -216,8 +216,13 @@ class Stepper(Protocol):
         """Counts over all params in one lane, without the histogram."""
         ...
 
-    def param_stats(self, hyper: Hyper) -> tuple[ParamStats, ...]:
+    def param_stats(self, hyper: Hyper) -> ParamTable:
         """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
+        ...
+
+    @property
+    def param_stats_ms(self) -> float | None:
+        """GPU time of the last param statistics; None where the device has no clock."""
         ...
 
     def stats(self, lane: Lane, param: str | None) -> BufferStats:

@@ -23,7 +23,7 @@ from inspector.gpu.undo import Range, UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import F32_BYTES, Layout
 from inspector.optimizers import optimizer, plan_step
-from inspector.param_statistics import ParamStats
+from inspector.param_statistics import ParamTable
 from inspector.plan import (
     WORKGROUP_SIZE,
     Access,
@@ -278,7 +278,7 @@ class GpuStepper:
         segment = self._layout[param]
         return self._stats.run(self._stat_pieces(lane, segment.offset, segment.stop))
 
-    def param_stats(self, hyper: Hyper) -> tuple[ParamStats, ...]:
+    def param_stats(self, hyper: Hyper) -> ParamTable:
         """Statistics of every param and of the update to come; UsageError but between finalize and the update.
 
         Where clipping is a pass of its own, the gradient is as it stands: before that pass or after it.
