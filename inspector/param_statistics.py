@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -270,6 +270,11 @@ def merged(name: str, params: Iterable[ParamStats]) -> ParamStats:
     return ParamTable.of(params).merged(name)
 
 
+def totals(table: ParamTable) -> tuple[ParamStats, ...]:
+    """All params as one, called "all", then those of each block as one."""
+    return table.merged("all"), *by_block(table).values()
+
+
 def by_block(params: Iterable[ParamStats]) -> dict[BlockName, ParamStats]:
     """The params of each block as one, for the blocks there are."""
     table = params if isinstance(params, ParamTable) else ParamTable.of(params)
@@ -340,14 +345,13 @@ def _merged_lane(columns: LaneColumns, rows: npt.NDArray[np.bool_], count: int) 
 
 
 def _whole(values: Iterable[int | None]) -> I64Array:
-    return _frozen(np.array([-1 if v is None else v for v in values], np.int64))
+    array = np.array([-1 if v is None else v for v in values], np.int64)
+    array.flags.writeable = False
+    return array
 
 
 def _real(values: Iterable[float | None]) -> F64Array:
-    return _frozen(np.array([math.nan if v is None else v for v in values], np.float64))
-
-
-def _frozen(array: Any) -> Any:
+    array = np.array([math.nan if v is None else v for v in values], np.float64)
     array.flags.writeable = False
     return array
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, get_args, get_type_hints
 
 from inspector.errors import UsageError
-from inspector.optimizers import OPTIMIZERS
-from inspector.plan import Plan, Variant
+from inspector.layout import DEFAULT_ALIGN_BYTES, Layout, make_layout
+from inspector.optimizers import OPTIMIZERS, plan_step
+from inspector.plan import Plan, Variant, required_align_bytes
 
 DEFAULT = "default"
 
@@ -35,6 +36,50 @@ def choices(field: str) -> tuple[Any, ...]:
         return tuple(OPTIMIZERS)
     kind = get_type_hints(Variant)[field]
     return (True, False) if kind is bool else get_args(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A value that a field of Variant may take, the others staying as they are; `reason` says why it cannot."""
+
+    field: str
+    value: Any
+    reason: str = ""
+
+
+def all_choices(plan: Plan) -> Iterator[Choice]:
+    """Every value of every field of the plan's variant, and why the plan's device cannot run it.
+
+    One at a time: each takes a plan to be laid out, which for tens of thousands of params takes long.
+    """
+    for name in (f.name for f in fields(Variant)):
+        for value in choices(name):
+            now = value == getattr(plan.variant, name)
+            reason = "" if now else refusal(plan, replace(plan.variant, **{name: value}))
+            yield Choice(name, value, reason)
+
+
+def refusal(plan: Plan, variant: Variant) -> str:
+    """Why the plan's params cannot run in that form on its device, in a sentence; "" where they can.
+
+    Where the layout of the plan does not suit that form, the params are laid out anew, as a run does.
+    """
+    try:
+        plan_step(plan.layout, plan.limits, variant)
+    except UsageError:
+        try:
+            plan_step(_laid_out_for(plan, variant), plan.limits, variant)
+        except UsageError as error:
+            return str(error)
+    return ""
+
+
+def _laid_out_for(plan: Plan, variant: Variant) -> Layout:
+    limits = plan.limits
+    align = max(
+        DEFAULT_ALIGN_BYTES, limits.min_storage_buffer_offset_alignment, required_align_bytes(variant.kernel)
+    )
+    return make_layout(plan.layout.params, align_bytes=align, max_buffer_bytes=limits.max_buffer_size)
 
 
 def changes(base: Variant, variant: Variant) -> str:

@@ -11,8 +11,9 @@ from inspector import __version__
 from inspector.cli import USAGE
 from inspector.cli import options as o
 from inspector.files import check_writable
+from inspector.statistics import StatsLevel
 
-VIEWS = "map, pipeline, plots, histograms, timing, profile, values, hyper, findings or timeline"
+VIEWS = "map, pipeline, plots, histograms, timing, profile, values, hyper, findings, timeline or params"
 
 app = typer.Typer(
     help="Debugger and profiler for the optimizer step. 'inspector [SOURCE]' opens the window.",
@@ -47,6 +48,7 @@ def window(
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
+    stats: o.Stats = "light",
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -67,7 +69,7 @@ def window(
     }  # fmt: skip
     variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused)
     opener = RunOpener(adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given)
-    return open_window(opener, source, variant)
+    return open_window(opener, source, variant, stats)
 
 
 @app.command()
@@ -245,6 +247,9 @@ def screenshot(
         float, typer.Option(help="Device pixels a pixel, 2 for a sharp picture.", min=0.5, max=4)
     ] = 1.0,
     dispatches: Annotated[int, typer.Option(help="Dispatches to run after the steps.")] = 0,
+    stats: Annotated[
+        StatsLevel | None, typer.Option(help="As for run; what the view needs if left out.")
+    ] = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -265,5 +270,6 @@ def screenshot(
         view=view,
         theme=theme,
         scale=scale,
+        stats=stats,
     )
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inspector.plan import Variant
+from inspector.statistics import StatsLevel
 from inspector.stepping import Lane, MapRequest
 
 
@@ -70,6 +71,13 @@ class SetVariant:
 
 
 @dataclass(frozen=True, slots=True)
+class SetStats:
+    """Count so much at each step from the next one on (now, where the step has not started)."""
+
+    level: StatsLevel
+
+
+@dataclass(frozen=True, slots=True)
 class OpenSource:
     """Leave the current source and start on another, named as on the command line."""
 
@@ -126,6 +134,7 @@ Command = (
     | SetHyper
     | SetSchedule
     | SetVariant
+    | SetStats
     | OpenSource
     | ViewMap
     | ViewValues

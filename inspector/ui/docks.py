@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QDockWidget, QMainWindow, QTabWidget, QWidget
 
 from inspector.ui.view import View
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Places kept by a window with other panels are not used."""
 
 
@@ -33,6 +33,7 @@ PANELS = (
     Panel("hyper", "Hyper-parameters", ("hyper",), "Alt+5"),
     Panel("findings", "Findings", ("findings",), "Alt+6"),
     Panel("timeline", "Timeline", ("timeline",), "Alt+7"),
+    Panel("params", "Params", ("params",), "Alt+8"),
 )
 TAB_TITLES = {"plots": "Metrics", "histograms": "Histograms", "timing": "GPU time", "profile": "Profile"}
 
@@ -73,6 +74,10 @@ def place(window: QMainWindow, docks: Mapping[str, QDockWidget]) -> None:
         else:
             window.addDockWidget(top, docks[name])
         docks[name].show()
+    if "params" in docks and "plots" in docks:
+        window.tabifyDockWidget(docks["plots"], docks["params"])
+        docks["params"].show()
+        docks["plots"].raise_()
     _share(window, docks, {"map": 280, "pipeline": 470, "timeline": 96}, down)
     _share(window, docks, {"plots": 250, "values": 220}, down)
     _share(window, docks, {"pipeline": 280, "hyper": 190}, down)

@@ -7,7 +7,15 @@ from html import escape
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QVBoxLayout, QWidget
 
-from inspector.ui import findings_view, map_canvas, plots_view, profile_view, timeline_view, values_view
+from inspector.ui import (
+    findings_view,
+    map_canvas,
+    params_view,
+    plots_view,
+    profile_view,
+    timeline_view,
+    values_view,
+)
 from inspector.ui.actions import SPECS
 from inspector.ui.docks import PANELS
 
@@ -40,6 +48,7 @@ def _text() -> str:
             ("On the timeline", timeline_view.KEYS),
             ("On the plots", plots_view.KEYS),
             ("In the profile", profile_view.KEYS),
+            ("In the params", params_view.KEYS),
             ("In the values", values_view.KEYS),
             ("In the findings", findings_view.KEYS),
         ),

@@ -12,7 +12,7 @@ from inspector.runtime.commands import Command, OpenSource, RecoverDevice
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
 from inspector.ui import theme
-from inspector.ui.actions import Actions
+from inspector.ui.actions import STATS_HELP, Actions
 from inspector.ui.banner import Banner
 from inspector.ui.bus import Bus
 from inspector.ui.pacer import Pacer
@@ -134,6 +134,8 @@ class MainWindow(QMainWindow):
         run_menu.addSeparator()
         for name in ("undo_dispatch", "undo_iteration", "go_to_step"):
             run_menu.addAction(acts[name])
+        run_menu.addSeparator()
+        run_menu.addActions([acts[f"stats_{level}"] for level in STATS_HELP])
         run_menu.addSeparator()
         run_menu.addAction(acts["recover"])
         view_menu = bar.addMenu("&View")
