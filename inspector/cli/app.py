@@ -13,7 +13,7 @@ from inspector.cli import options as o
 from inspector.files import check_writable
 from inspector.statistics import StatsLevel
 
-VIEWS = "map, pipeline, plots, histograms, timing, profile, values, hyper, findings, timeline or params"
+VIEWS = "map, pipeline, plots, histograms, timing, profile, params, values, hyper, findings or timeline"
 
 app = typer.Typer(
     help="Debugger and profiler for the optimizer step. 'inspector [SOURCE]' opens the window.",

@@ -307,6 +307,8 @@ class Engine:
     def replace_stepper(self, stepper: Stepper, cursor: Cursor) -> None:
         """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood."""
         self.stepper = stepper
+        # Its elements are those of the old layout.
+        self.counted = None
         self.dispatch_times = [None] * stepper.cursor.count
         if cursor.dispatch == 0 and cursor.step > stepper.cursor.step:
             hyper = self._step_hyper()

@@ -136,9 +136,9 @@ class Actions(QObject):
 
 def reasons(snapshot: Snapshot) -> dict[str, str]:
     """Why actions cannot work at this moment, by name; an action that is not named can."""
-    blocked = _blocked(snapshot)
+    why = blocked(snapshot)
     names = [spec.name for spec in SPECS if spec.icon or spec.name == "go_to_step"]
-    result = dict.fromkeys(names, blocked) if blocked else _stepping_reasons(snapshot)
+    result = dict.fromkeys(names, why) if why else _stepping_reasons(snapshot)
     if snapshot.mode != "lost":
         result["recover"] = "the device is working"
     if snapshot.mode == "starting" or not snapshot.source:
@@ -146,7 +146,8 @@ def reasons(snapshot: Snapshot) -> dict[str, str]:
     return result
 
 
-def _blocked(snapshot: Snapshot) -> str:
+def blocked(snapshot: Snapshot) -> str:
+    """Why nothing can be done with a run at this moment; "" where there is one."""
     if snapshot.mode == "starting":
         return "the source is being opened"
     if snapshot.mode == "lost":

@@ -17,7 +17,7 @@ from inspector.ui import (
     values_view,
 )
 from inspector.ui.actions import SPECS
-from inspector.ui.docks import PANELS
+from inspector.ui.docks import PANELS, TAB_KEYS, TAB_TITLES
 
 
 class KeysDialog(QDialog):
@@ -41,6 +41,7 @@ class KeysDialog(QDialog):
 def _text() -> str:
     window = tuple((" or ".join(spec.keys), spec.text.rstrip("…")) for spec in SPECS if spec.keys)
     panels = tuple((panel.key, f"go to {panel.title.lower()}") for panel in PANELS)
+    panels += tuple((key, f"go to {TAB_TITLES[view].lower()}") for view, key in TAB_KEYS.items())
     groups = (
         (("Anywhere", window), ("Panels", panels)),
         (

@@ -25,13 +25,16 @@ from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.actions import STATS_HELP
 from inspector.ui.frozen_table import FrozenTable
-from inspector.ui.params_model import FIRST_FIGURE, WORD_COLUMNS, ParamsModel
+from inspector.ui.params_columns import FIRST_FIGURE, WORD_COLUMNS
+from inspector.ui.params_model import ParamsModel
 from inspector.ui.tables import set_widths
 from inspector.ui.view import View
 from inspector.ui.widgets import ElidedLabel
 
 KEYS = (("/", "filter by name"), ("Enter", "select the param everywhere"))
 NAMES_WIDTH = 190
+ARROW = "▲ "
+"""About as wide as the sign of the column that it is sorted by."""
 LEVELS: tuple[StatsLevel, ...] = ("off", "light", "full")
 NO_SOURCE = "The statistics of each param appear here once a source is open."
 NOT_FULL = (
@@ -103,9 +106,9 @@ class ParamsView(View):
         self.level_combo.setAccessibleName("statistics")
         self.level_combo.textActivated.connect(self._on_level_chosen)
         self.filter_field = QLineEdit()
-        self.filter_field.setPlaceholderText("filter: qkv or h.*.weight")
+        self.filter_field.setPlaceholderText("filter by name")
         self.filter_field.setToolTip(
-            "Shows the params whose name holds this, or matches it where it has * or ?."
+            "Shows the params whose name holds this, or matches it where it has * or ?: qkv, h.*.weight (/)"
         )
         self.filter_field.setAccessibleName("filter by name")
         self.filter_field.setClearButtonEnabled(True)
@@ -250,7 +253,9 @@ class ParamsView(View):
 
     def _set_widths(self) -> None:
         samples = [sample for _, _, sample in WORD_COLUMNS]
-        set_widths(self.frozen.table, (*samples, *(column.sample for column in self.model.columns)))
+        # Beside the title there is room for the arrow.
+        samples += [max(c.sample, f"{c.title}{ARROW}", key=len) for c in self.model.columns]
+        set_widths(self.frozen.table, tuple(samples))
 
     def _restyle(self) -> None:
         for lane, button in self.lane_buttons.items():
