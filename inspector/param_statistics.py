@@ -239,12 +239,12 @@ class ParamTable(Sequence[ParamStats]):
 
     def merged(self, name: str, block: BlockName | None = None) -> ParamStats:
         """The params of a block as one; all of them without `block`."""
-        rows = np.array([block is None or b == block for b in self.blocks], bool)
-        blocks = {b for b, wanted in zip(self.blocks, rows, strict=True) if wanted}
+        rows = slice(None) if block is None else _rows([b == block for b in self.blocks])
+        blocks = {block} if block is not None else set(self.blocks)
         u = self.update
         largest = float(u.largest[rows].max(initial=0.0))
         # Of equals the first in memory.
-        places = u.largest_at[rows & (u.largest == largest) & (u.largest_at >= 0)]
+        places = u.largest_at[rows][(u.largest[rows] == largest) & (u.largest_at[rows] >= 0)]
         return ParamStats(
             name,
             blocks.pop() if len(blocks) == 1 else None,
@@ -318,7 +318,15 @@ def _lane_columns(lanes: list[LaneStats]) -> LaneColumns:
     )
 
 
-def _merged_lane(columns: LaneColumns, rows: npt.NDArray[np.bool_], count: int) -> LaneStats:
+def _rows(wanted: list[bool]) -> slice | npt.NDArray[np.intp]:
+    """The places of what is wanted; as a slice, which copies nothing, where they follow each other as blocks do."""
+    places = np.flatnonzero(wanted)
+    if len(places) and places[-1] - places[0] + 1 == len(places):
+        return slice(int(places[0]), int(places[-1]) + 1)
+    return places
+
+
+def _merged_lane(columns: LaneColumns, rows: slice | npt.NDArray[np.intp], count: int) -> LaneStats:
     first = columns.first[rows]
     low = float(np.fmin.reduce(columns.low[rows], initial=math.inf))
     high = float(np.fmax.reduce(columns.high[rows], initial=-math.inf))
