@@ -51,7 +51,8 @@ UPDATE = (
            lambda t: t.lanes["w"].norm, lane="w"),
     Column("‖g‖", "L2 norm of the gradient before clipping, over the finite elements.", "8.888e−8",
            lambda t: t.lanes["g"].norm, lane="g"),
-    Column("‖Δw‖", "L2 norm of the update, lr · (m̂/(√v̂ + ε) + λ·w), over the finite elements: in units of w.",
+    Column("‖Δw‖", "L2 norm of the update, lr · (m̂/(√v̂ + ε) + λ·w) with m and v after bias correction, over the finite elements: "
+           "in units of w.",
            "8.888e−8", lambda t: t.update.norm),
     Column("‖Δw‖ / ‖w‖", "The update beside the weights it changes; n/a where all weights are 0.", "8.888e−8",
            _ratio, _known),
@@ -61,8 +62,10 @@ UPDATE = (
            lambda t: t.update.largest_at, is_element=True),
     Column("g non-finite", "Gradients that are NaN or infinite: the kernels take them as 0.", "88,888,888",
            lambda t: t.lanes["g"].nonfinite, count_text, "g", alarm=True),
-    Column("√v̂ < ε", "Elements whose √v̂ after this step is below ε, so that ε and not the gradient's size sets the "
-           "update.", "116,017,920", lambda t: t.update.below_eps, count_text),
+    Column("g first", "The first gradient that is not finite.", "[40,447, 767]", lambda t: t.lanes["g"].first,
+           lane="g", is_element=True),
+    Column("below ε", "Elements whose √v̂, with the bias correction of this step, is below ε: there ε sets the size of "
+           "the update, not the gradient.", "116,017,920", lambda t: t.update.below_eps, count_text),
     Column("lost", "Updates that are not 0 and leave w as it is: rounded away in float32.", "116,017,920",
            lambda t: t.update.lost, count_text),
     Column("skipped", "Updates that are not finite: w stays as it is.", "88,888,888", lambda t: t.update.skipped,

@@ -285,10 +285,18 @@ class ParamsModel(QAbstractTableModel):
         if figures.write is count_text and column > FIRST_FIGURE:
             elements = self.value(row, FIRST_FIGURE)
             share = f", {fmt.number(100 * value / elements, 3)} % of its elements" if elements else ""
-            text = f"{text}{share}"
+            text = f"{text}{share}{self._kinds(row, figures)}"
         elif not figures.is_element and not np.isnan(value):
             text = fmt.number(value, 9)
         return f"{figures.title} of {self.text(row, NAME)}: {text}\n{figures.help}"
+
+    def _kinds(self, row: int, column: Column) -> str:
+        """Which of those that are not finite are what."""
+        if column.title != "g non-finite" or not self._value(row, column):
+            return ""
+        table, at = self._place(row)
+        g = table.lanes["g"]
+        return f": {g.nan[at]:,} NaN, {g.posinf[at]:,} +Inf, {g.neginf[at]:,} −Inf"
 
     def _changed(self) -> None:
         if self.rowCount():
