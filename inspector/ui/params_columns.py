@@ -51,9 +51,8 @@ UPDATE = (
            lambda t: t.lanes["w"].norm, lane="w"),
     Column("‖g‖", "L2 norm of the gradient before clipping, over the finite elements.", "8.888e−8",
            lambda t: t.lanes["g"].norm, lane="g"),
-    Column("‖Δw‖", "L2 norm of the update, lr · (m̂/(√v̂ + ε) + λ·w) with m and v after bias correction, over the finite elements: "
-           "in units of w.",
-           "8.888e−8", lambda t: t.update.norm),
+    Column("‖Δw‖", "L2 norm of the update, lr · (m̂/(√v̂ + ε) + λ·w) with m and v after bias correction, over the "
+           "finite elements: in units of w.", "8.888e−8", lambda t: t.update.norm),
     Column("‖Δw‖ / ‖w‖", "The update beside the weights it changes; n/a where all weights are 0.", "8.888e−8",
            _ratio, _known),
     Column("max |Δw| / lr", "The largest update of one element, in units of the learning rate.", "8.888e−8",
