@@ -53,6 +53,8 @@ class FormMenu(QMenu):
         for submenu in self._submenus:
             submenu.deleteLater()
         self._submenus.clear()
+        if not self._choices:
+            self.addAction("No source is open yet").setEnabled(False)
         groups: dict[str, tuple[QMenu, QActionGroup]] = {}
         for choice in self._choices or ():
             if choice.field not in groups:
