@@ -15,9 +15,9 @@ from inspector.gpu.device import Gpu
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.timing import Timer
 from inspector.layout import Layout
-from inspector.param_statistics import LaneStats, ParamStats, UpdateStats
+from inspector.param_statistics import LaneColumns, ParamTable, UpdateColumns
 from inspector.plan import Access, binding_elements, split_grid
-from inspector.statistics import BINS, BufferStats, NonFinite
+from inspector.statistics import BINS
 from inspector.stores import LANES, Lane
 
 U32Array = npt.NDArray[np.uint32]
@@ -103,7 +103,7 @@ class ParamStatsKernel:
         for buffer in (self._table, self._histograms, self._rows, self._settings):
             self._gpu.release(buffer)
 
-    def run(self, place: Place, grad_stats: Any, *, hp: F32Array, bias: F32Array) -> tuple[ParamStats, ...]:
+    def run(self, place: Place, grad_stats: Any, *, hp: F32Array, bias: F32Array) -> ParamTable:
         """Statistics of every param, in the order of the layout. `hp` is that of the block that decays."""
         segments = self._layout.segments
         histograms = np.zeros((len(segments), 4, 256), np.int64)
@@ -237,7 +237,7 @@ def _batches(layout: Layout, gpu: Gpu) -> Iterator[_Batch]:
 
 def _assembled(
     layout: Layout, histograms: npt.NDArray[np.int64], rows: U32Array | None, owners: npt.NDArray[Any]
-) -> tuple[ParamStats, ...]:
+) -> ParamTable:
     """Chunks of a param follow each other, so they are added up in runs, in float64 and in order."""
     segments = layout.segments
     table = np.zeros((len(segments), _ROW_SLOTS), np.int64)
@@ -270,42 +270,45 @@ def _assembled(
         _from_keys(table[:, [k * _LANE_SLOTS + slot for k in range(4)]]) for slot in (_LOWEST, _HIGHEST)
     )
     exponents = histograms[:, :, :BINS].astype(np.uint32)
-    exponents.flags.writeable = False
-    zeros = np.array([s.numel for s in segments])[:, None] - histograms.sum(axis=2)
-    largest_each = table[:, _LARGEST].astype(np.uint32).view(np.float32)
-    out = []
-    for i, segment in enumerate(segments):
-        words = table[i].tolist()
-        lanes: dict[Lane, LaneStats] = {}
-        for k, lane in enumerate(LANES):
-            slots = words[k * _LANE_SLOTS : (k + 1) * _LANE_SLOTS]
-            kinds = NonFinite(slots[_NANS], slots[_POSINFS], slots[_NEGINFS], _index(slots[_FIRST]))
-            some = kinds.total < segment.numel
-            low, high = float(lows[i, k]), float(highs[i, k])
-            counts = BufferStats(
-                segment.numel,
-                int(zeros[i, k]),
-                kinds,
-                max(abs(low), abs(high)) if some else 0.0,
-                exponents[i, k],
-            )
-            lanes[lane] = LaneStats(counts, low if some else None, high if some else None, float(norms[i, k]))
-        update = UpdateStats(
-            norm=float(norms[i, 4]),
-            largest=float(largest_each[i]),
-            largest_at=_index(words[_LARGEST_AT]) if words[_LARGEST] else None,
-            below_eps=words[_BELOW_EPS],
-            lost=words[_LOST],
-            skipped=words[_SKIPPED],
-            f16_overflows=words[_F16_OVER],
-            f16_underflows=words[_F16_UNDER],
+    numel = np.array([s.numel for s in segments], np.int64)
+    zeros = numel[:, None] - histograms.sum(axis=2)
+    lanes: dict[Lane, LaneColumns] = {}
+    for k, lane in enumerate(LANES):
+        nan, posinf, neginf, first = (
+            table[:, k * _LANE_SLOTS + slot] for slot in (_NANS, _POSINFS, _NEGINFS, _FIRST)
         )
-        out.append(ParamStats(segment.name, segment.block, segment.numel, MappingProxyType(lanes), update))
-    return tuple(out)
+        some = nan + posinf + neginf < numel
+        lanes[lane] = LaneColumns(
+            nan=nan,
+            posinf=posinf,
+            neginf=neginf,
+            first=_index(first),
+            zeros=zeros[:, k],
+            low=np.where(some, lows[:, k], np.nan).astype(np.float64),
+            high=np.where(some, highs[:, k], np.nan).astype(np.float64),
+            norm=norms[:, k],
+            exponents=exponents[:, k],
+        )
+    largest_at = np.where(table[:, _LARGEST] > 0, table[:, _LARGEST_AT], _NONE)
+    update = UpdateColumns(
+        norm=norms[:, 4],
+        largest=table[:, _LARGEST].astype(np.uint32).view(np.float32).astype(np.float64),
+        largest_at=_index(largest_at),
+        below_eps=table[:, _BELOW_EPS],
+        lost=table[:, _LOST],
+        skipped=table[:, _SKIPPED],
+        f16_overflows=table[:, _F16_OVER],
+        f16_underflows=table[:, _F16_UNDER],
+    )
+    for array in (exponents, zeros, norms, table, numel):
+        array.flags.writeable = False
+    names, blocks = tuple(s.name for s in segments), tuple(s.block for s in segments)
+    return ParamTable(names, blocks, numel, MappingProxyType(lanes), update)
 
 
-def _index(element: int) -> int | None:
-    return None if element == _NONE else element
+def _index(elements: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """-1 where there is none."""
+    return np.where(elements == _NONE, -1, elements)
 
 
 def _from_keys(keys: npt.NDArray[np.int64]) -> F32Array:

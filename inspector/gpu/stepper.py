@@ -26,7 +26,7 @@ from inspector.gpu.undo import Range, UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.optimizers import optimizer, plan_step
-from inspector.param_statistics import ParamStats
+from inspector.param_statistics import ParamTable
 from inspector.plan import Dispatch, Plan, Variant, binding_elements, required_placement
 from inspector.statistics import BufferStats
 from inspector.stepping import (
@@ -272,7 +272,7 @@ class GpuStepper:
         segment = self._layout[param]
         return self._stats.run(self._memory.views(lane, segment.offset, segment.stop))
 
-    def param_stats(self, hyper: Hyper) -> tuple[ParamStats, ...]:
+    def param_stats(self, hyper: Hyper) -> ParamTable:
         """Statistics of every param and of the update to come; UsageError but between finalize and the update.
 
         Where clipping is a pass of its own, the gradient is as it stands: before that pass or after it.
