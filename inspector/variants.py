@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 from inspector.errors import UsageError
 from inspector.optimizers import OPTIMIZERS, plan_step
 from inspector.own_kernels import NO_OWN_KERNELS, OwnKernels
-from inspector.plan import Plan, Variant
+from inspector.plan import Plan, Variant, layout_for
 
 DEFAULT = "default"
 
