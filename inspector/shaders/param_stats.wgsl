@@ -337,14 +337,23 @@ fn param_stats(
     let vectors = (chunk.count + 3u) / 4u;
     for (var turn = 0u; turn < vectors; turn += TURN * GROUP) {
         let end = min(turn + TURN * GROUP, vectors);
+        // The next four vectors are on their way while these are counted; beyond the last it is read again.
+        let first = chunk.first + min(turn + local, vectors - 1u);
+        var w1 = w[first];
+        var g1 = g[first];
+        var m1 = m[first];
+        var v1 = v[first];
         for (var i = turn + local; i < end; i += GROUP) {
-            let at = chunk.first + i;
             let element = chunk.element + 4u * i;
-            let mine = lanes_below(4u * i, chunk.count);
-            let w0 = w[at];
-            let g0 = g[at];
-            let m0 = m[at];
-            let v0 = v[at];
+            let w0 = w1;
+            let g0 = g1;
+            let m0 = m1;
+            let v0 = v1;
+            let at = chunk.first + min(i + GROUP, vectors - 1u);
+            w1 = w[at];
+            g1 = g[at];
+            m1 = m[at];
+            v1 = v[at];
             let to = adam(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.bias, decays);
             let squares = vec4(
                 square(in_w.squares, w0), square(in_g.squares, g0), square(in_m.squares, m0),
@@ -359,11 +368,11 @@ fn param_stats(
                 in_m.squares.sum += squares.z;
                 in_v.squares.sum += squares.w;
                 t.squares.sum += moved;
-                in_w = with_elements(in_w, 0u, w0, mine, true, &own);
-                in_g = with_elements(in_g, 1u, g0, mine, true, &own);
-                in_m = with_elements(in_m, 2u, m0, mine, true, &own);
-                in_v = with_elements(in_v, 3u, v0, mine, true, &own);
-                t = with_update(t, to, w0, element, mine, true);
+                in_w = with_elements(in_w, 0u, w0, vec4(true), true, &own);
+                in_g = with_elements(in_g, 1u, g0, vec4(true), true, &own);
+                in_m = with_elements(in_m, 2u, m0, vec4(true), true, &own);
+                in_v = with_elements(in_v, 3u, v0, vec4(true), true, &own);
+                t = with_update(t, to, w0, element, vec4(true), true);
                 // One product for four tests; where it vanishes without a zero, nothing is taken back.
                 let product = w0 * in_w.squares.scale * (g0 * in_g.squares.scale)
                     * (m0 * in_m.squares.scale * (v0 * in_v.squares.scale));
@@ -374,6 +383,7 @@ fn param_stats(
                     take_back_zeros(3u, v0);
                 }
             } else {
+                let mine = lanes_below(4u * i, chunk.count);
                 in_w = with_elements(in_w, 0u, w0, mine, false, &own);
                 in_g = with_elements(in_g, 1u, g0, mine, false, &own);
                 in_m = with_elements(in_m, 2u, m0, mine, false, &own);
