@@ -6,15 +6,17 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from inspector.codecs import Codec
 from inspector.floats import F32Array, F64Array, bits, finite_mask
 from inspector.hyper import Hyper, Numerics
 from inspector.layout import BlockName
 from inspector.optimizers.adamw.oracle import update
+from inspector.optimizers.adamw.oracle_8bit import update_decoded
 from inspector.statistics import BINS, BufferStats, NonFinite, buffer_stats
 from inspector.stores import LANES, Lane
 
@@ -90,21 +92,27 @@ def param_stats(
     numerics: Numerics = "published",
     l2: bool = False,
     start: int = 0,
+    codec: Codec | None = None,
 ) -> ParamStats:
-    """By numpy, of a param whose flat w, g, m, v begin at mega-buffer element `start`.
+    """By numpy, of a param whose flat w, g, m, v begin at mega-buffer element `start`; m and v are of `codec` if any.
 
     The update is evaluated in float32 without fused operations, so what hangs on its last bit may differ.
     """
-    done = update(
-        lanes["w"], lanes["g"], lanes["m"], lanes["v"],
-        scale=clip_scale, hyper=hyper, step=step, decays=block == "wd", numerics=numerics, dtype=np.float32,
-        l2=l2,
-    )  # fmt: skip
+    settings: dict[str, Any] = {
+        "scale": clip_scale, "hyper": hyper, "step": step, "decays": block == "wd", "numerics": numerics,
+        "dtype": np.float32, "l2": l2,
+    }  # fmt: skip
+    values = (lanes["w"], lanes["g"], lanes["m"], lanes["v"])
+    if codec is None:
+        lines = update(*values, **settings).lines
+    else:
+        lines = update_decoded(*values, codec=codec, **settings)[1]
+    line = {each.name: np.asarray(each.value, np.float32) for each in lines}
     before = np.asarray(lanes["w"], np.float32)
-    change, after, v_hat = (np.asarray(done.line(line), np.float32) for line in ("update", "w", "v̂"))
+    change, after, v_hat = (line[name] for name in ("update", "w", "v̂"))
     finite = finite_mask(change)
     with np.errstate(all="ignore"):
-        each = np.abs(done.line("ratio") + (np.float32(0) if l2 else done.line("decay")))
+        each = np.abs(line["ratio"] + (np.float32(0) if l2 else line["decay"]))
         each = np.where(finite & np.isfinite(each), each, np.float32(0))
         size = np.where(finite_mask(after), np.abs(after), np.float32(0))
         below = np.sqrt(v_hat) < np.float32(hyper.eps)

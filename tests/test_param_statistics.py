@@ -11,12 +11,13 @@ import pytest
 from gpu_helpers import F32, host, lanes, make_engine, make_stepper, normal_state, params_of, whole
 
 from inspector.cli import run
+from inspector.codecs import CODECS, Codec
 from inspector.errors import UsageError
 from inspector.gpu import param_statistics
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
-from inspector.layout import Param
+from inspector.layout import Param, StateType
 from inspector.param_statistics import (
     LaneStats,
     ParamStats,
@@ -57,6 +58,7 @@ def expected(stepper: GpuStepper, state: State, hyper: Hyper = HYPER) -> list[Pa
             s.name, s.block, {lane: values[s.name] for lane, values in zip(LANES, state, strict=True)},
             clip_scale=stepper.grad_stats().clip_scale, hyper=hyper, step=stepper.cursor.step,
             numerics=variant.numerics, l2=variant.optimizer == "adam-l2", start=s.offset,
+            codec=variant.codec if s.state == "8bit" else None,
         )
         for s in stepper.layout
     ]  # fmt: skip
@@ -531,3 +533,29 @@ def test_going_back_within_the_step_keeps_what_still_holds(gpu: Gpu, before: int
     while engine.stepper.cursor.dispatch > finalize + 2 - before:
         engine.undo_dispatch()
     assert (engine.counted is not None) == (before == 1)
+
+
+@pytest.mark.parametrize(
+    "limits", [{}, {"max_buffer": 49_152, "max_binding": 16_384}], ids=["one page", "pages"]
+)
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("small", ["f32", "8bit"])
+def test_coded_moments_count_as_what_they_stand_for(
+    gpu: Gpu, small: StateType, codec: Codec, limits: dict[str, int]
+) -> None:
+    """And the update is that of the codec: with linear codes its ratio is limited."""
+    params = [*PARAMS, Param("e", (5000,), True), Param("f", (4500,))]
+    w, g, m, v = normal_state(params)
+    # So small that with linear codes most become 0 under an m that does not.
+    v = {name: each * np.float32(1e-6) ** (np.arange(each.size) > 1) for name, each in v.items()}
+    variant = Variant(kernel="8bit", codec=codec, small_state=small)
+    stepper = stopped(gpu, params, (w, g, m, v), variant, **limits)
+    state = stepper.state()
+    got = stepper.param_stats(HYPER)
+    assert {s.name for s in stepper.layout if s.state == "8bit"} >= {"a", "e", "f"}
+    want = expected(stepper, (w, g, state.m, state.v))
+    assert_same(got, want)
+    if codec == "linear":
+        decay = HYPER.weight_decay * max(np.abs(each).max(initial=0) for each in w.values())
+        coded = [p.update.largest for p in got if stepper.layout[p.name].state == "8bit"]
+        assert max(coded) <= 1.001 + decay

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -12,18 +12,16 @@ import numpy.typing as npt
 
 from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
+from inspector.gpu.memory import LaneMemory, Prepare
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.timing import Timer
 from inspector.layout import Layout
 from inspector.param_statistics import LaneColumns, ParamTable, UpdateColumns
-from inspector.plan import Access, binding_elements, split_grid
+from inspector.plan import Access, split_grid
 from inspector.statistics import BINS
 from inspector.stores import LANES, Lane
 
 U32Array = npt.NDArray[np.uint32]
-Place = Callable[[str, int], tuple[Any, int]]
-"""From a lane and a mega-buffer element to the buffer that holds it and the byte offset in it."""
-
 SLOTS: tuple[tuple[int, Access], ...] = (
     (0, "read"), (1, "read"), (2, "read"), (3, "read"), (4, "read"), (5, "read"), (6, "read_write"),
     (7, "read_write"), (8, "uniform"),
@@ -74,18 +72,27 @@ class _Batch:
     runs: tuple[_Run, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """The bind group of a run, and what has to be recorded before it."""
+
+    group: Any
+    prepared: tuple[Prepare, ...]
+
+
 class ParamStatsKernel:
     """Runs param_stats over a layout. `constants` are those of the update."""
 
     def __init__(
-        self, gpu: Gpu, pipelines: Pipelines, layout: Layout, constants: Sequence[tuple[str, float]]
+        self, gpu: Gpu, pipelines: Pipelines, memory: LaneMemory, constants: Sequence[tuple[str, float]]
     ) -> None:
         self._gpu = gpu
         self._pipelines = pipelines
-        self._layout = layout
+        self._memory = memory
+        self._layout = memory.layout
         self._constants = (*constants, *FORM[gpu.info.software].items())
         self._timer = Timer(gpu)
-        self._batches = tuple(_batches(layout, gpu))
+        self._batches = tuple(_batches(memory, gpu))
         chunks = max((len(b.table) for b in self._batches), default=0)
         params = max((b.params[1] - b.params[0] for b in self._batches), default=0)
         runs = max((len(b.runs) for b in self._batches), default=0)
@@ -104,7 +111,7 @@ class ParamStatsKernel:
         for buffer in (self._table, self._histograms, self._rows, self._settings):
             self._gpu.release(buffer)
 
-    def run(self, place: Place, grad_stats: Any, *, hp: F32Array, bias: F32Array) -> ParamTable:
+    def run(self, grad_stats: Any, *, hp: F32Array, bias: F32Array) -> ParamTable:
         """Statistics of every param, in the order of the layout. `hp` is that of the block that decays."""
         segments = self._layout.segments
         histograms = np.zeros((len(segments), 4, 256), np.int64)
@@ -112,7 +119,7 @@ class ParamStatsKernel:
         times: list[float | None] = []
         for batch in self._batches:
             low, high = batch.params
-            counted, chunk_rows = self._run_batch(batch, place, grad_stats, hp, bias, times)
+            counted, chunk_rows = self._run_batch(batch, grad_stats, hp, bias, times)
             histograms[low:high] += counted
             rows.append(chunk_rows)
         self.ms = None if None in times else sum(t for t in times if t is not None)
@@ -127,7 +134,6 @@ class ParamStatsKernel:
     def _run_batch(
         self,
         batch: _Batch,
-        place: Place,
         grad_stats: Any,
         hp: F32Array,
         bias: F32Array,
@@ -143,7 +149,7 @@ class ParamStatsKernel:
         settings[:, 9] = [run.count for run in batch.runs]
         gpu.write(self._settings, 0, settings)
         params = batch.params[1] - batch.params[0]
-        groups = [self._bind(batch, i, place, grad_stats) for i in range(len(batch.runs))]
+        groups = [self._bind(batch, i, grad_stats) for i in range(len(batch.runs))]
         encoder = gpu.encoder()
         encoder.clear_buffer(self._histograms, 0, params * _HISTOGRAM_BYTES)
         self._record(encoder, "param_stats", batch, groups)
@@ -159,10 +165,12 @@ class ParamStatsKernel:
             times += [ms for _, ms in self._timer.spans_ms(1)]
         return counted, rows.reshape(-1, _ROW_SLOTS)
 
-    def _bind(self, batch: _Batch, index: int, place: Place, grad_stats: Any) -> Any:
+    def _bind(self, batch: _Batch, index: int, grad_stats: Any) -> _Bound:
+        """What a run binds, and what puts the values of coded lanes there before."""
         run = batch.runs[index]
         nbytes = -(-(run.stop - run.start) // 4) * 16
-        ranges = [(*place(lane, run.start), nbytes) for lane in LANES]
+        views = [next(self._memory.views(lane, run.start, run.stop)) for lane in LANES]
+        ranges = [(view.buffer, view.offset, nbytes) for view in views]
         ranges += [
             (grad_stats, 0, 8),
             (self._table, 0, len(batch.table) * _CHUNK_BYTES),
@@ -170,14 +178,18 @@ class ParamStatsKernel:
             (self._rows, 0, len(batch.table) * 4 * _ROW_SLOTS),
             (self._settings, index * self._align, _SETTINGS_BYTES),
         ]
-        return self._pipelines.bind(SLOTS, ranges)
+        prepared = tuple(view.prepare for view in views if view.prepare is not None)
+        return _Bound(self._pipelines.bind(SLOTS, ranges), prepared)
 
-    def _record(self, encoder: Any, entry_point: str, batch: _Batch, groups: Sequence[Any]) -> None:
-        pipeline = self._pipelines.get("param_stats", entry_point, SLOTS, self._constants)
+    def _record(self, encoder: Any, entry_point: str, batch: _Batch, bound: Sequence[_Bound]) -> None:
         compute = encoder.begin_compute_pass(label=entry_point, timestamp_writes=self._timer.writes(0))
-        compute.set_pipeline(pipeline)
-        for run, group in zip(batch.runs, groups, strict=True):
-            compute.set_bind_group(0, group)
+        for run, each in zip(batch.runs, bound, strict=True):
+            for prepare in each.prepared:
+                prepare(compute)
+            # The update from coded state may differ, see coded_adam.
+            constants = (*self._constants, ("CODED", 1.0)) if each.prepared else self._constants
+            compute.set_pipeline(self._pipelines.get("param_stats", entry_point, SLOTS, constants))
+            compute.set_bind_group(0, each.group)
             compute.dispatch_workgroups(
                 *split_grid(run.count, self._gpu.limits.max_compute_workgroups_per_dimension)
             )
@@ -188,12 +200,12 @@ class ParamStatsKernel:
 # --- what is counted by whom
 
 
-def _batches(layout: Layout, gpu: Gpu) -> Iterator[_Batch]:
+def _batches(memory: LaneMemory, gpu: Gpu) -> Iterator[_Batch]:
     """The chunks of a layout, in order, in batches that this device can bind."""
+    layout = memory.layout
     binding = min(gpu.limits.max_storage_buffer_binding_size, gpu.limits.max_buffer_size)
     max_params = min(MAX_PARAMS, binding // _HISTOGRAM_BYTES)
     max_chunks = min(MAX_CHUNKS, binding // (4 * _ROW_SLOTS))
-    run_elements = binding_elements(layout, gpu.limits)
     chunk = CHUNK[gpu.info.software]
     while chunk < MAX_CHUNK and layout.elements > chunk * WANTED_CHUNKS:
         chunk *= 2
@@ -204,8 +216,7 @@ def _batches(layout: Layout, gpu: Gpu) -> Iterator[_Batch]:
     def batch() -> _Batch:
         return _Batch(np.array(table, np.uint32), (first_param, last_param + 1), tuple(runs))
 
-    end = max((s.stop for s in layout.segments), default=0)
-    pieces = tuple(layout.pieces(0, end, run_elements))
+    pieces = memory.spans()
     at = 0
     for number, segment in enumerate(layout.segments):
         for low in range(segment.offset, segment.stop, chunk):

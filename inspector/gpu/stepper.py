@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from inspector.codecs import Moments8bit
+from inspector.codecs import CODEC_NUMBER, Moments8bit
 from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.gpu.copying import copy_gbps
@@ -291,15 +291,14 @@ class GpuStepper:
             ("PRECISE", float(variant.numerics == "precise")),
             ("L2", float(optimizer(variant.optimizer).decay_in_gradient)),
             ("FUSED", float(not clipped)),
+            ("CODEC", float(CODEC_NUMBER[variant.codec])),
         )
         kernel = self._param_stats.get(constants)
         if kernel is None:
-            kernel = ParamStatsKernel(self._gpu, self._pipelines, self._layout, constants)
+            kernel = ParamStatsKernel(self._gpu, self._pipelines, self._memory, constants)
             self._param_stats[constants] = kernel
         values = optimizer(variant.optimizer).uniforms(hyper, self._cursor.step, variant.numerics)
-        stats = kernel.run(
-            self._memory.place, self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"]
-        )
+        stats = kernel.run(self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"])
         self.param_stats_ms = kernel.ms
         return stats
 
