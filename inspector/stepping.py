@@ -20,7 +20,7 @@ from inspector.stores import Lane
 if TYPE_CHECKING:
     from inspector.coding_error import ParamCodingError
     from inspector.drift import ParamDrift
-    from inspector.param_statistics import ParamStats
+    from inspector.param_statistics import ParamTable
 
 Quantity = Literal["value", "magnitude", "change", "nonfinite"]
 QUANTITIES: tuple[Quantity, ...] = ("value", "magnitude", "change", "nonfinite")
@@ -222,8 +222,13 @@ class Stepper(Protocol):
         """Counts over all params in one lane, without the histogram."""
         ...
 
-    def param_stats(self, hyper: Hyper) -> tuple[ParamStats, ...]:
+    def param_stats(self, hyper: Hyper) -> ParamTable:
         """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
+        ...
+
+    @property
+    def param_stats_ms(self) -> float | None:
+        """GPU time of the last param statistics; None where the device has no clock."""
         ...
 
     def coding_errors(self, hyper: Hyper) -> tuple[ParamCodingError, ...]:

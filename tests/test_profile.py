@@ -32,7 +32,8 @@ from inspector.errors import OutOfMemoryError, UsageError
 from inspector.files import check_writable, write_text
 from inspector.gpu.bench import MIN_SAMPLES, bench, compare, drift
 from inspector.gpu.copying import copy_gbps
-from inspector.gpu.device import Gpu, device_layout
+from inspector.gpu.device import Gpu
+from inspector.gpu.opener import device_layout
 from inspector.gpu.stepper import GpuStepper
 from inspector.gpu.timing import spans_ms
 from inspector.layout import Layout, Param, make_layout

@@ -10,9 +10,14 @@ import typer
 from inspector import __version__
 from inspector.cli import USAGE
 from inspector.cli import options as o
+from inspector.cli.shaders import Shaders, with_shaders
 from inspector.files import check_writable
+from inspector.plan import Variant
+from inspector.statistics import StatsLevel
 
-VIEWS = "map, pipeline, plots, histograms, lockstep, timing, profile, values, hyper, findings or timeline"
+VIEWS = (
+    "map, pipeline, plots, histograms, lockstep, timing, profile, params, values, hyper, findings or timeline"
+)
 
 app = typer.Typer(
     help="Debugger and profiler for the optimizer step. 'inspector [SOURCE]' opens the window.",
@@ -49,6 +54,8 @@ def window(
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
+    shaders: Shaders = None,
+    stats: o.Stats = "light",
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -68,9 +75,14 @@ def window(
         "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
         "max_grad_norm": max_grad_norm,
     }  # fmt: skip
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state)
-    opener = RunOpener(adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given)
-    return open_window(opener, source, variant, lockstep=lockstep)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
+    opener = RunOpener(
+        adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given, shaders=shaders
+    )
+    return open_window(opener, source, variant, stats, lockstep=lockstep)
 
 
 @app.command()
@@ -105,12 +117,16 @@ def layout(
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
+    shaders: Shaders = None,
     json: o.Json = False,
 ) -> int:
     """Print where every param lies, and the dispatches of a step. Needs no GPU."""
     from inspector.cli.layout import describe, show
 
-    variant = o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
     document = describe(source, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
     o.print_json(document) if json else show(document)
     return 0
@@ -128,6 +144,7 @@ def run(
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
+    shaders: Shaders = None,
     stats: o.Stats = "light",
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
@@ -152,7 +169,10 @@ def run(
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
     return run_steps(
         Request(
             made,
@@ -184,6 +204,7 @@ def explain(
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
+    shaders: Shaders = None,
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -202,7 +223,10 @@ def explain(
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
     document = describe(made, hyper, variant, adapter=adapter, param=param, index=index, step=step)
     o.print_json(document) if json else show(document)
     return 0
@@ -222,6 +246,7 @@ def bench(
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
+    shaders: Shaders = None,
     grid: o.Grid = "capped",
     every: Annotated[
         bool,
@@ -242,7 +267,10 @@ def bench(
     """Time each kernel on this GPU, beside the bandwidth of a copy."""
     from inspector.cli.bench import Request, measure, show
 
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
     report = measure(
         Request(
             preset, elements, variant, grid, samples, seconds, seed, adapter,
@@ -266,6 +294,10 @@ def screenshot(
     ] = 1.0,
     dispatches: Annotated[int, typer.Option(help="Dispatches to run after the steps.")] = 0,
     lockstep: o.Lockstep = None,
+    shaders: Shaders = None,
+    stats: Annotated[
+        StatsLevel | None, typer.Option(help="As for run; what the view needs if left out.")
+    ] = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -275,11 +307,13 @@ def screenshot(
 
     o.whole_number("--steps", steps)
     o.whole_number("--dispatches", dispatches)
-    opener = RunOpener(adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given={})
+    variant = with_shaders(Variant(), shaders)
+    opener = RunOpener(adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given={}, shaders=shaders)
     take_picture(
         opener,
         source,
         check_writable(out),
+        variant=variant,
         steps=steps,
         dispatches=dispatches,
         lockstep=lockstep,
@@ -287,5 +321,6 @@ def screenshot(
         view=view,
         theme=theme,
         scale=scale,
+        stats=stats,
     )
     return 0

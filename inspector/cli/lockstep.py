@@ -19,10 +19,10 @@ def add_coding(params: Sequence[dict[str, Any]], picture: EightBitPicture, *, hi
             param["coding"] = _coding(by_name[param["name"]], histogram=histogram)
 
 
-def lockstep_document(picture: EightBitPicture) -> dict[str, Any] | None:
-    """The second run after a step; None where there is none."""
+def lockstep_document(picture: EightBitPicture) -> dict[str, Any]:
+    """`lockstep`, the second run after a step; nothing where there is none."""
     if picture.companion is None or picture.drift_total is None:
-        return None
+        return {}
     document: dict[str, Any] = {
         "codec": picture.codec,
         "kernels": [picture.primary, picture.companion],
@@ -39,7 +39,7 @@ def lockstep_document(picture: EightBitPicture) -> dict[str, Any] | None:
             name: {**found.computed, "total": found.total, "allocated": found.allocated_total}
             for name, found in (("f32", picture.f32_bytes), ("8bit", picture.coded_bytes))
         }
-    return document
+    return {"lockstep": document}
 
 
 def lockstep_words(document: dict[str, Any] | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,13 @@ from inspector.cli.options import make_hyper, make_source
 from inspector.codecs import Codec
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
+from inspector.own_shaders import load_own_kernels
 from inspector.plan import Variant
 from inspector.runtime.commands import Command, Run, StartLockstep, StepDispatch
 from inspector.runtime.snapshots import Snapshot
 from inspector.runtime.worker import Worker
 from inspector.sources.base import Source
+from inspector.statistics import StatsLevel
 from inspector.stepping import Cursor, State
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class RunOpener:
     schedule: str | None
     seed: int | None
     given: Mapping[str, float | None]
+    shaders: Path | None = None
 
     def check(self, spec: str) -> Source:
         """The source, or UsageError for what cannot be meant, before a window appears."""
@@ -52,6 +55,10 @@ class RunOpener:
         """The source's hyper-parameters with the given ones in their place."""
         return make_hyper(source, **dict(self.given))
 
+    def reread(self, variant: Variant) -> Variant:
+        """`variant` with its own kernels as they are in their files now: what a start of the source runs."""
+        return variant if self.shaders is None else replace(variant, own=load_own_kernels(self.shaders))
+
     def make_stepper(self, source: Source, variant: Variant, state: State) -> GpuStepper:
         """A stepper on a new device."""
         # wgpu takes a while to import: here it does so on the worker's thread, beside the first paint.
@@ -61,7 +68,14 @@ class RunOpener:
         return StepperMaker(self.adapter, undo).make(source.params, variant, state)
 
 
-def open_window(opener: RunOpener, spec: str, variant: Variant, *, lockstep: Codec | None = None) -> int:
+def open_window(
+    opener: RunOpener,
+    spec: str,
+    variant: Variant,
+    stats: StatsLevel = "light",
+    *,
+    lockstep: Codec | None = None,
+) -> int:
     """Show the window until it is closed; its exit code."""
     opener.check(spec)
     if problem := display_problem():
@@ -73,7 +87,9 @@ def open_window(opener: RunOpener, spec: str, variant: Variant, *, lockstep: Cod
             window.send(StartLockstep(lockstep))
             window.show_view("lockstep")
 
-    return run_window(lambda: Worker(opener, spec, variant), on_ready=show_lockstep)
+    return run_window(
+        lambda: Worker(opener, spec, variant, reread=opener.reread, stats=stats), on_ready=show_lockstep
+    )
 
 
 def take_picture(
@@ -81,6 +97,7 @@ def take_picture(
     spec: str,
     out: Path,
     *,
+    variant: Variant,
     steps: int,
     dispatches: int,
     lockstep: Codec | None = None,
@@ -88,8 +105,12 @@ def take_picture(
     view: str | None,
     theme: str,
     scale: float,
+    stats: StatsLevel | None = None,
 ) -> None:
-    """Run `steps`, then `dispatches` more, and draw the window or one view to a PNG."""
+    """Run `steps`, then `dispatches` more, and draw the window or one view to a PNG.
+
+    Without `stats` as much is counted as the view needs.
+    """
     if out.suffix.lower() != ".png":
         raise UsageError(f"--out {out} does not end in .png, which is what is written.")
     if theme not in ("light", "dark"):
@@ -99,7 +120,8 @@ def take_picture(
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
     from inspector.ui.screenshot import grab_window, save_picture, settled
 
-    worker = Worker(opener, spec)
+    level: StatsLevel = stats or ("full" if view == "params" else "light")
+    worker = Worker(opener, spec, variant, reread=opener.reread, stats=level)
     first = source.initial_state().finished_steps
     commands: list[Command] = [StartLockstep(lockstep)] if lockstep is not None else []
     plan: list[Command] = [*([Run(until=first + steps)] if steps else []), *[StepDispatch()] * dispatches]

@@ -12,7 +12,8 @@ from inspector.cost import KernelCost, span_ms, step_costs
 from inspector.drift import Drift, drift_between
 from inspector.errors import DeviceLostError, InspectorError, UsageError
 from inspector.gpu.copying import copy_gbps
-from inspector.gpu.device import Gpu, device_layout
+from inspector.gpu.device import Gpu
+from inspector.gpu.opener import device_layout
 from inspector.gpu.stepper import GpuStepper
 from inspector.gpu.timing import Clocks
 from inspector.hyper import Hyper

@@ -137,7 +137,8 @@ class CodingErrorKernel:
         n = run.stop - run.start
         values, blocks = -(-n // 4) * 16, -(-n // BLOCK)
         coded = [store_at(self._layout, lane, run.start) for lane in ("m", "v")]
-        ranges = [(*memory.place(lane, run.start), values) for lane in ("w", "g")]
+        plain = [store_at(self._layout, lane, run.start) for lane in ("w", "g")]
+        ranges = [(memory.buffers[s.buffer], s.offset(run.start), values) for s in plain]
         ranges += [(memory.buffers[s.buffer], s.offset(run.start), blocks * BLOCK) for s in coded]
         for s in coded:
             assert s.scales is not None

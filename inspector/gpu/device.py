@@ -14,8 +14,7 @@ import wgpu
 from wgpu.backends.wgpu_native._ffi import lib as wgpu_native
 
 from inspector.errors import DeviceLostError, InspectorError, OutOfMemoryError, UsageError
-from inspector.layout import DEFAULT_ALIGN_BYTES, Layout, Param, make_layout
-from inspector.plan import BINDING_ALIGN_BYTES, Limits, Variant, required_placement
+from inspector.plan import Limits
 from inspector.stepping import DeviceInfo
 
 USED_FEATURES = ("timestamp-query", "shader-f16")
@@ -237,19 +236,6 @@ class Gpu:
     def close(self) -> None:
         """Destroy the device; every buffer on it is gone."""
         self.device.destroy()
-
-
-def device_layout(
-    gpu: Gpu, params: tuple[Param, ...], variant: Variant, align_bytes: int = DEFAULT_ALIGN_BYTES
-) -> Layout:
-    """The params laid out for this device: its alignment where that is larger, pages where a buffer is too small."""
-    needed = max(BINDING_ALIGN_BYTES, gpu.limits.min_storage_buffer_offset_alignment)
-    return make_layout(
-        params,
-        align_bytes=max(align_bytes, gpu.limits.min_storage_buffer_offset_alignment),
-        max_buffer_bytes=gpu.limits.max_buffer_size,
-        placement=required_placement(variant, needed),
-    )
 
 
 _MAX_STAGING = 64 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +10,13 @@ import numpy.typing as npt
 
 from inspector.drift import ParamDrift
 from inspector.gpu.device import Gpu
+from inspector.gpu.memory import LaneMemory
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.timing import Timer
 from inspector.layout import Layout
 from inspector.plan import Access, binding_elements, split_grid
+from inspector.stores import store_at
 
-Place = Callable[[str, int], tuple[Any, int]]
-"""From a lane and a mega-buffer element to the buffer that holds it and the byte offset in it."""
 U32Array = npt.NDArray[np.uint32]
 
 CHUNK = 16_384
@@ -75,16 +74,16 @@ class DriftKernel:
         self._timer.close()
         self._gpu.release(self._rows)
 
-    def run(self, place: Place, other_place: Place) -> tuple[ParamDrift, ...]:
-        """The drift of every param, in the order of the layout."""
+    def run(self, memory: LaneMemory, other: LaneMemory) -> tuple[ParamDrift, ...]:
+        """The drift of every param from `other`, in the order of the layout."""
         pipeline = self._pipelines.get("drift", "drift", _SLOTS)
         encoder = self._gpu.encoder()
         compute = encoder.begin_compute_pass(label="drift", timestamp_writes=self._timer.writes(0))
         compute.set_pipeline(pipeline)
         for run, offset in zip(self._runs, self._offsets, strict=True):
             ranges = [
-                (*place("w", run.start), -(-(run.stop - run.start) // 4) * 16),
-                (*other_place("w", run.other_start), -(-(run.other_stop - run.other_start) // 4) * 16),
+                _bound(memory, run.start, run.stop),
+                _bound(other, run.other_start, run.other_stop),
                 (self._rows, offset, _ROW_BYTES * len(run.rows)),
             ]
             compute.set_bind_group(0, self._pipelines.bind(_SLOTS, ranges))
@@ -130,6 +129,12 @@ class DriftKernel:
                 )
             )
         return tuple(found)
+
+
+def _bound(memory: LaneMemory, start: int, stop: int) -> tuple[Any, int, int]:
+    """What to bind for elements [start, stop) of w: whole vec4s."""
+    store = store_at(memory.layout, "w", start)
+    return memory.buffers[store.buffer], store.offset(start), -(-(stop - start) // 4) * 16
 
 
 def _unscaled(sums: npt.NDArray[np.float64], largest: U32Array) -> npt.NDArray[np.float64]:

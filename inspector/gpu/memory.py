@@ -16,9 +16,9 @@ from inspector.gpu.coding import Coder, Range
 from inspector.gpu.device import Gpu
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.undo import Entry, Saved
-from inspector.layout import F32_BYTES, Segment
+from inspector.layout import F32_BYTES, Layout, Segment
 from inspector.plan import WORKGROUP_SIZE, Access, Plan, binding_elements, split_grid
-from inspector.stores import LANES, MOMENTS, Lane, Store, pieces, store_at, stores
+from inspector.stores import MOMENTS, Lane, Store, pieces, store_at, stores
 
 U32Array = npt.NDArray[np.uint32]
 
@@ -87,6 +87,11 @@ class LaneMemory:
             self._gpu.release(buffer)
         self.buffers.clear()
         self._decoded.clear()
+
+    @property
+    def layout(self) -> Layout:
+        """Where every param lies."""
+        return self._layout
 
     @property
     def end(self) -> int:
@@ -210,17 +215,6 @@ class LaneMemory:
         values = decode(self._codec, _moment(lane), unpack(self._codec, raw), scale)
         return np.asarray(values[head : head + high - low], np.float32)
 
-    def place(self, lane: str, element: int) -> Range:
-        """The buffer that holds an element in float32, and the byte offset in it."""
-        store = next(
-            s
-            for one in LANES
-            if one == lane
-            for s in stores(self._layout, one)
-            if s.start <= element < s.stop
-        )
-        return self.buffers[store.buffer], store.offset(element)
-
     # --- reading on the device
 
     def views(self, lane: Lane, start: int, stop: int) -> Iterator[Piece]:
@@ -231,6 +225,13 @@ class LaneMemory:
                 yield self._decoded_piece(lane, codes, scales, low, max(low, start), high, before=False)
             else:
                 yield Piece(self.buffers[store.buffer], store.offset(low), high - low, low)
+
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """Runs of elements [start, stop), up to the last, of which each lane is one piece of `views`."""
+        spans: list[tuple[int, int]] = []
+        for store in stores(self._layout, "m"):
+            spans += self._chunks(store, store.start, min(store.stop, self.end))
+        return tuple(spans)
 
     def changed_views(self, top: Entry | None, lane: Lane) -> Iterator[tuple[Piece, Piece]]:
         """What is kept in `top` of a lane: pieces as they are now and as they were before, of the same elements."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inspector.gpu.device import Gpu, device_layout
+from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
-from inspector.layout import DEFAULT_ALIGN_BYTES, Param
-from inspector.plan import Variant
+from inspector.layout import DEFAULT_ALIGN_BYTES, Layout, Param
+from inspector.plan import Variant, layout_for
 from inspector.stepping import State
 
 HARDWARE_UNDO_BYTES = 8 << 30
@@ -32,3 +32,10 @@ class StepperMaker:
         return GpuStepper(
             gpu, device_layout(gpu, params, variant, self.align_bytes), variant, state, undo_bytes=undo
         )
+
+
+def device_layout(
+    gpu: Gpu, params: tuple[Param, ...], variant: Variant, align_bytes: int = DEFAULT_ALIGN_BYTES
+) -> Layout:
+    """The params laid out for this device, see `layout_for`."""
+    return layout_for(params, gpu.limits, variant, align_bytes)

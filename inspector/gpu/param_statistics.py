@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -12,18 +12,16 @@ import numpy.typing as npt
 
 from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
+from inspector.gpu.memory import LaneMemory, Prepare
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.timing import Timer
 from inspector.layout import Layout
-from inspector.param_statistics import LaneStats, ParamStats, UpdateStats
-from inspector.plan import Access, binding_elements, split_grid
-from inspector.statistics import BINS, BufferStats, NonFinite
+from inspector.param_statistics import LaneColumns, ParamTable, UpdateColumns
+from inspector.plan import Access, split_grid
+from inspector.statistics import BINS
 from inspector.stores import LANES, Lane
 
 U32Array = npt.NDArray[np.uint32]
-Place = Callable[[str, int], tuple[Any, int]]
-"""From a lane and a mega-buffer element to the buffer that holds it and the byte offset in it."""
-
 SLOTS: tuple[tuple[int, Access], ...] = (
     (0, "read"), (1, "read"), (2, "read"), (3, "read"), (4, "read"), (5, "read"), (6, "read_write"),
     (7, "read_write"), (8, "uniform"),
@@ -45,6 +43,8 @@ _SUMS, _UPDATE_TOP, _LARGEST, _LARGEST_AT, _LOST, _BELOW_EPS, _F16_OVER, _F16_UN
 
 CHUNK = {True: 32_768, False: 4_096}
 """By `software`: elements of a chunk, enough of them to be worth the clearing of its counts."""
+FORM = {True: {"GROUP": 8.0, "ON_CPU": 1.0}, False: {"GROUP": 128.0}}
+"""By `software`: threads of a workgroup, and how they count."""
 MAX_CHUNK = 32_768
 WANTED_CHUNKS = 4_096
 """From here on chunks become larger rather than more."""
@@ -72,19 +72,27 @@ class _Batch:
     runs: tuple[_Run, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """The bind group of a run, and what has to be recorded before it."""
+
+    group: Any
+    prepared: tuple[Prepare, ...]
+
+
 class ParamStatsKernel:
     """Runs param_stats over a layout. `constants` are those of the update."""
 
     def __init__(
-        self, gpu: Gpu, pipelines: Pipelines, layout: Layout, constants: Sequence[tuple[str, float]]
+        self, gpu: Gpu, pipelines: Pipelines, memory: LaneMemory, constants: Sequence[tuple[str, float]]
     ) -> None:
         self._gpu = gpu
         self._pipelines = pipelines
-        self._layout = layout
-        own = {"GROUP": 8.0, "ON_CPU": 1.0} if gpu.info.software else {"GROUP": 128.0}
-        self._constants = (*constants, *own.items())
+        self._memory = memory
+        self._layout = memory.layout
+        self._constants = (*constants, *FORM[gpu.info.software].items())
         self._timer = Timer(gpu)
-        self._batches = tuple(_batches(layout, gpu))
+        self._batches = tuple(_batches(memory, gpu))
         chunks = max((len(b.table) for b in self._batches), default=0)
         params = max((b.params[1] - b.params[0] for b in self._batches), default=0)
         runs = max((len(b.runs) for b in self._batches), default=0)
@@ -103,7 +111,7 @@ class ParamStatsKernel:
         for buffer in (self._table, self._histograms, self._rows, self._settings):
             self._gpu.release(buffer)
 
-    def run(self, place: Place, grad_stats: Any, *, hp: F32Array, bias: F32Array) -> tuple[ParamStats, ...]:
+    def run(self, grad_stats: Any, *, hp: F32Array, bias: F32Array) -> ParamTable:
         """Statistics of every param, in the order of the layout. `hp` is that of the block that decays."""
         segments = self._layout.segments
         histograms = np.zeros((len(segments), 4, 256), np.int64)
@@ -111,7 +119,7 @@ class ParamStatsKernel:
         times: list[float | None] = []
         for batch in self._batches:
             low, high = batch.params
-            counted, chunk_rows = self._run_batch(batch, place, grad_stats, hp, bias, times)
+            counted, chunk_rows = self._run_batch(batch, grad_stats, hp, bias, times)
             histograms[low:high] += counted
             rows.append(chunk_rows)
         self.ms = None if None in times else sum(t for t in times if t is not None)
@@ -126,7 +134,6 @@ class ParamStatsKernel:
     def _run_batch(
         self,
         batch: _Batch,
-        place: Place,
         grad_stats: Any,
         hp: F32Array,
         bias: F32Array,
@@ -142,7 +149,7 @@ class ParamStatsKernel:
         settings[:, 9] = [run.count for run in batch.runs]
         gpu.write(self._settings, 0, settings)
         params = batch.params[1] - batch.params[0]
-        groups = [self._bind(batch, i, place, grad_stats) for i in range(len(batch.runs))]
+        groups = [self._bind(batch, i, grad_stats) for i in range(len(batch.runs))]
         encoder = gpu.encoder()
         encoder.clear_buffer(self._histograms, 0, params * _HISTOGRAM_BYTES)
         self._record(encoder, "param_stats", batch, groups)
@@ -158,10 +165,12 @@ class ParamStatsKernel:
             times += [ms for _, ms in self._timer.spans_ms(1)]
         return counted, rows.reshape(-1, _ROW_SLOTS)
 
-    def _bind(self, batch: _Batch, index: int, place: Place, grad_stats: Any) -> Any:
+    def _bind(self, batch: _Batch, index: int, grad_stats: Any) -> _Bound:
+        """What a run binds, and what puts the values of coded lanes there before."""
         run = batch.runs[index]
         nbytes = -(-(run.stop - run.start) // 4) * 16
-        ranges = [(*place(lane, run.start), nbytes) for lane in LANES]
+        views = [next(self._memory.views(lane, run.start, run.stop)) for lane in LANES]
+        ranges = [(view.buffer, view.offset, nbytes) for view in views]
         ranges += [
             (grad_stats, 0, 8),
             (self._table, 0, len(batch.table) * _CHUNK_BYTES),
@@ -169,14 +178,18 @@ class ParamStatsKernel:
             (self._rows, 0, len(batch.table) * 4 * _ROW_SLOTS),
             (self._settings, index * self._align, _SETTINGS_BYTES),
         ]
-        return self._pipelines.bind(SLOTS, ranges)
+        prepared = tuple(view.prepare for view in views if view.prepare is not None)
+        return _Bound(self._pipelines.bind(SLOTS, ranges), prepared)
 
-    def _record(self, encoder: Any, entry_point: str, batch: _Batch, groups: Sequence[Any]) -> None:
-        pipeline = self._pipelines.get("param_stats", entry_point, SLOTS, self._constants)
+    def _record(self, encoder: Any, entry_point: str, batch: _Batch, bound: Sequence[_Bound]) -> None:
         compute = encoder.begin_compute_pass(label=entry_point, timestamp_writes=self._timer.writes(0))
-        compute.set_pipeline(pipeline)
-        for run, group in zip(batch.runs, groups, strict=True):
-            compute.set_bind_group(0, group)
+        for run, each in zip(batch.runs, bound, strict=True):
+            for prepare in each.prepared:
+                prepare(compute)
+            # The update from coded state may differ, see coded_adam.
+            constants = (*self._constants, ("CODED", 1.0)) if each.prepared else self._constants
+            compute.set_pipeline(self._pipelines.get("param_stats", entry_point, SLOTS, constants))
+            compute.set_bind_group(0, each.group)
             compute.dispatch_workgroups(
                 *split_grid(run.count, self._gpu.limits.max_compute_workgroups_per_dimension)
             )
@@ -187,12 +200,12 @@ class ParamStatsKernel:
 # --- what is counted by whom
 
 
-def _batches(layout: Layout, gpu: Gpu) -> Iterator[_Batch]:
+def _batches(memory: LaneMemory, gpu: Gpu) -> Iterator[_Batch]:
     """The chunks of a layout, in order, in batches that this device can bind."""
+    layout = memory.layout
     binding = min(gpu.limits.max_storage_buffer_binding_size, gpu.limits.max_buffer_size)
     max_params = min(MAX_PARAMS, binding // _HISTOGRAM_BYTES)
     max_chunks = min(MAX_CHUNKS, binding // (4 * _ROW_SLOTS))
-    run_elements = binding_elements(layout, gpu.limits)
     chunk = CHUNK[gpu.info.software]
     while chunk < MAX_CHUNK and layout.elements > chunk * WANTED_CHUNKS:
         chunk *= 2
@@ -203,8 +216,7 @@ def _batches(layout: Layout, gpu: Gpu) -> Iterator[_Batch]:
     def batch() -> _Batch:
         return _Batch(np.array(table, np.uint32), (first_param, last_param + 1), tuple(runs))
 
-    end = max((s.stop for s in layout.segments), default=0)
-    pieces = tuple(layout.pieces(0, end, run_elements))
+    pieces = memory.spans()
     at = 0
     for number, segment in enumerate(layout.segments):
         for low in range(segment.offset, segment.stop, chunk):
@@ -237,7 +249,7 @@ def _batches(layout: Layout, gpu: Gpu) -> Iterator[_Batch]:
 
 def _assembled(
     layout: Layout, histograms: npt.NDArray[np.int64], rows: U32Array | None, owners: npt.NDArray[Any]
-) -> tuple[ParamStats, ...]:
+) -> ParamTable:
     """Chunks of a param follow each other, so they are added up in runs, in float64 and in order."""
     segments = layout.segments
     table = np.zeros((len(segments), _ROW_SLOTS), np.int64)
@@ -270,42 +282,45 @@ def _assembled(
         _from_keys(table[:, [k * _LANE_SLOTS + slot for k in range(4)]]) for slot in (_LOWEST, _HIGHEST)
     )
     exponents = histograms[:, :, :BINS].astype(np.uint32)
-    exponents.flags.writeable = False
-    zeros = np.array([s.numel for s in segments])[:, None] - histograms.sum(axis=2)
-    largest_each = table[:, _LARGEST].astype(np.uint32).view(np.float32)
-    out = []
-    for i, segment in enumerate(segments):
-        words = table[i].tolist()
-        lanes: dict[Lane, LaneStats] = {}
-        for k, lane in enumerate(LANES):
-            slots = words[k * _LANE_SLOTS : (k + 1) * _LANE_SLOTS]
-            kinds = NonFinite(slots[_NANS], slots[_POSINFS], slots[_NEGINFS], _index(slots[_FIRST]))
-            some = kinds.total < segment.numel
-            low, high = float(lows[i, k]), float(highs[i, k])
-            counts = BufferStats(
-                segment.numel,
-                int(zeros[i, k]),
-                kinds,
-                max(abs(low), abs(high)) if some else 0.0,
-                exponents[i, k],
-            )
-            lanes[lane] = LaneStats(counts, low if some else None, high if some else None, float(norms[i, k]))
-        update = UpdateStats(
-            norm=float(norms[i, 4]),
-            largest=float(largest_each[i]),
-            largest_at=_index(words[_LARGEST_AT]) if words[_LARGEST] else None,
-            below_eps=words[_BELOW_EPS],
-            lost=words[_LOST],
-            skipped=words[_SKIPPED],
-            f16_overflows=words[_F16_OVER],
-            f16_underflows=words[_F16_UNDER],
+    numel = np.array([s.numel for s in segments], np.int64)
+    zeros = numel[:, None] - histograms.sum(axis=2)
+    lanes: dict[Lane, LaneColumns] = {}
+    for k, lane in enumerate(LANES):
+        nan, posinf, neginf, first = (
+            table[:, k * _LANE_SLOTS + slot] for slot in (_NANS, _POSINFS, _NEGINFS, _FIRST)
         )
-        out.append(ParamStats(segment.name, segment.block, segment.numel, MappingProxyType(lanes), update))
-    return tuple(out)
+        some = nan + posinf + neginf < numel
+        lanes[lane] = LaneColumns(
+            nan=nan,
+            posinf=posinf,
+            neginf=neginf,
+            first=_index(first),
+            zeros=zeros[:, k],
+            low=np.where(some, lows[:, k], np.nan).astype(np.float64),
+            high=np.where(some, highs[:, k], np.nan).astype(np.float64),
+            norm=norms[:, k],
+            exponents=exponents[:, k],
+        )
+    largest_at = np.where(table[:, _LARGEST] > 0, table[:, _LARGEST_AT], _NONE)
+    update = UpdateColumns(
+        norm=norms[:, 4],
+        largest=table[:, _LARGEST].astype(np.uint32).view(np.float32).astype(np.float64),
+        largest_at=_index(largest_at),
+        below_eps=table[:, _BELOW_EPS],
+        lost=table[:, _LOST],
+        skipped=table[:, _SKIPPED],
+        f16_overflows=table[:, _F16_OVER],
+        f16_underflows=table[:, _F16_UNDER],
+    )
+    for array in (exponents, zeros, norms, table, numel):
+        array.flags.writeable = False
+    names, blocks = tuple(s.name for s in segments), tuple(s.block for s in segments)
+    return ParamTable(names, blocks, numel, MappingProxyType(lanes), update)
 
 
-def _index(element: int) -> int | None:
-    return None if element == _NONE else element
+def _index(elements: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """-1 where there is none."""
+    return np.where(elements == _NONE, -1, elements)
 
 
 def _from_keys(keys: npt.NDArray[np.int64]) -> F32Array:

@@ -16,7 +16,7 @@ from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array
 from inspector.gpu.coding_error import CodingErrorKernel
 from inspector.gpu.copying import copy_gbps
-from inspector.gpu.device import Gpu, device_layout, explained
+from inspector.gpu.device import Gpu, explained
 from inspector.gpu.drift import DriftKernel
 from inspector.gpu.element import element_lines
 from inspector.gpu.generator import GRADIENT_STREAM, WEIGHT_STREAM, Generator
@@ -30,8 +30,8 @@ from inspector.gpu.undo import Range, UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.optimizers import optimizer, plan_step
-from inspector.param_statistics import ParamStats
-from inspector.plan import Dispatch, Plan, Variant, binding_elements, required_placement
+from inspector.param_statistics import ParamTable
+from inspector.plan import Dispatch, Plan, Variant, binding_elements, layout_for, required_placement
 from inspector.statistics import BufferStats
 from inspector.stepping import (
     Cursor,
@@ -84,6 +84,7 @@ class GpuStepper:
         self._layout = layout
         self._plan = plan_step(layout, gpu.limits, variant)
         self._pipelines = pipelines or Pipelines(gpu)
+        self._pipelines.check_own(self._plan)
         self._memory = LaneMemory(gpu, self._pipelines, self._plan)
         self._undo = UndoLog(gpu, undo_bytes)
         self._timer = Timer(gpu, clocks)
@@ -214,6 +215,7 @@ class GpuStepper:
         if not self.can_take(variant):
             raise UsageError("The params are not laid out for this form of the step: lay them out anew.")
         plan = plan_step(self._layout, self._gpu.limits, variant)
+        self._pipelines.check_own(plan)
         self._undo.clear()
         self._memory.use(plan)
         self._plan = plan
@@ -283,24 +285,21 @@ class GpuStepper:
         segment = self._layout[param]
         return self._stats.run(self._memory.views(lane, segment.offset, segment.stop))
 
-    def param_stats(self, hyper: Hyper) -> tuple[ParamStats, ...]:
+    def param_stats(self, hyper: Hyper) -> ParamTable:
         """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
         constants = self._before_update("Statistics of the params are counted")
         kernel = self._param_stats.get(constants)
         if kernel is None:
-            kernel = ParamStatsKernel(self._gpu, self._pipelines, self._layout, constants)
+            kernel = ParamStatsKernel(self._gpu, self._pipelines, self._memory, constants)
             self._param_stats[constants] = kernel
         values = self._uniform_values(hyper)
-        stats = kernel.run(
-            self._memory.place, self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"]
-        )
+        stats = kernel.run(self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"])
         self.param_stats_ms = kernel.ms
         return stats
 
     def coding_errors(self, hyper: Hyper) -> tuple[ParamCodingError, ...]:
         """What coding does to m and v of the update to come; UsageError but between finalize and the update."""
-        codec = ("CODEC", float(CODEC_NUMBER[self._plan.variant.codec]))
-        constants = (*self._before_update("Errors of coding m and v are measured"), codec)
+        constants = self._before_update("Errors of coding m and v are measured")
         if not self._memory.coded:
             return ()
         kernel = self._coding.get(constants)
@@ -325,7 +324,7 @@ class GpuStepper:
                 self._drift[1].close()
             self._drift = other.layout, DriftKernel(self._gpu, self._pipelines, self._layout, other.layout)
         kernel = self._drift[1]
-        found = kernel.run(self._memory.place, other._memory.place)
+        found = kernel.run(self._memory, other._memory)
         self.drift_ms = kernel.ms
         return found
 
@@ -333,7 +332,7 @@ class GpuStepper:
         """A second stepper on this device, in another form, with w, m, v and the gradients of this moment."""
         if not self._cursor.between_steps:
             raise UsageError("A second run can start only between steps: finish this one first.")
-        layout = device_layout(self._gpu, self._layout.params, variant)
+        layout = layout_for(self._layout.params, self._gpu.limits, variant)
         used = self._gpu.memory_bytes
         try:
             made = GpuStepper(
@@ -354,9 +353,9 @@ class GpuStepper:
         Where clipping is a pass of its own, the gradient is as it stands: before that pass or after it.
         """
         done = self._plan.dispatches[: self._cursor.dispatch]
-        clips = [d for d in self._plan.dispatches if d.kernel == "scale"]
-        clipped = [d for d in done if d.kernel == "scale"]
-        if not any(d.kernel == "finalize_grad_stats" for d in done) or any(d.updates for d in done):
+        clips = [d for d in self._plan.dispatches if d.entry_point == "scale"]
+        clipped = [d for d in done if d.entry_point == "scale"]
+        if not any(d.entry_point == "finalize_grad_stats" for d in done) or any(d.updates for d in done):
             raise UsageError(f"{what} between finalize_grad_stats and the first update.")
         if clipped and len(clipped) < len(clips):
             raise UsageError("Part of the gradients is clipped: run the rest of the scale passes first.")
@@ -365,6 +364,7 @@ class GpuStepper:
             ("PRECISE", float(variant.numerics == "precise")),
             ("L2", float(optimizer(variant.optimizer).decay_in_gradient)),
             ("FUSED", float(not clipped)),
+            ("CODEC", float(CODEC_NUMBER[variant.codec])),
         )
 
     def _uniform_values(self, hyper: Hyper) -> Mapping[str, F32Array]:
@@ -463,7 +463,9 @@ class GpuStepper:
         prepared = []
         for dispatch in plan.dispatches:
             slots = tuple((b.slot, b.access) for b in dispatch.bindings)
-            pipeline = self._pipelines.get(dispatch.kernel, dispatch.entry_point, slots, dispatch.constants)
+            pipeline = self._pipelines.get(
+                dispatch.kernel, dispatch.entry_point, slots, dispatch.constants, dispatch.own
+            )
             ranges = [(self._buffers[b.buffer], b.offset, b.bound_size) for b in dispatch.bindings]
             group = self._pipelines.bind(slots, ranges)
             writes = tuple((b.buffer, b.offset, b.size) for b in dispatch.writes)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from inspector.codecs import Codec
 from inspector.layout import StateType
 from inspector.plan import Variant
+from inspector.statistics import StatsLevel
 from inspector.stepping import MapRequest
 from inspector.stores import Lane
 
@@ -70,6 +71,13 @@ class SetVariant:
     """Run in another form from the next step on."""
 
     variant: Variant
+
+
+@dataclass(frozen=True, slots=True)
+class SetStats:
+    """Count so much at each step from the next one on (now, where the step has not started)."""
+
+    level: StatsLevel
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +162,7 @@ Command = (
     | SetHyper
     | SetSchedule
     | SetVariant
+    | SetStats
     | OpenSource
     | ViewMap
     | ViewValues

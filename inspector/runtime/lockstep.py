@@ -351,4 +351,4 @@ class EightBit:
 
 def _knows_clip_scale(stepper: Stepper) -> bool:
     done = stepper.plan.dispatches[: stepper.cursor.dispatch]
-    return any(d.kernel == "finalize_grad_stats" for d in done)
+    return any(d.entry_point == "finalize_grad_stats" for d in done)

@@ -153,6 +153,7 @@ fn coding_error(
         );
     }
     let mine = workgroupUniformLoad(&chunk);
+    make_tables(local);
     let count = mine.y;
     let hp = vec4(settings.hp.xyz, select(0.0, settings.hp.w, mine.w != 0u));
     let part = local / THREADS_A_BLOCK;
@@ -174,7 +175,7 @@ fn coding_error(
             let to = adam(w[i], g[i], m0, v0, grad_stats[1], hp, settings.bias, 0u);
             m1 = select(vec4(0.0), coded_m(to.m), inside);
             // As limited as what is coded, but no root.
-            v1 = select(vec4(0.0), clamp(to.v, vec4(0.0), vec4(LARGEST)), inside & !is_nan4(to.v));
+            v1 = select(vec4(0.0), clamp(to.v, vec4(0.0), vec4(LARGEST_CODABLE)), inside & !is_nan4(to.v));
         }
         let v_coded = coded_v(v1);
         let largest = block_maxima(local, vec2(largest4(m1), largest4(v_coded)));

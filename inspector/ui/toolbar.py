@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QFontMetrics, QIntValidator, QKeyEvent
+from PySide6.QtGui import QFocusEvent, QFontMetrics, QIntValidator, QKeyEvent, QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolBar, QToolButton, QWidget
 
 from inspector.hyper import NUMERICS
@@ -15,7 +15,9 @@ from inspector.plan import DISPATCH_FORMS, KERNELS, REDUCES, Variant
 from inspector.runtime.commands import OpenSource, Seek, SetVariant
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui.actions import Actions
+from inspector.ui.form_menu import form_reason, value_text
 from inspector.ui.widgets import ElidedLabel
+from inspector.variants import Choice
 
 SOURCES = ("charlm", "synthetic:1000000", "gpt-116m")
 OPEN_FILE = "open file…"
@@ -92,6 +94,7 @@ class MainToolBar(QToolBar):
         self.setIconSize(QSize(16, 16))
         self._shown: Variant | None = None
         self._wanted: Variant | None = None
+        self._choices: tuple[Choice, ...] = ()
         self._wanted_until: tuple[int, int | None] = (0, None)
         self._open: tuple[str, bool] = ("", False)
         """The source that is open, and whether it runs."""
@@ -105,6 +108,7 @@ class MainToolBar(QToolBar):
         self.addSeparator()
         self._add_where(actions)
         self.choices: dict[str, QComboBox] = {}
+        self._tips: dict[str, str] = {}
         for name, options, tip in CHOICES:
             # A choice of one is no choice.
             if len(options) > 1:
@@ -112,6 +116,7 @@ class MainToolBar(QToolBar):
                 combo.activated.connect(self._on_choice)
                 combo.setEnabled(False)
                 self.choices[name] = combo
+                self._tips[name] = combo.toolTip()
 
     def _add_where(self, actions: Actions) -> None:
         self.step_edit = StepEdit(self)
@@ -212,10 +217,26 @@ class MainToolBar(QToolBar):
             self._wanted = None
         self._wanted_until = (step, notice)
         self._shown = variant
+        reason = form_reason(snapshot)
+        self._show_choices(snapshot.choices)
         for name, combo in self.choices.items():
-            combo.setEnabled(variant is not None and snapshot.mode in ("paused", "running"))
+            combo.setEnabled(not reason)
+            combo.setToolTip(self._tips[name] + (f"\nNot now: {reason}" if reason else ""))
             if variant is not None and not combo.view().isVisible():
                 combo.setCurrentText(str(getattr(self._wanted or variant, name)))
+
+    def _show_choices(self, choices: tuple[Choice, ...]) -> None:
+        """Grey out what this device cannot run, with the reason as its tooltip."""
+        if choices is self._choices:
+            return
+        self._choices = choices
+        for combo in self.choices.values():
+            for row in range(combo.count()):
+                _allow(combo, row, "")
+        for choice in choices:
+            if choice.field in self.choices:
+                combo = self.choices[choice.field]
+                _allow(combo, combo.findText(value_text(choice.value)), choice.reason)
 
     def _on_source(self, index: int) -> None:
         spec = self._spec(index)
@@ -229,8 +250,6 @@ class MainToolBar(QToolBar):
         if self._shown is not None:
             chosen = {name: combo.currentText() for name, combo in self.choices.items()}
             self._wanted = replace(self._shown, **chosen)  # type: ignore[arg-type]
-            if self._wanted.reduce != "atomic" and self._wanted.grid == "published":
-                self._wanted = replace(self._wanted, grid="capped")
             self.command.emit(SetVariant(self._wanted))
 
     def _show_step_edit(self, shown: bool) -> None:
@@ -242,6 +261,13 @@ class MainToolBar(QToolBar):
         step = int(self.step_edit.text())
         self.step_edit.leave()
         self.command.emit(Seek(step))
+
+
+def _allow(combo: QComboBox, row: int, reason: str) -> None:
+    model = combo.model()
+    if isinstance(model, QStandardItemModel) and row >= 0:
+        model.item(row).setEnabled(not reason)
+        combo.setItemData(row, reason or None, Qt.ItemDataRole.ToolTipRole)
 
 
 def file_first(source: str, metrics: QFontMetrics, width: int) -> str:
