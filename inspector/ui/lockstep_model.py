@@ -18,7 +18,15 @@ from inspector.ui import format as fmt
 from inspector.ui.tables import AnyIndex, ColumnsModel
 
 PARAM, DRIFT, LARGEST, M_ERROR, V_ERROR, LOST, WORST = range(7)
-SAMPLES = ("h.11.attn.qkv.weight", "8.88e−8", "8.88e−8", "m error ▾", "v error ▾", "8,888", "8,888 · 8,888")
+SAMPLES = (
+    "h.11.attn.qkv.weight",
+    "8.88e−8",
+    "8.88e−8",
+    "m error   ▾",
+    "v error   ▾",
+    "8,888",
+    "8,888 · 8,888",
+)
 """Text about as wide as any in its column."""
 
 

@@ -114,7 +114,7 @@ class LockstepView(View):
         memory.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         header = memory.horizontalHeader().sizeHint().height()
         bar = memory.horizontalScrollBar().sizeHint().height()
-        memory.setFixedHeight(header + 2 * row_height() + bar)
+        memory.setMaximumHeight(header + 2 * row_height() + bar)
         self.memory_table = memory
         self.params = ParamErrors()
         self.table = dense_table(self.params, "param-errors")
@@ -123,6 +123,9 @@ class LockstepView(View):
         self.table.setSortingEnabled(True)
         self.table.selectionModel().currentRowChanged.connect(self._on_row)
         self.setFocusProxy(self.table)
+        for table in (memory, self.table):
+            # In a small window the panel may become low.
+            table.setMinimumHeight(row_height())
         self._tables = QWidget()
         column = QVBoxLayout(self._tables)
         column.setContentsMargins(0, 0, 0, 0)
