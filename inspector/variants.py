@@ -63,18 +63,18 @@ def all_choices(plan: Plan) -> Iterator[Choice]:
 
 
 def refusal(plan: Plan, variant: Variant) -> str:
-    """Why the plan's params cannot run in that form on its device, in a sentence; "" where they can.
+    """Why the plan's params cannot run in that form on its device, or need not, in a sentence; "" where they can.
 
     Where the layout of the plan does not suit that form, the params are laid out anew, as a run does.
     """
     try:
-        plan_step(plan.layout, plan.limits, variant)
+        other = plan_step(plan.layout, plan.limits, variant)
     except UsageError:
         try:
-            plan_step(layout_for(plan.layout.params, plan.limits, variant), plan.limits, variant)
+            other = plan_step(layout_for(plan.layout.params, plan.limits, variant), plan.limits, variant)
         except UsageError as error:
             return str(error)
-    return ""
+    return "" if _differ(plan, other) else "It changes nothing in this form of the step."
 
 
 def changes(base: Variant, variant: Variant) -> str:

@@ -20,7 +20,7 @@ from ui_helpers import FakeWorker, make_findings, make_snapshot, small_layout, s
 
 from inspector.errors import UsageError
 from inspector.optimizers import plan_step
-from inspector.plan import Limits, Plan, Variant
+from inspector.plan import Limits, Plan, Variant, layout_for
 from inspector.runtime.commands import (
     OpenSource,
     Pause,
@@ -705,9 +705,25 @@ def test_what_the_device_refuses_is_greyed_out_and_says_why(shown: Shown) -> Non
     assert shown.commands() == [SetVariant(Variant(kernel="f16"))]
 
 
+def test_the_codec_can_be_chosen_where_there_is_one(shown: Shown) -> None:
+    shown.window.resize(1900, 900)
+    combo = shown.window.toolbar.choices["codec"]
+    assert not combo.isVisibleTo(shown.window)
+    codecs = [x for x in all_choices(small_plan()) if x.field == "codec" and x.value != "linear"]
+    assert [x.reason for x in codecs] == ["It changes nothing in this form of the step."] * 2
+    variant = Variant(kernel="8bit")
+    params = small_plan().layout.params
+    plan = plan_step(layout_for(params, Limits(), variant), Limits(), variant)
+    shown.post(plan=plan, choices=tuple(all_choices(plan)))
+    shown.qtbot.waitUntil(lambda: combo.isVisibleTo(shown.window))
+    combo.setFocus()
+    shown.qtbot.keyClick(combo, Key.Key_Down)
+    assert shown.commands() == [SetVariant(Variant(kernel="8bit", codec="sqrt"))]
+
+
 def test_while_it_runs_no_form_can_be_chosen_and_the_reason_is_said(shown: Shown) -> None:
     shown.post(choices=tuple(all_choices(small_plan())))
-    combos = shown.window.toolbar.choices
+    combos = {name: combo for name, combo in shown.window.toolbar.choices.items() if name != "codec"}
     assert all(combo.isEnabled() for combo in combos.values())
     shown.post(mode="running")
     for combo in combos.values():

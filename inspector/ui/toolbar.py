@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QFontMetrics, QIntValidator, QKeyEvent, QStandardItemModel
+from PySide6.QtGui import QAction, QFocusEvent, QFontMetrics, QIntValidator, QKeyEvent, QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolBar, QToolButton, QWidget
 
+from inspector.codecs import CODECS
 from inspector.hyper import NUMERICS
 from inspector.plan import DISPATCH_FORMS, KERNELS, REDUCES, Variant
 from inspector.runtime.commands import OpenSource, Seek, SetVariant
@@ -32,6 +33,7 @@ MAX_STEP = 2_147_483_647
 
 CHOICES: tuple[tuple[str, Sequence[str], str], ...] = (
     ("kernel", KERNELS, "The update kernel"),
+    ("codec", CODECS, "How m and v become 8-bit codes"),
     ("reduce", REDUCES,
      "How the gradient norm is summed: two-pass gives the same bits every run, atomic adds in any order"),
     ("dispatch", DISPATCH_FORMS, "One update for the wd and one for the no-wd block, or one a param"),
@@ -96,6 +98,7 @@ class MainToolBar(QToolBar):
         self._wanted: Variant | None = None
         self._choices: tuple[Choice, ...] = ()
         self._wanted_until: tuple[int, int | None] = (0, None)
+        self._places: dict[str, QAction] = {}
         self._open: tuple[str, bool] = ("", False)
         """The source that is open, and whether it runs."""
         self.source = self._combo("source", SOURCES, "Where gradients come from", SOURCE_WIDTH, LEAST_SOURCE)
@@ -117,6 +120,7 @@ class MainToolBar(QToolBar):
                 combo.setEnabled(False)
                 self.choices[name] = combo
                 self._tips[name] = combo.toolTip()
+        self._places["codec"].setVisible(False)
 
     def _add_where(self, actions: Actions) -> None:
         self.step_edit = StepEdit(self)
@@ -171,7 +175,7 @@ class MainToolBar(QToolBar):
         row.setSpacing(0)
         row.addWidget(label)
         row.addWidget(combo)
-        self.addWidget(both)
+        self._places[name] = self.addWidget(both)
         return combo
 
     def _button(self, actions: Actions, name: str, with_key: bool) -> None:
@@ -219,6 +223,7 @@ class MainToolBar(QToolBar):
         self._shown = variant
         reason = form_reason(snapshot)
         self._show_choices(snapshot.choices)
+        self._places["codec"].setVisible(variant is not None and (self._wanted or variant).kernel == "8bit")
         for name, combo in self.choices.items():
             combo.setEnabled(not reason)
             combo.setToolTip(self._tips[name] + (f"\nNot now: {reason}" if reason else ""))
