@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from inspector.codecs import BLOCK, blocks
+from inspector.codecs import blocks
 from inspector.layout import F32_BYTES, Param
 from inspector.plan import Plan, Variant, required_placement
 from inspector.stores import LANES, MOMENTS, Lane
@@ -52,7 +52,3 @@ def lane_bytes(params: Iterable[Param], variant: Variant, plan: Plan | None = No
 
 def _lane_of(buffer: str) -> Lane:
     return next(lane for lane in LANES if buffer.split("[")[0].split("_")[0] == lane)
-
-
-BYTES_A_CODED_ELEMENT = 1 + F32_BYTES / BLOCK
-"""Of m or of v: a code, and its part of the block's scale."""

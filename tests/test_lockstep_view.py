@@ -23,8 +23,9 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.state_memory import lane_bytes
 from inspector.stepping import Cursor
 from inspector.ui import theme
+from inspector.ui.lockstep_grid import NEXT_STEP, START
 from inspector.ui.lockstep_model import DRIFT, LOST, PARAM, V_ERROR, percent, si_bytes
-from inspector.ui.lockstep_view import NEXT_STEP, START, LockstepView
+from inspector.ui.lockstep_view import LockstepView
 
 pytestmark = pytest.mark.qt
 
@@ -182,7 +183,7 @@ def test_memory_in_float32_and_in_8_bits(qtbot: QtBot) -> None:
 
 def test_before_it_starts_the_plots_say_what_would_fill_them(qtbot: QtBot) -> None:
     view, sent = shown(qtbot, moment(off(), history=EMPTY_HISTORY))
-    charts = (view.drift_chart, view.error_chart, view.block_chart, view.histogram)
+    charts = (view.plots.drift, view.plots.errors, view.plots.blocks, view.plots.histogram)
     assert {chart.message for chart in charts} == {START}
     assert memory(view)[1][6].endswith("%"), "what it would take is known before"
     view.button.click()
@@ -199,7 +200,7 @@ def test_before_it_starts_the_plots_say_what_would_fill_them(qtbot: QtBot) -> No
 def test_without_a_source_nothing_can_start(qtbot: QtBot) -> None:
     view, _ = shown(qtbot, None)
     assert not view.button.isEnabled()
-    assert view.drift_chart.message == "No source is open."
+    assert view.plots.drift.message == "No source is open."
     view.show_snapshot(
         replace(make_snapshot(), plan=None, cursor=None, eight_bit=None, history=EMPTY_HISTORY)
     )
@@ -230,11 +231,11 @@ def test_a_run_with_8_bit_state_needs_no_second_one(qtbot: QtBot) -> None:
     assert not view.codec.isEnabled()
     assert view.codec.currentText() == "dynamic"
     assert "8-bit state (dynamic)" in view.words.text()
-    assert view.error_chart.message == ""
+    assert view.plots.errors.message == ""
     empty = moment(replace(alone, coding=(), coding_total=None), history=EMPTY_HISTORY)
     view.show_snapshot(empty)
-    assert view.drift_chart.message == "L starts float32 state beside."
-    assert view.error_chart.message == NEXT_STEP
+    assert view.plots.drift.message == "L starts float32 state beside."
+    assert view.plots.errors.message == NEXT_STEP
 
 
 def test_what_it_costs_and_that_the_loop_is_open_is_said(qtbot: QtBot) -> None:
@@ -250,26 +251,26 @@ def test_what_it_costs_and_that_the_loop_is_open_is_said(qtbot: QtBot) -> None:
 
 def test_drift_and_errors_over_steps(qtbot: QtBot) -> None:
     view, _ = shown(qtbot, moment(picture()))
-    drift = view.drift_chart.drawn("lockstep/drift")
+    drift = view.plots.drift.drawn("lockstep/drift")
     assert len(drift.x[np.isfinite(drift.last)]) == 8
     assert 10 ** drift.last[np.isfinite(drift.last)][-1] == pytest.approx(8e-4)
-    assert view.error_chart.trace_names() == ["coding/m", "coding/v"]
+    assert view.plots.errors.trace_names() == ["coding/m", "coding/v"]
     lanes = theme.LANE_COLOURS
-    assert view.error_chart.pen("coding/m").color() == lanes["m"]
-    assert view.error_chart.pen("coding/v").color() == lanes["v"]
-    assert view.drift_chart.pen("lockstep/drift").color() == lanes["w"]
-    start, stop = view.drift_chart.box.viewRange()[0]
+    assert view.plots.errors.pen("coding/m").color() == lanes["m"]
+    assert view.plots.errors.pen("coding/v").color() == lanes["v"]
+    assert view.plots.drift.pen("lockstep/drift").color() == lanes["w"]
+    start, stop = view.plots.drift.box.viewRange()[0]
     assert 120 <= start < 121, "from where it was first measured"
     assert 128 < stop < 129
-    assert "8e−4" in view.drift_chart.title
-    assert f"v {percent(0.158)}" in view.error_chart.title
+    assert "8e−4" in view.plots.drift.title
+    assert f"v {percent(0.158)}" in view.plots.errors.title
 
 
 def test_blocks_of_a_param_and_their_worst(qtbot: QtBot) -> None:
     m, v = np.float32([1e-5, 3e-5, 0]), np.float32([1e-9, 1e-9, 4e-9])
     blocks = BlockErrors(OUT, 3, 1, m, v)
     view, _ = shown(qtbot, moment(picture(blocks=blocks)), width=1800)
-    chart = view.block_chart
+    chart = view.plots.blocks
     x, y = chart.worst["m"].getData()
     assert (x.tolist(), y.tolist()) == ([1.0], [pytest.approx(math.log10(3e-5))])
     assert chart.worst["v"].getData()[0].tolist() == [2.0]
@@ -290,23 +291,23 @@ def test_blocks_of_a_param_and_their_worst(qtbot: QtBot) -> None:
 
 def test_the_histogram_is_of_the_selected_param_or_of_all(qtbot: QtBot) -> None:
     view, _ = shown(qtbot, moment(picture()), width=1800)
-    assert view.histogram.error is not None
-    assert view.histogram.error.numel == 1400
-    assert "all params" in view.histogram.title
+    assert view.plots.histogram.error is not None
+    assert view.plots.histogram.error.numel == 1400
+    assert "all params" in view.plots.histogram.title
     view.select_param(QKV)
-    assert view.histogram.error.numel == 700
-    assert QKV in view.histogram.title
-    _, high = view.histogram.error.m.log2_range() or (0, 0)
-    view.histogram.hovered.emit(high + 0.5)
-    assert f"m {int(view.histogram.error.m.exponents[high + 127]):,}" in view.histogram.title
-    view.histogram.hovered.emit(1e9)
-    assert QKV in view.histogram.title, "no number is as large"
+    assert view.plots.histogram.error.numel == 700
+    assert QKV in view.plots.histogram.title
+    _, high = view.plots.histogram.error.m.log2_range() or (0, 0)
+    view.plots.histogram.hovered.emit(high + 0.5)
+    assert f"m {int(view.plots.histogram.error.m.exponents[high + 127]):,}" in view.plots.histogram.title
+    view.plots.histogram.hovered.emit(1e9)
+    assert QKV in view.plots.histogram.title, "no number is as large"
 
 
 @pytest.mark.parametrize("size", [(300, 500), (620, 150), (1600, 600)])
 def test_any_size_holds_titles_that_fit(qtbot: QtBot, size: tuple[int, int]) -> None:
     view, _ = shown(qtbot, moment(picture()), *size)
-    for chart in (view.drift_chart, view.error_chart, view.block_chart, view.histogram):
+    for chart in (view.plots.drift, view.plots.errors, view.plots.blocks, view.plots.histogram):
         assert chart.title
         room = chart.width() - 56
         assert chart._title.boundingRect().width() <= max(
@@ -331,13 +332,13 @@ def column_head(view: LockstepView) -> str:
 
 def test_another_run_forgets_what_was_moved_by_hand(qtbot: QtBot) -> None:
     view, sent = shown(qtbot, moment(picture()))
-    view.drift_chart.box.setXRange(3, 4, padding=0)
-    view.drift_chart.box.sigRangeChangedManually.emit(None)
+    view.plots.drift.box.setXRange(3, 4, padding=0)
+    view.plots.drift.box.sigRangeChangedManually.emit(None)
     view.show_snapshot(moment(picture(ms=2.0)))
-    assert view.drift_chart.box.viewRange()[0] == [3, 4]
+    assert view.plots.drift.box.viewRange()[0] == [3, 4]
     sent.clear()
     view.show_snapshot(moment(picture(ms=3.0), run=7))
-    assert view.drift_chart.box.viewRange()[0][1] > 100
+    assert view.plots.drift.box.viewRange()[0][1] > 100
     assert sent.of(ViewEightBit), "the new run does not know what is looked at"
 
 

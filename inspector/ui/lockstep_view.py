@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, QSignalBlocker, Qt
 from PySide6.QtGui import QHideEvent, QKeySequence, QResizeEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
-    QGridLayout,
     QHBoxLayout,
     QLabel,
     QPushButton,
@@ -17,7 +15,6 @@ from PySide6.QtWidgets import (
 )
 
 from inspector.codecs import CODECS
-from inspector.floats import F64Array
 from inspector.history import EMPTY_HISTORY, History
 from inspector.runtime.commands import StartLockstep, StopLockstep, ViewEightBit
 from inspector.runtime.lockstep import EightBitPicture
@@ -25,18 +22,13 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.stores import MOMENTS
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.curves import has_values
-from inspector.ui.lockstep_model import SAMPLES, V_ERROR, MemoryRows, ParamErrors, percent
-from inspector.ui.lockstep_plots import BlockChart, ErrorHistogram, FittedStepChart, low_axis
-from inspector.ui.step_chart import bucket_at, bucket_steps, read_out
+from inspector.ui.lockstep_grid import LockstepGrid
+from inspector.ui.lockstep_model import SAMPLES, V_ERROR, MemoryRows, ParamErrors
 from inspector.ui.tables import dense_table, row_height, set_widths
 from inspector.ui.view import View, same_run
 from inspector.ui.widgets import ElidedLabel
 
 KEYS = (("L", "start or stop 8-bit in lockstep"), ("C", "the next codec"), ("Home", "all steps"))
-DRIFT, M_ERROR, V_ERRORS = "lockstep/drift", "coding/m", "coding/v"
-START = "L starts 8-bit state beside."
-NEXT_STEP = "After the next step (F11)."
 OPEN_LOOP = (
     "Open loop: the gradients come from the weights of the first run alone, so the second one never answers for its "
     "own weights. The two add the gradient norm up in different orders, which alone makes them differ by about 1e-8."
@@ -63,15 +55,13 @@ class LockstepView(View):
         self._own_choice = ""
         """Whose blocks are shown while no param with 8-bit state is selected."""
         self._requested: ViewEightBit | None = None
-        self._follow = True
-        self._hovered: float | None = None
         self._make_bar()
         self._make_tables()
-        self._make_plots()
+        self.plots = LockstepGrid()
         self._split = QSplitter(Qt.Orientation.Horizontal)
         self._split.setChildrenCollapsible(False)
         self._split.addWidget(self._tables)
-        self._split.addWidget(self._plots)
+        self._split.addWidget(self.plots)
         self._split.splitterMoved.connect(self._on_split)
         self._split_by_hand = False
         outer = QVBoxLayout(self)
@@ -79,7 +69,9 @@ class LockstepView(View):
         outer.setSpacing(theme.GRID)
         outer.addLayout(self._bar)
         outer.addWidget(self._split, 1)
-        for (key, _), act in zip(KEYS, (self.button.click, self._next_codec, self._show_all), strict=True):
+        for (key, _), act in zip(
+            KEYS, (self.button.click, self._next_codec, self.plots.show_all), strict=True
+        ):
             shortcut = QShortcut(QKeySequence(key), self)
             shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
             shortcut.activated.connect(act)
@@ -133,37 +125,13 @@ class LockstepView(View):
         column.addWidget(memory)
         column.addWidget(self.table, 1)
 
-    def _make_plots(self) -> None:
-        self.drift_chart, self.error_chart = FittedStepChart(log=True), FittedStepChart(log=True)
-        self.block_chart, self.histogram = BlockChart(), ErrorHistogram()
-        self.error_chart.box.setXLink(self.drift_chart.box)
-        for chart in self._step_charts:
-            low_axis(chart)
-            chart.hovered.connect(self._on_hovered)
-            chart.all_wanted.connect(self._show_all)
-            chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
-        self._plots = QWidget()
-        grid = QGridLayout(self._plots)
-        grid.setContentsMargins(0, 0, 0, 0)
-        grid.setSpacing(0)
-        charts = (self.drift_chart, self.block_chart, self.error_chart, self.histogram)
-        for i, chart in enumerate(charts):
-            chart.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-            grid.addWidget(chart, i // 2, i % 2)
-        for i in range(2):
-            grid.setRowStretch(i, 1)
-            grid.setColumnStretch(i, 1)
-
-    @property
-    def _step_charts(self) -> tuple[FittedStepChart, FittedStepChart]:
-        return self.drift_chart, self.error_chart
-
     # --- from outside
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Show what is known of 8-bit state at this moment."""
         if not same_run(self._snapshot, snapshot):
-            self._follow, self._own_choice, self._requested = True, "", None
+            self._own_choice, self._requested = "", None
+            self.plots.show_all()
         self._snapshot = snapshot
         if self.isVisible():
             self._update()
@@ -225,17 +193,6 @@ class LockstepView(View):
             self.param_selected.emit(name)
             self.select_param(name)
 
-    def _on_hovered(self, step: float | None) -> None:
-        self._hovered = step
-        self._read_out()
-
-    def _on_moved_by_hand(self) -> None:
-        self._follow = False
-
-    def _show_all(self) -> None:
-        self._follow = True
-        self._set_range()
-
     # --- drawing
 
     def _request(self) -> None:
@@ -268,7 +225,7 @@ class LockstepView(View):
         self.memory.show(self._picture)
         self._show_row()
         self._draw_bar()
-        self._draw_steps()
+        self.plots.show_steps(self._picture, self._history or EMPTY_HISTORY)
         self._draw_param()
 
     def _show_row(self) -> None:
@@ -305,98 +262,15 @@ class LockstepView(View):
         if picture is not None and picture.companion is not None:
             self.words.setToolTip(OPEN_LOOP)
 
-    def _draw_steps(self) -> None:
-        history = self._history or EMPTY_HISTORY
-        self.drift_chart.show_history(history, [DRIFT])
-        self.error_chart.show_history(history, [M_ERROR, V_ERRORS])
-        for chart, names in ((self.drift_chart, (DRIFT,)), (self.error_chart, (M_ERROR, V_ERRORS))):
-            some = any(has_values(history.series.get(name)) for name in names)
-            chart.set_message("" if some else self._absence(drift=chart is self.drift_chart))
-            chart.bottom.setStyle(showValues=not chart.message)
-        self._set_range()
-        self._read_out()
-
-    def _set_range(self) -> None:
-        history = self._history or EMPTY_HISTORY
-        known = [history.series[n].last for n in (DRIFT, M_ERROR) if n in history.series]
-        if self._follow and known and len(history):
-            # From where it was measured first: what ran before has nothing to show.
-            seen = [first for first in (_first_known(values) for values in known) if first is not None]
-            start = float(history.first[min(seen)]) if seen else float(history.first[0])
-            stop = float(history.first[-1]) + max(history.stride - 1, 0)
-            room = max((stop - start) * 0.01, 0.5)
-            self.drift_chart.box.setXRange(start - room, stop + room, padding=0)
-        for chart in self._step_charts:
-            chart.draw()
-
-    def _absence(self, *, drift: bool) -> str:
-        picture = self._picture
-        if picture is None:
-            return "No source is open."
-        if picture.companion is not None or picture.waiting or (picture.primary == "8bit" and not drift):
-            return NEXT_STEP
-        if picture.primary == "8bit":
-            return "L starts float32 state beside."
-        return START
-
     def _draw_param(self) -> None:
-        picture = self._picture
-        name = self._shown_param()
-        blocks = picture.blocks if picture else None
-        if blocks is not None and blocks.param != name:
-            blocks = None
-        absent = self._absence(drift=False) if not name else "Reading …"
-        self.block_chart.show_blocks(blocks, absent)
-        error = None
-        if picture is not None:
-            own = next((e for e in picture.coding if e.name == self._selected), None)
-            error = own or picture.coding_total
-        self.histogram.show_error(error if error and error.numel else None, self._absence(drift=False))
-
-    def _read_out(self) -> None:
-        history = self._history or EMPTY_HISTORY
-        at = self._hovered
-        if at is None and len(history):
-            at = float(history.first[-1])
-        bucket = bucket_at(history, at) if at is not None else None
-        values = {}
-        for name in (DRIFT, M_ERROR, V_ERRORS):
-            found = read_out(history, name, bucket) if bucket is not None else None
-            values[name] = None if found is None else found.last
-        where = (
-            f" · {bucket_steps(history, bucket)}" if bucket is not None and self._hovered is not None else ""
-        )
-        drift = "" if values[DRIFT] is None else f"  {fmt.number(values[DRIFT], 3)}"
-        long, short = "drift ‖Δw‖ / ‖w‖ over steps", "drift"
-        self.drift_chart.set_titles(*(f"{text}{drift}{where}" for text in (long, short)), f"{short}{drift}")
-        m, v = values[M_ERROR], values[V_ERRORS]
-        errors = "" if m is None or v is None else f"  m {percent(m)}  v {percent(v)}"
-        long, short = "rms error / rms over steps", "rms error"
-        texts = (
-            f"{long}{errors}{where}",
-            f"{short}{errors}{where}",
-            f"{short}{errors}",
-            errors.strip() or short,
-        )
-        self.error_chart.set_titles(*texts)
-        for chart in self._step_charts:
-            shown = bucket is not None and self._hovered is not None
-            chart.show_cross(float(history.first[bucket]) if shown and bucket is not None else None)
+        self.plots.show_param(self._picture, self._selected, self._shown_param())
 
     def _restyle(self) -> None:
-        lanes = theme.LANE_COLOURS
         ground = theme.colours().window
-        inks = {lane: theme.ink(lanes[lane], ground).name() for lane in MOMENTS}
+        inks = {lane: theme.ink(theme.LANE_COLOURS[lane], ground).name() for lane in MOMENTS}
         self.key_label.setText(
             "  ".join(f'<b style="color:{ink}">■ {lane}</b>' for lane, ink in inks.items())
         )
-        self.drift_chart.set_colours({DRIFT: lanes["w"]})
-        self.error_chart.set_colours({M_ERROR: lanes["m"], V_ERRORS: lanes["v"]})
-
-
-def _first_known(values: F64Array) -> int | None:
-    known = np.flatnonzero(~np.isnan(values))
-    return int(known[0]) if len(known) else None
 
 
 def _words(picture: EightBitPicture | None) -> str:
