@@ -140,7 +140,8 @@ def _step(record: StepRecord, params: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _param(stats: ParamStats, layout: Layout) -> dict[str, Any]:
     """Where an element is named, by its flat index in the param."""
-    start = layout[stats.name].offset
+    segment = layout[stats.name]
+    start = segment.offset
     update = as_dict(stats.update)
     at = update.pop("largest_at")
     update["largest_index"] = None if at is None else at - start
@@ -148,6 +149,7 @@ def _param(stats: ParamStats, layout: Layout) -> dict[str, Any]:
         "name": stats.name,
         "block": stats.block,
         "numel": stats.numel,
+        "state": segment.state,
         "lanes": {name: _lane(lane, start) for name, lane in stats.lanes.items()},
         "update": update,
     }
