@@ -10,6 +10,7 @@ from inspector.codecs import BLOCK, Codec
 from inspector.errors import UsageError
 from inspector.hyper import Numerics
 from inspector.layout import F32_BYTES, BlockName, Layout, Placement, StateType
+from inspector.own_kernels import NO_OWN_KERNELS, OwnKernel, OwnKernels
 
 WORKGROUP_SIZE = 256
 
@@ -48,7 +49,7 @@ class Variant:
     params below `SMALL_ELEMENTS` as `small_state` says. `dispatch` "single" updates both blocks at once.
     Without `fused`, clipping, zeroing and the mirror are passes of their own. `grid` "published" is the scalar
     form with ceil(n/256) groups, kept to measure against; "capped" is the vectorised form with a bounded grid
-    for the norm.
+    for the norm. `own` kernels take the place of the built-in ones, in their published form.
     """
 
     optimizer: str = "adamw"
@@ -60,6 +61,7 @@ class Variant:
     fused: bool = True
     codec: Codec = "linear"
     small_state: StateType = "f32"
+    own: OwnKernels = NO_OWN_KERNELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,18 @@ class Binding:
     access: Access
     one_way: bool = False
     """Bound to read and write, but only read or only written: its bytes move once."""
+    item_bytes: int = F32_BYTES
+    """Bytes of one of what it holds: a float32, a half, a code."""
 
     @property
     def stop(self) -> int:
         """The byte after the last."""
         return self.offset + self.size
+
+    @property
+    def items(self) -> int:
+        """How many float32 numbers, halves or codes it holds."""
+        return self.size // self.item_bytes
 
     @property
     def bound_size(self) -> int:
@@ -136,6 +145,8 @@ class Dispatch:
     constants: tuple[tuple[str, float], ...] = ()
     clears: tuple[Binding, ...] = ()
     """Ranges set to zero before it runs."""
+    own: OwnKernel | None = None
+    """The user's kernel that runs in it."""
 
     @property
     def writes(self) -> tuple[Binding, ...]:
@@ -150,7 +161,8 @@ class Dispatch:
     @property
     def timing_key(self) -> str:
         """What its time is added up under: the kernel and its block, whatever the number of dispatches."""
-        return self.entry_point + (f" {self.block.replace('_', '-')}" if self.block else "")
+        block = f" {self.block.replace('_', '-')}" if self.block else ""
+        return f"{self.entry_point}{block}{' (own)' if self.own else ''}"
 
     @property
     def moved_bytes(self) -> int:

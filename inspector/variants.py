@@ -8,6 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from inspector.errors import UsageError
 from inspector.optimizers import OPTIMIZERS
+from inspector.own_kernels import NO_OWN_KERNELS, OwnKernels
 from inspector.plan import Plan, Variant
 
 DEFAULT = "default"
@@ -34,6 +35,9 @@ def choices(field: str) -> tuple[Any, ...]:
     if field == "optimizer":
         return tuple(OPTIMIZERS)
     kind = get_type_hints(Variant)[field]
+    if kind is OwnKernels:
+        # A run with own kernels is compared with the built-in ones; there are no others to choose.
+        return (NO_OWN_KERNELS,)
     return (True, False) if kind is bool else get_args(kind)
 
 
@@ -42,7 +46,11 @@ def changes(base: Variant, variant: Variant) -> str:
     words = []
     for name in (f.name for f in fields(Variant)):
         value = getattr(variant, name)
-        if value != getattr(base, name):
+        if value == getattr(base, name):
+            continue
+        if isinstance(value, OwnKernels):
+            words.append(f"own {value}" if value else "built-in kernels")
+        else:
             words.append(f"{name} {value}" if not isinstance(value, bool) else ("" if value else "un") + name)
     return ", ".join(words) or DEFAULT
 

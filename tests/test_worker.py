@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,10 +78,10 @@ class Opener:
 class Watched:
     """A worker and what it sent."""
 
-    def __init__(self, opener: Opener, spec: str = "tiny") -> None:
+    def __init__(self, opener: Opener, spec: str = "tiny", **options: Any) -> None:
         self.snapshots: list[Snapshot] = []
         self.came = threading.Condition()
-        self.worker = Worker(opener, spec)
+        self.worker = Worker(opener, spec, **options)
         self.worker.start(self._take)
 
     def _take(self, snapshot: Snapshot) -> None:

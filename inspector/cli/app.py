@@ -10,7 +10,9 @@ import typer
 from inspector import __version__
 from inspector.cli import USAGE
 from inspector.cli import options as o
+from inspector.cli.shaders import Shaders, with_shaders
 from inspector.files import check_writable
+from inspector.plan import Variant
 
 VIEWS = "map, pipeline, plots, histograms, timing, profile, values, hyper, findings or timeline"
 
@@ -49,6 +51,7 @@ def window(
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
+    shaders: Shaders = None,
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -67,8 +70,13 @@ def window(
         "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
         "max_grad_norm": max_grad_norm,
     }  # fmt: skip
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state)
-    opener = RunOpener(adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
+    opener = RunOpener(
+        adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given, shaders=shaders
+    )
     return open_window(opener, source, variant)
 
 
@@ -104,12 +112,16 @@ def layout(
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
+    shaders: Shaders = None,
     json: o.Json = False,
 ) -> int:
     """Print where every param lies, and the dispatches of a step. Needs no GPU."""
     from inspector.cli.layout import describe, show
 
-    variant = o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
     document = describe(source, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
     o.print_json(document) if json else show(document)
     return 0
@@ -127,6 +139,7 @@ def run(
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
+    shaders: Shaders = None,
     stats: o.Stats = "light",
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
@@ -150,7 +163,10 @@ def run(
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
     return run_steps(
         Request(
             made, steps, hyper, variant, adapter, None if out is None else check_writable(out), json, stats
@@ -174,6 +190,7 @@ def explain(
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
+    shaders: Shaders = None,
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -192,7 +209,10 @@ def explain(
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
     document = describe(made, hyper, variant, adapter=adapter, param=param, index=index, step=step)
     o.print_json(document) if json else show(document)
     return 0
@@ -212,6 +232,7 @@ def bench(
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
+    shaders: Shaders = None,
     grid: o.Grid = "capped",
     every: Annotated[
         bool,
@@ -232,7 +253,10 @@ def bench(
     """Time each kernel on this GPU, beside the bandwidth of a copy."""
     from inspector.cli.bench import Request, measure, show
 
-    variant = o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state)
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
     report = measure(
         Request(
             preset, elements, variant, grid, samples, seconds, seed, adapter,
@@ -255,6 +279,7 @@ def screenshot(
         float, typer.Option(help="Device pixels a pixel, 2 for a sharp picture.", min=0.5, max=4)
     ] = 1.0,
     dispatches: Annotated[int, typer.Option(help="Dispatches to run after the steps.")] = 0,
+    shaders: Shaders = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -264,11 +289,13 @@ def screenshot(
 
     o.whole_number("--steps", steps)
     o.whole_number("--dispatches", dispatches)
-    opener = RunOpener(adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given={})
+    variant = with_shaders(Variant(), shaders)
+    opener = RunOpener(adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given={}, shaders=shaders)
     take_picture(
         opener,
         source,
         check_writable(out),
+        variant=variant,
         steps=steps,
         dispatches=dispatches,
         size=size,

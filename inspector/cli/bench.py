@@ -16,6 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from inspector.cli.options import as_dict, make_console, make_table
+from inspector.cli.shaders import form_of, shaders_of
 from inspector.cost import costs_csv
 from inspector.errors import UsageError
 from inspector.files import check_writable, write_text
@@ -116,7 +117,8 @@ def _check_files(request: Request) -> None:
 
 def _document(common: dict[str, Any], report: BenchReport) -> dict[str, Any]:
     return common | {
-        "variant": as_dict(report.variant),
+        "variant": form_of(report.variant),
+        "shaders": shaders_of(report.variant),
         "copy_gbps": report.copy_gbps,
         "kernels": [as_dict(kernel) for kernel in report.kernels],
         "step": as_dict(report.step),
@@ -157,6 +159,8 @@ def show(report: dict[str, Any]) -> None:
         f"{report['device']['name']}; "
         f"a copy moves {report['copy_gbps']:,.1f} GB/s"
     )
+    for name, file in report.get("shaders", report.get("variants", [report])[0]["shaders"]).items():
+        console.print(f"own kernel {name} from {file}", soft_wrap=True)
     if "variants" not in report:
         console.print(_kernel_table(report))
         console.print(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from inspector.cli.options import as_dict, make_console, make_table
+from inspector.cli.shaders import shaders_of
 from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.gpu.explain import explain_element
@@ -59,6 +60,8 @@ def describe(
         "block": dispatch.block,
         "element": found.element,
         "dispatch": {"index": dispatch.index, "label": dispatch.label, "kernel": dispatch.entry_point},
+        "own_kernel": dispatch.own.place if dispatch.own else None,
+        "shaders": shaders_of(variant),
         "workgroup": list(found.workgroup),
         "thread": found.thread,
         "lane": found.lane,
@@ -67,6 +70,7 @@ def describe(
             for b in dispatch.bindings
         ],
         "before": found.before,
+        "after": found.after,
         "lines": [
             {
                 "name": line.name,
@@ -158,6 +162,9 @@ def show(document: dict[str, Any]) -> None:
             )
         console.print(table)
     same = document["agrees_with_kernel"]
+    if document["own_kernel"] is not None:
+        _show_own(document)
+        return
     console.print(
         (
             "w is bit for bit what the dispatch wrote, m and v have the codes it wrote."
@@ -167,3 +174,25 @@ def show(document: dict[str, Any]) -> None:
         if same
         else "The dispatch wrote other bits than these lines: the compiler arranged its arithmetic differently."
     )
+
+
+def _show_own(document: dict[str, Any]) -> None:
+    """Say how what the user's kernel wrote compares with the lines, which are the built-in kernel's."""
+    console = make_console()
+    name = f"own kernel {document['dispatch']['kernel']} from {document['own_kernel']}"
+    if document["agrees_with_kernel"]:
+        console.print(f"The {name} wrote w, m and v bit for bit as in these lines.", soft_wrap=True)
+        return
+    at = {line["name"]: line["f32"] for line in document["lines"]}
+    console.print(f"The {name} wrote other bits than these lines of the built-in kernel:", soft_wrap=True)
+    for lane in ("w", "m", "v"):
+        wrote, expected = document["after"][lane], at[lane]
+        same = _bits(wrote) == _bits(expected)
+        console.print(
+            f"  {lane}: {shortest(wrote)}{' as here' if same else f', here {shortest(expected)}'}",
+            soft_wrap=True,
+        )
+
+
+def _bits(value: np.float32) -> int:
+    return int(np.float32(value).view(np.uint32))

@@ -64,6 +64,7 @@ def describe(
         "dispatches": [
             {
                 "kernel": d.entry_point,
+                "file": d.own.place if d.own else None,
                 "label": d.label,
                 "block": d.block,
                 "groups": list(d.groups),

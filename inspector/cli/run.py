@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
+from inspector.cli.shaders import form_of, own_kernel_lines, shaders_of
 from inspector.diagnosis.findings import Finding
 from inspector.errors import UsageError
 from inspector.floats import F32Array, shortest
@@ -88,7 +89,8 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> dict[str, Any
                 "backend": stepper.device.backend,
                 "software": stepper.device.software,
             },
-            "variant": as_dict(request.variant),
+            "variant": form_of(request.variant),
+            "shaders": shaders_of(request.variant),
             "stats": request.stats,
             "steps": [_step(*pair) for pair in zip(records, params, strict=True)],
             "findings": [as_dict(finding) for finding in findings],
@@ -182,6 +184,8 @@ def _histogram(lane: LaneStats, low: int, high: int) -> dict[str, Any]:
 def _show(document: dict[str, Any], request: Request) -> None:
     console = make_console()
     console.print(f"{document['source']} on {document['device']['name']} ({document['device']['backend']})")
+    for line in own_kernel_lines(request.variant):
+        console.print(line, soft_wrap=True)
     clock = (
         "GPU ms"
         if not document["steps"] or document["steps"][0]["kernels"][0]["clock"] == "gpu"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from inspector.cli.display import display_problem
 from inspector.cli.options import make_hyper, make_source
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
+from inspector.own_shaders import load_own_kernels
 from inspector.plan import Variant
 from inspector.runtime.commands import Command, Run, StepDispatch
 from inspector.runtime.snapshots import Snapshot
@@ -35,6 +36,7 @@ class RunOpener:
     schedule: str | None
     seed: int | None
     given: Mapping[str, float | None]
+    shaders: Path | None = None
 
     def check(self, spec: str) -> Source:
         """The source, or UsageError for what cannot be meant, before a window appears."""
@@ -49,6 +51,10 @@ class RunOpener:
     def hyper(self, source: Source) -> Hyper:
         """The source's hyper-parameters with the given ones in their place."""
         return make_hyper(source, **dict(self.given))
+
+    def reread(self, variant: Variant) -> Variant:
+        """`variant` with its own kernels as they are in their files now: what a start of the source runs."""
+        return variant if self.shaders is None else replace(variant, own=load_own_kernels(self.shaders))
 
     def make_stepper(self, source: Source, variant: Variant, state: State) -> GpuStepper:
         """A stepper on a new device."""
@@ -66,7 +72,7 @@ def open_window(opener: RunOpener, spec: str, variant: Variant) -> int:
         raise UsageError(problem)
     from inspector.ui.app import run_window
 
-    return run_window(lambda: Worker(opener, spec, variant))
+    return run_window(lambda: Worker(opener, spec, variant, reread=opener.reread))
 
 
 def take_picture(
@@ -74,6 +80,7 @@ def take_picture(
     spec: str,
     out: Path,
     *,
+    variant: Variant,
     steps: int,
     dispatches: int,
     size: str,
@@ -91,7 +98,7 @@ def take_picture(
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
     from inspector.ui.screenshot import grab_window, save_picture, settled
 
-    worker = Worker(opener, spec)
+    worker = Worker(opener, spec, variant, reread=opener.reread)
     first = source.initial_state().finished_steps
     plan: list[Command] = [*([Run(until=first + steps)] if steps else []), *[StepDispatch()] * dispatches]
 

@@ -51,7 +51,8 @@ class Explanation:
     """Where an element is worked on, and every line of its update.
 
     `agrees` is True where w, m and v of the lines are bit for bit what the real dispatch then wrote, or have the
-    codes it wrote where the state is coded. `coded` has a line for m and one for v there, else none.
+    codes it wrote where the state is coded. `coded` has a line for m and one for v there, else none. `after`
+    is what it wrote. The lines are those of the built-in kernel also where a user's own runs in its place.
     """
 
     param: str
@@ -63,6 +64,7 @@ class Explanation:
     thread: int
     lane: int
     before: dict[str, np.float32]
+    after: dict[str, np.float32]
     lines: tuple[ExplainedLine, ...]
     agrees: bool
     coded: tuple[CodedLine, ...] = ()
@@ -113,7 +115,8 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     group, thread, lane = _placed(dispatch, element)
     return Explanation(
         param, index, element, stepper.cursor.step, dispatch, group, thread, lane,
-        {name: value[0] for name, value in before.items()}, explained, agrees, coded,
+        {name: value[0] for name, value in before.items()}, {name: value[0] for name, value in after.items()},
+        explained, agrees, coded,
     )  # fmt: skip
 
 
@@ -168,6 +171,10 @@ def _same_bits(a: F32Array, b: F32Array) -> bool:
 def _placed(dispatch: Dispatch, element: int) -> tuple[tuple[int, int, int], int, int]:
     """Workgroup, thread in it and lane of its vec4 that work on an element."""
     at = element - dispatch.elements[0]
+    if dispatch.own is not None:
+        flat, lane = divmod(at, dispatch.own.item_elements)
+        group, thread = divmod(flat, dispatch.own.threads)
+        return (group % dispatch.groups[0], group // dispatch.groups[0], 0), thread, lane
     lane = 0 if dispatch.kernel.startswith("published/") else at % 4
     flat = at if dispatch.kernel.startswith("published/") else at // 4
     group, thread = divmod(flat, WORKGROUP_SIZE)

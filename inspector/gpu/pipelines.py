@@ -1,4 +1,4 @@
-"""Compute pipelines from the WGSL files, compiled once each."""
+"""Compute pipelines from the WGSL files, built-in ones and a user's own, compiled once each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 import wgpu
 
 from inspector.gpu.device import Gpu, explained
-from inspector.plan import Access
+from inspector.gpu.own_modules import compiled, own_module
+from inspector.own_kernels import OwnKernel
+from inspector.plan import Access, Plan
 
 SHARED = {
     "adamw_8bit_update": ("common", "codecs"),
@@ -42,23 +44,40 @@ class Pipelines:
         entry_point: str,
         slots: Sequence[tuple[int, Access]],
         constants: Sequence[tuple[str, float]] = (),
+        own: OwnKernel | None = None,
     ) -> Any:
-        """The pipeline of `kernel` with these slots bound in group 0."""
-        key = (kernel, entry_point, tuple(slots), tuple(constants))
+        """The pipeline of `kernel`, or of a user's `own` in its place, with these slots bound in group 0.
+
+        UsageError with file and line where the compiler does not take the user's.
+        """
+        key = (kernel, entry_point, tuple(slots), tuple(constants), own)
         if key not in self._pipelines:
             device = self._gpu.device
-            with explained(f"compiling {kernel}"):
+            keys = dict(own.overrides) if own else {}
+            with explained(f"compiling {kernel}"), compiled(own):
                 layout = device.create_pipeline_layout(bind_group_layouts=[self.layout(slots)])
                 self._pipelines[key] = device.create_compute_pipeline(
                     label=kernel,
                     layout=layout,
                     compute={
-                        "module": self._module(kernel),
+                        "module": self._module(kernel) if own is None else self._own_module(own),
                         "entry_point": entry_point,
-                        "constants": dict(constants),
+                        "constants": {keys.get(name, name): value for name, value in constants},
                     },
                 )
         return self._pipelines[key]
+
+    def check_own(self, plan: Plan) -> None:
+        """Compile every own kernel of the plan's variant; UsageError with file and line for the first that fails.
+
+        So a run fails before it begins, or before it changes its form, and not in the middle.
+        """
+        for own in plan.variant.own.kernels:
+            self._own_module(own)
+        for dispatch in plan.dispatches:
+            if dispatch.own is not None:
+                slots = tuple((b.slot, b.access) for b in dispatch.bindings)
+                self.get(dispatch.kernel, dispatch.entry_point, slots, dispatch.constants, dispatch.own)
 
     def bind(self, slots: Sequence[tuple[int, Access]], ranges: Sequence[tuple[Any, int, int]]) -> Any:
         """A bind group of (buffer, byte offset, byte size) for each slot."""
@@ -83,6 +102,12 @@ class Pipelines:
             ]
             self._layouts[key] = self._gpu.device.create_bind_group_layout(entries=entries)
         return self._layouts[key]
+
+    def _own_module(self, own: OwnKernel) -> Any:
+        key = f"{own.file}\n{own.source}"
+        if key not in self._modules:
+            self._modules[key] = own_module(self._gpu, own)
+        return self._modules[key]
 
     def _module(self, kernel: str) -> Any:
         if kernel not in self._modules:

@@ -78,6 +78,7 @@ class GpuStepper:
         self._layout = layout
         self._plan = plan_step(layout, gpu.limits, variant)
         self._pipelines = Pipelines(gpu)
+        self._pipelines.check_own(self._plan)
         self._memory = LaneMemory(gpu, self._pipelines, self._plan)
         self._undo = UndoLog(gpu, undo_bytes)
         self._timer = Timer(gpu, clocks)
@@ -201,6 +202,7 @@ class GpuStepper:
         if not self.can_take(variant):
             raise UsageError("The params are not laid out for this form of the step: lay them out anew.")
         plan = plan_step(self._layout, self._gpu.limits, variant)
+        self._pipelines.check_own(plan)
         self._undo.clear()
         self._memory.use(plan)
         self._plan = plan
@@ -276,9 +278,9 @@ class GpuStepper:
         Where clipping is a pass of its own, the gradient is as it stands: before that pass or after it.
         """
         done = self._plan.dispatches[: self._cursor.dispatch]
-        clips = [d for d in self._plan.dispatches if d.kernel == "scale"]
-        clipped = [d for d in done if d.kernel == "scale"]
-        if not any(d.kernel == "finalize_grad_stats" for d in done) or any(d.updates for d in done):
+        clips = [d for d in self._plan.dispatches if d.entry_point == "scale"]
+        clipped = [d for d in done if d.entry_point == "scale"]
+        if not any(d.entry_point == "finalize_grad_stats" for d in done) or any(d.updates for d in done):
             raise UsageError(
                 "Statistics of the params are counted between finalize_grad_stats and the first update."
             )
@@ -392,7 +394,9 @@ class GpuStepper:
         prepared = []
         for dispatch in plan.dispatches:
             slots = tuple((b.slot, b.access) for b in dispatch.bindings)
-            pipeline = self._pipelines.get(dispatch.kernel, dispatch.entry_point, slots, dispatch.constants)
+            pipeline = self._pipelines.get(
+                dispatch.kernel, dispatch.entry_point, slots, dispatch.constants, dispatch.own
+            )
             ranges = [(self._buffers[b.buffer], b.offset, b.bound_size) for b in dispatch.bindings]
             group = self._pipelines.bind(slots, ranges)
             writes = tuple((b.buffer, b.offset, b.size) for b in dispatch.writes)

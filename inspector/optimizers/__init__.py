@@ -7,6 +7,7 @@ from inspector.layout import Layout
 from inspector.optimizers.adam_l2 import ADAM_L2
 from inspector.optimizers.adamw import ADAMW
 from inspector.optimizers.definition import Optimizer
+from inspector.own_plan import planned_as, with_own_kernels
 from inspector.plan import Limits, Plan, Variant
 
 OPTIMIZERS: dict[str, Optimizer] = {each.name: each for each in (ADAMW, ADAM_L2)}
@@ -25,4 +26,5 @@ def plan_step(layout: Layout, limits: Limits, variant: Variant) -> Plan:
 
     Raises UsageError where the device cannot run it, naming what it needs and the limit.
     """
-    return optimizer(variant.optimizer).plan(layout, limits, variant).check()
+    plan = optimizer(variant.optimizer).plan(layout, limits, planned_as(variant))
+    return with_own_kernels(plan, variant).check()

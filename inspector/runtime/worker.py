@@ -36,15 +36,23 @@ RATE_WINDOW_S = 1.0
 class Worker:
     """Runs commands on a thread of its own, in the order sent.
 
-    `opener` makes sources and steppers, on the thread. `on_snapshot` is called on the thread.
+    `opener` makes sources and steppers, on the thread. `on_snapshot` is called on the thread. `reread` gives the
+    variant to start a source with: own kernels as they are in their files by then.
     """
 
     def __init__(
-        self, opener: OpenRun, spec: str, variant: Variant | None = None, *, paused: bool = True
+        self,
+        opener: OpenRun,
+        spec: str,
+        variant: Variant | None = None,
+        *,
+        paused: bool = True,
+        reread: Callable[[Variant], Variant] = lambda variant: variant,
     ) -> None:
         self._opener = opener
         self._spec = spec
         self._variant = variant or Variant()
+        self._reread = reread
         self._queue: queue.SimpleQueue[c.Command] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._on_snapshot: Callable[[Snapshot], None] = lambda snapshot: None
@@ -311,13 +319,14 @@ class Worker:
     def _open(self, spec: str, variant: Variant) -> None:
         def open_() -> None:
             source = self._opener.open_source(spec)
+            self._variant = self._reread(variant)
             # The old device goes first: two of them may not fit.
             self._close_engine()
             self._mode, self._stale, self._spec = "starting", False, spec
             self._opened += 1
             self._viewer.forget()
             self._publish()
-            stepper = self._opener.make_stepper(source, variant, source.initial_state())
+            stepper = self._opener.make_stepper(source, self._variant, source.initial_state())
             self._engine = Engine(source, stepper, hyper=self._opener.hyper(source))
             slow = stepper.device.software and stepper.layout.elements > SLOW_ELEMENTS
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0

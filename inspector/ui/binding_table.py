@@ -8,7 +8,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QTableWidget, QTableWidgetItem, QWidget
 
 from inspector.hyper import Numerics
-from inspector.layout import F32_BYTES
 from inspector.plan import Binding, Dispatch, Plan, UniformSpec
 from inspector.runtime.snapshots import StepRecord
 from inspector.ui import format as fmt
@@ -98,7 +97,7 @@ def binding_lines(
         if binding.buffer == "grad_stats":
             lines += [("", f"   {text}", *("",) * (len(COLUMNS) - 2)) for text in norm_texts(record, " = ")]
     lines += [
-        ("", "set to 0 before", b.buffer, "clear", f"{b.offset:,}", f"{b.size:,}", f"{b.size // F32_BYTES:,}")
+        ("", "set to 0 before", b.buffer, "clear", f"{b.offset:,}", f"{b.size:,}", f"{b.items:,}")
         for b in dispatch.clears
     ]
     return tuple(lines)
@@ -134,7 +133,7 @@ def _lines(
             binding.access.replace("_", " "),
             f"{binding.offset:,}",
             f"{binding.size:,}",
-            f"{binding.size // F32_BYTES:,}" if spec is None else spec.type,
+            f"{binding.items:,}" if spec is None else spec.type,
         )
     ]
     if len(known) > 1:

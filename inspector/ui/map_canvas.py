@@ -17,10 +17,10 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from inspector.layout import F32_BYTES, Layout, Segment
+from inspector.layout import Layout, Segment
 from inspector.runtime.snapshots import MapImage
 from inspector.stepping import MapRequest, Quantity
-from inspector.stores import Lane, page_buffer
+from inspector.stores import Lane, store_at
 from inspector.ui import format as fmt
 from inspector.ui.map_geometry import Bracket, SegmentIndex, Viewport, whole
 from inspector.ui.map_paint import MapPainter
@@ -172,16 +172,18 @@ class MapCanvas(QWidget):
             return ""
         element, lane = found
         layout = self.index.layout
-        page = next(p for p in layout.pages if p.start <= element < p.stop)
-        buffer = page_buffer(lane or "w", layout, page.index)
-        offset = (element - page.start) * F32_BYTES
-        where = f"element {element:,}, byte {offset:,} of " + (f"buffer {buffer}" if lane else "each buffer")
+        store = store_at(layout, lane or "w", element)
+        kept = f"buffer {store.buffer}" if lane else "each float32 buffer"
+        where = f"element {element:,}, byte {store.offset(element):,} of {kept}"
+        if store.scales is not None:
+            where += f", scale at byte {store.scale_offset(element):,} of {store.scales}"
         segment = layout.at(element)
         if segment is None:
             return f"Gap between params: nothing is stored here.\n{where}"
         block = "weight decay" if segment.block == "wd" else "no weight decay"
         index = fmt.multi_index(element - segment.offset, segment.param.shape)
-        lines = [segment.name, f"{fmt.shape(segment.param.shape)}, {block}", f"{index}: {where}"]
+        state = "8-bit state" if segment.state == "8bit" else "float32 state"
+        lines = [segment.name, f"{fmt.shape(segment.param.shape)}, {block}, {state}", f"{index}: {where}"]
         return "\n".join([*lines, *(self._pixel_lines(position, lane) if lane else ())])
 
     def _pixel_lines(self, position: QPointF, lane: Lane) -> list[str]:

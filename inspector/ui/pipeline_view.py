@@ -123,7 +123,8 @@ class PipelineModel(ColumnsModel):
             return time_tooltip(time)
         if column == ELEMENTS and dispatch.elements[1]:
             return f"Elements {dispatch.elements[0]:,} to {dispatch.elements[1] - 1:,}."
-        return f"{dispatch.label}\nEntry point {dispatch.entry_point}, shader {dispatch.kernel}.wgsl"
+        file = dispatch.own.place if dispatch.own else f"{dispatch.kernel}.wgsl"
+        return f"{dispatch.label}\nEntry point {dispatch.entry_point}, shader {file}"
 
 
 class PipelineView(View):

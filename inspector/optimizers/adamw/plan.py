@@ -358,7 +358,14 @@ class _Builder:
     def _mirror(self, slot: int, start: int, stop: int) -> Binding:
         """The half-precision mirror, only written: the place in bytes is half that of the float32 lanes."""
         w = self._lane(slot, "w_f16", "w", start, stop, "read_write")
-        return replace(w, buffer="w_f16" + w.buffer[1:], offset=w.offset // 2, size=w.size // 2, one_way=True)
+        return replace(
+            w,
+            buffer="w_f16" + w.buffer[1:],
+            offset=w.offset // 2,
+            size=w.size // 2,
+            one_way=True,
+            item_bytes=F16_BYTES,
+        )
 
     # --- shared
 
@@ -404,7 +411,9 @@ class _Builder:
             first, low = store.offset(start), store.scale_offset(start)
             # Whole blocks: the last one may be begun only.
             n = blocks(stop - start)
-            codes.append(Binding(slot, f"{lane}_packed", store.buffer, first, n * BLOCK, "read_write"))
+            codes.append(
+                Binding(slot, f"{lane}_packed", store.buffer, first, n * BLOCK, "read_write", item_bytes=1)
+            )
             scales.append(Binding(slot + 2, f"{lane}_scale", store.scales, low, n * F32_BYTES, "read_write"))
             slot += 1
         return [*codes, *scales]
