@@ -317,3 +317,35 @@ def test_moments_of_a_zero_state_stay_exactly_zero_under_no_gradient(gpu: Gpu) -
             assert w.tobytes() == zeros[name].tobytes()
             assert not state.m[name].any()
             assert not state.v[name].any()
+
+
+@pytest.mark.parametrize("limits", [{}, PAGES], ids=["one page", "pages"])
+@pytest.mark.parametrize("optimizer", ["adamw", "adam-l2"])
+@each_codec
+def test_statistics_of_params_are_those_of_what_the_codes_stand_for(
+    gpu: Gpu, codec: Codec, optimizer: str, limits: dict[str, int]
+) -> None:
+    """And of the update that follows, with the limit and the ε of linear codes."""
+    stepper = started(gpu, form(codec, optimizer=optimizer), **limits)
+    stepper.begin_step(HostGradients(gradients(3)))
+    while stepper.plan.dispatches[stepper.cursor.dispatch - 1].kernel != "finalize_grad_stats":
+        stepper.run_dispatch(HYPER)
+    before, g = stepper.state(), stepper.gradients()
+    values: Mapping[Lane, Mapping[str, F32Array]] = {"w": before.w, "g": g, "m": before.m, "v": before.v}
+    stats = {s.name: s for s in stepper.param_stats(HYPER)}
+    stepper.run_to_end(HYPER)
+    after = stepper.state()
+    for segment in stepper.layout:
+        name, found = segment.name, stats[segment.name]
+        for lane in LANES:
+            wanted, got = buffer_stats(values[lane][name]), found.lanes[lane].counts
+            assert (got.zeros, got.max_abs, got.nonfinite.total) == (
+                wanted.zeros, wanted.max_abs, wanted.nonfinite.total,
+            )  # fmt: skip
+            np.testing.assert_array_equal(got.exponents, wanted.exponents)
+        change = after.w[name].astype(np.float64) - before.w[name]
+        # Each weight is rounded by half an ULP at most, of numbers of about 1.
+        rounding = 2.0**-23 * np.sqrt(segment.numel)
+        assert found.update.norm == pytest.approx(np.linalg.norm(change), rel=1e-5, abs=rounding)
+        if segment.numel:
+            assert found.update.largest * HYPER.lr == pytest.approx(np.max(np.abs(change)), abs=5e-7)

@@ -210,27 +210,21 @@ class LaneMemory:
         values = decode(self._codec, _moment(lane), unpack(self._codec, raw), scale)
         return np.asarray(values[head : head + high - low], np.float32)
 
-    def place(self, lane: str, element: int) -> Range:
-        """The buffer that holds an element in float32, and the byte offset in it."""
-        store = next(
-            s
-            for one in LANES
-            if one == lane
-            for s in stores(self._layout, one)
-            if s.start <= element < s.stop
-        )
-        return self.buffers[store.buffer], store.offset(element)
-
     # --- reading on the device
 
     def views(self, lane: Lane, start: int, stop: int) -> Iterator[Piece]:
         """Elements [start, stop) as float32 on the device, in pieces that can be bound. `start` begins a segment."""
-        for store, low, high in self._bindable(lane, start, stop):
+        for store, low, high in self.bindable(lane, start, stop):
             if store.coded:
                 codes, scales = self._coded_at(store, low)
                 yield self._decoded_piece(lane, codes, scales, low, max(low, start), high, before=False)
             else:
                 yield Piece(self.buffers[store.buffer], store.offset(low), high - low, low)
+
+    def view(self, lane: Lane, start: int, stop: int) -> Piece:
+        """The same where one piece holds them, as it does those of a coded lane that `bindable` gave."""
+        (piece,) = self.views(lane, start, stop)
+        return piece
 
     def changed_views(self, top: Entry | None, lane: Lane) -> Iterator[tuple[Piece, Piece]]:
         """What is kept in `top` of a lane: pieces as they are now and as they were before, of the same elements."""
@@ -292,7 +286,7 @@ class LaneMemory:
 
         return Piece(scratch, (first - low) * F32_BYTES, high - first, first, prepare)
 
-    def _bindable(self, lane: Lane, start: int, stop: int) -> Iterator[tuple[Store, int, int]]:
+    def bindable(self, lane: Lane, start: int, stop: int) -> Iterator[tuple[Store, int, int]]:
         """Elements [start, stop), and as many before as the place of a binding asks for, in pieces."""
         for store in stores(self._layout, lane):
             first, last = max(store.start, start), min(store.stop, stop)

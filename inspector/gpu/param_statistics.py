@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -12,17 +12,17 @@ import numpy.typing as npt
 
 from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
+from inspector.gpu.memory import LaneMemory, Prepare
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.timing import Timer
 from inspector.layout import Layout
 from inspector.param_statistics import LaneStats, ParamStats, UpdateStats
-from inspector.plan import Access, binding_elements, split_grid
+from inspector.plan import Access, split_grid
 from inspector.statistics import BINS, BufferStats, NonFinite
 from inspector.stores import LANES, Lane
 
 U32Array = npt.NDArray[np.uint32]
-Place = Callable[[str, int], tuple[Any, int]]
-"""From a lane and a mega-buffer element to the buffer that holds it and the byte offset in it."""
+Constants = Sequence[tuple[str, float]]
 
 SLOTS: tuple[tuple[int, Access], ...] = (
     (0, "read"), (1, "read"), (2, "read"), (3, "read"), (4, "read"), (5, "read"), (6, "read_write"),
@@ -55,12 +55,23 @@ MAX_CHUNKS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Chunks of one binding: elements [start, stop), the first of the chunks in the batch, and how many."""
+    """Chunks of one binding: elements [start, stop), the first of the chunks in the batch, and how many. Where m and v
+    are `coded`, they are decoded first."""
 
     start: int
     stop: int
+    coded: bool
     first: int
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """What a run is bound to, and what puts it there."""
+
+    group: Any
+    prepare: tuple[Prepare, ...]
+    coded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +84,27 @@ class _Batch:
 
 
 class ParamStatsKernel:
-    """Runs param_stats over a layout. `constants` are those of the update."""
+    """Runs param_stats over a layout. `constants` are those of the update, `coding` what it has besides them from a
+    coded state."""
 
     def __init__(
-        self, gpu: Gpu, pipelines: Pipelines, layout: Layout, constants: Sequence[tuple[str, float]]
+        self,
+        gpu: Gpu,
+        pipelines: Pipelines,
+        memory: LaneMemory,
+        layout: Layout,
+        constants: Constants,
+        coding: Constants = (),
     ) -> None:
         self._gpu = gpu
         self._pipelines = pipelines
+        self._memory = memory
         self._layout = layout
         own = {"GROUP": 8.0, "ON_CPU": 1.0} if gpu.info.software else {"GROUP": 128.0}
         self._constants = (*constants, *own.items())
+        self._coding = (("CODED", 1.0), *coding)
         self._timer = Timer(gpu)
-        self._batches = tuple(_batches(layout, gpu))
+        self._batches = tuple(_batches(layout, memory, gpu))
         chunks = max((len(b.table) for b in self._batches), default=0)
         params = max((b.params[1] - b.params[0] for b in self._batches), default=0)
         runs = max((len(b.runs) for b in self._batches), default=0)
@@ -103,7 +123,7 @@ class ParamStatsKernel:
         for buffer in (self._table, self._histograms, self._rows, self._settings):
             self._gpu.release(buffer)
 
-    def run(self, place: Place, grad_stats: Any, *, hp: F32Array, bias: F32Array) -> tuple[ParamStats, ...]:
+    def run(self, grad_stats: Any, *, hp: F32Array, bias: F32Array) -> tuple[ParamStats, ...]:
         """Statistics of every param, in the order of the layout. `hp` is that of the block that decays."""
         segments = self._layout.segments
         histograms = np.zeros((len(segments), 4, 256), np.int64)
@@ -111,7 +131,7 @@ class ParamStatsKernel:
         times: list[float | None] = []
         for batch in self._batches:
             low, high = batch.params
-            counted, chunk_rows = self._run_batch(batch, place, grad_stats, hp, bias, times)
+            counted, chunk_rows = self._run_batch(batch, grad_stats, hp, bias, times)
             histograms[low:high] += counted
             rows.append(chunk_rows)
         self.ms = None if None in times else sum(t for t in times if t is not None)
@@ -126,7 +146,6 @@ class ParamStatsKernel:
     def _run_batch(
         self,
         batch: _Batch,
-        place: Place,
         grad_stats: Any,
         hp: F32Array,
         bias: F32Array,
@@ -142,26 +161,27 @@ class ParamStatsKernel:
         settings[:, 9] = [run.count for run in batch.runs]
         gpu.write(self._settings, 0, settings)
         params = batch.params[1] - batch.params[0]
-        groups = [self._bind(batch, i, place, grad_stats) for i in range(len(batch.runs))]
+        bound = [self._bind(batch, i, grad_stats) for i in range(len(batch.runs))]
         encoder = gpu.encoder()
         encoder.clear_buffer(self._histograms, 0, params * _HISTOGRAM_BYTES)
-        self._record(encoder, "param_stats", batch, groups)
+        self._record(encoder, "param_stats", batch, bound)
         counted = gpu.read(self._histograms, 0, params * _HISTOGRAM_BYTES, encoder).view(np.uint32)
         counted = counted.reshape(-1, 4, 256)
         times += [ms for _, ms in self._timer.spans_ms(1)]
         odd = bool(counted[:, :, BINS].any())
         encoder = gpu.encoder()
         if odd:
-            self._record(encoder, "param_nonfinite", batch, groups)
+            self._record(encoder, "param_nonfinite", batch, bound)
         rows = gpu.read(self._rows, 0, len(batch.table) * 4 * _ROW_SLOTS, encoder).view(np.uint32)
         if odd:
             times += [ms for _, ms in self._timer.spans_ms(1)]
         return counted, rows.reshape(-1, _ROW_SLOTS)
 
-    def _bind(self, batch: _Batch, index: int, place: Place, grad_stats: Any) -> Any:
+    def _bind(self, batch: _Batch, index: int, grad_stats: Any) -> _Bound:
         run = batch.runs[index]
         nbytes = -(-(run.stop - run.start) // 4) * 16
-        ranges = [(*place(lane, run.start), nbytes) for lane in LANES]
+        pieces = [self._memory.view(lane, run.start, run.stop) for lane in LANES]
+        ranges = [(piece.buffer, piece.offset, nbytes) for piece in pieces]
         ranges += [
             (grad_stats, 0, 8),
             (self._table, 0, len(batch.table) * _CHUNK_BYTES),
@@ -169,14 +189,22 @@ class ParamStatsKernel:
             (self._rows, 0, len(batch.table) * 4 * _ROW_SLOTS),
             (self._settings, index * self._align, _SETTINGS_BYTES),
         ]
-        return self._pipelines.bind(SLOTS, ranges)
+        prepare = tuple(piece.prepare for piece in pieces if piece.prepare is not None)
+        return _Bound(self._pipelines.bind(SLOTS, ranges), prepare, run.coded)
 
-    def _record(self, encoder: Any, entry_point: str, batch: _Batch, groups: Sequence[Any]) -> None:
-        pipeline = self._pipelines.get("param_stats", entry_point, SLOTS, self._constants)
+    def _record(self, encoder: Any, entry_point: str, batch: _Batch, bound: Sequence[_Bound]) -> None:
+        pipelines = {
+            coded: self._pipelines.get(
+                "param_stats", entry_point, SLOTS, (*self._constants, *(self._coding if coded else ()))
+            )
+            for coded in {each.coded for each in bound}
+        }
         compute = encoder.begin_compute_pass(label=entry_point, timestamp_writes=self._timer.writes(0))
-        compute.set_pipeline(pipeline)
-        for run, group in zip(batch.runs, groups, strict=True):
-            compute.set_bind_group(0, group)
+        for run, each in zip(batch.runs, bound, strict=True):
+            for prepare in each.prepare:
+                prepare(compute)
+            compute.set_pipeline(pipelines[each.coded])
+            compute.set_bind_group(0, each.group)
             compute.dispatch_workgroups(
                 *split_grid(run.count, self._gpu.limits.max_compute_workgroups_per_dimension)
             )
@@ -187,12 +215,11 @@ class ParamStatsKernel:
 # --- what is counted by whom
 
 
-def _batches(layout: Layout, gpu: Gpu) -> Iterator[_Batch]:
+def _batches(layout: Layout, memory: LaneMemory, gpu: Gpu) -> Iterator[_Batch]:
     """The chunks of a layout, in order, in batches that this device can bind."""
     binding = min(gpu.limits.max_storage_buffer_binding_size, gpu.limits.max_buffer_size)
     max_params = min(MAX_PARAMS, binding // _HISTOGRAM_BYTES)
     max_chunks = min(MAX_CHUNKS, binding // (4 * _ROW_SLOTS))
-    run_elements = binding_elements(layout, gpu.limits)
     chunk = CHUNK[gpu.info.software]
     while chunk < MAX_CHUNK and layout.elements > chunk * WANTED_CHUNKS:
         chunk *= 2
@@ -203,8 +230,8 @@ def _batches(layout: Layout, gpu: Gpu) -> Iterator[_Batch]:
     def batch() -> _Batch:
         return _Batch(np.array(table, np.uint32), (first_param, last_param + 1), tuple(runs))
 
-    end = max((s.stop for s in layout.segments), default=0)
-    pieces = tuple(layout.pieces(0, end, run_elements))
+    # w and g are cut less often than m and v.
+    pieces = tuple((low, high, store.coded) for store, low, high in memory.bindable("m", 0, memory.end))
     at = 0
     for number, segment in enumerate(layout.segments):
         for low in range(segment.offset, segment.stop, chunk):
@@ -212,7 +239,7 @@ def _batches(layout: Layout, gpu: Gpu) -> Iterator[_Batch]:
             while low < stop:
                 while low >= pieces[at][1]:
                     at += 1
-                start, piece_stop = pieces[at]
+                start, piece_stop, coded = pieces[at]
                 high = min(stop, piece_stop)
                 if table and (number - first_param >= max_params or len(table) >= max_chunks):
                     yield batch()
@@ -224,9 +251,9 @@ def _batches(layout: Layout, gpu: Gpu) -> Iterator[_Batch]:
                 table.append((number - first_param | decays, (low - start) // 4, high - low, low))
                 if runs and runs[-1].start == start:
                     last = runs.pop()
-                    runs.append(_Run(start, piece_stop, last.first, last.count + 1))
+                    runs.append(_Run(start, piece_stop, coded, last.first, last.count + 1))
                 else:
-                    runs.append(_Run(start, piece_stop, len(table) - 1, 1))
+                    runs.append(_Run(start, piece_stop, coded, len(table) - 1, 1))
                 low = high
     if table:
         yield batch()

@@ -20,6 +20,7 @@ from inspector.gpu.map_image import MapKernel
 from inspector.gpu.memory import LaneMemory, Piece
 from inspector.gpu.param_statistics import ParamStatsKernel
 from inspector.gpu.pipelines import Pipelines
+from inspector.gpu.pipelines_8bit import CODER_CONSTANTS
 from inspector.gpu.statistics import StatsKernel
 from inspector.gpu.timing import Clocks, Span, Timer, now
 from inspector.gpu.undo import Range, UndoLog
@@ -294,12 +295,17 @@ class GpuStepper:
         )
         kernel = self._param_stats.get(constants)
         if kernel is None:
-            kernel = ParamStatsKernel(self._gpu, self._pipelines, self._layout, constants)
+            kernel = ParamStatsKernel(
+                self._gpu,
+                self._pipelines,
+                self._memory,
+                self._layout,
+                constants,
+                CODER_CONSTANTS[variant.codec],
+            )
             self._param_stats[constants] = kernel
         values = optimizer(variant.optimizer).uniforms(hyper, self._cursor.step, variant.numerics)
-        stats = kernel.run(
-            self._memory.place, self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"]
-        )
+        stats = kernel.run(self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"])
         self.param_stats_ms = kernel.ms
         return stats
 

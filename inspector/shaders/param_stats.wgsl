@@ -30,6 +30,8 @@ struct Chunk {
 @group(0) @binding(7) var<storage, read_write> rows: array<u32>;
 @group(0) @binding(8) var<uniform> settings: Settings;
 
+// m and v came from codes.
+override CODED: bool = false;
 // Threads of a workgroup.
 override GROUP: u32 = WORKGROUP_SIZE;
 // A CPU is served better by few threads that count exponents in an array each, since atomics cost it more, and by
@@ -47,7 +49,7 @@ const TOP = 6u;        // exponent that the sum of squares is scaled by
 const LANE_SLOTS = 8u;
 const SUMS = 32u;      // of w, g, m, v, update
 const UPDATE_TOP = 37u;
-const LARGEST = 38u;   // bits of the largest |update| / lr
+const LARGEST_RATIO = 38u;   // bits of the largest |update| / lr
 const LARGEST_AT = 39u;
 const LOST = 40u;
 const BELOW_EPS = 41u;
@@ -259,7 +261,8 @@ fn with_update(before: Tally, to: Update, w0: vec4<f32>, element: u32, mine: vec
     }
     // Bits of numbers that are not negative are in their order, and those of no number lie beyond.
     let root = bitcast<vec4<u32>>(sqrt(to.v_hat));
-    let eps = bitcast<u32>(max(settings.bias.z, 0.0));
+    let least = select(0.0, LINEAR_EPS_FLOOR, CODED && CODEC == LINEAR);
+    let eps = bitcast<u32>(max(settings.bias.z, least));
     if ON_CPU || min4(root) < eps {
         t.below_eps += count4(mine & (root < vec4(eps)));
     }
@@ -268,7 +271,7 @@ fn with_update(before: Tally, to: Update, w0: vec4<f32>, element: u32, mine: vec
 
 fn add_update(t: Tally) {
     raise(UPDATE_TOP, top_of(t.squares));
-    raise(LARGEST, bitcast<u32>(t.largest));
+    raise(LARGEST_RATIO, bitcast<u32>(t.largest));
     count(LOST, t.lost);
     count(BELOW_EPS, t.below_eps);
     count(F16_OVER, t.f16_over);
@@ -335,7 +338,12 @@ fn param_stats(
             let g0 = g[at];
             let m0 = m[at];
             let v0 = v[at];
-            let to = adam(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.bias, decays);
+            var to: Update;
+            if CODED {
+                to = coded_adam(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.bias, decays);
+            } else {
+                to = adam(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.bias, decays);
+            }
             let largest = max(
                 max(max(largest_bits(w0), largest_bits(g0)), max(largest_bits(m0), largest_bits(v0))),
                 largest_bits(to.change),
@@ -386,7 +394,7 @@ fn param_stats(
     add_update(t);
     workgroupBarrier();
 
-    if t.largest > 0.0 && bitcast<u32>(t.largest) == atomicLoad(&row[LARGEST]) {
+    if t.largest > 0.0 && bitcast<u32>(t.largest) == atomicLoad(&row[LARGEST_RATIO]) {
         atomicMin(&row[LARGEST_AT], t.largest_at);
     }
     lane_sums[local] = vec4(
