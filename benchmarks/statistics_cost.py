@@ -23,7 +23,8 @@ from inspector.hyper import Hyper
 from inspector.plan import Variant
 from inspector.preset import drawn_gradients, drawn_state, gpt_116m_params, synthetic_params
 
-STEPS = 15
+STEPS = {True: 15, False: 100}
+"""By `software`: how many of each are measured."""
 WARM_UP_S = {True: 0.0, False: 1.5}
 """By `software`: a GPU needs more than a second of work to reach its clocks."""
 BETWEEN = {True: 0, False: 20}
@@ -43,7 +44,7 @@ def main() -> None:
     taken: dict[str, list[tuple[float, float, float]]] = {"bare": [], "full": []}
     began = time.perf_counter()
     step = warm = 0
-    while warm < 2 * STEPS:
+    while warm < 2 * STEPS[gpu.info.software]:
         for _ in range(BETWEEN[gpu.info.software]):
             stepper.begin_step(replace(gradients, step=step))
             stepper.run_to_end(hyper)

@@ -144,6 +144,18 @@ def test_dynamic_codes_on_the_device_are_the_same_bits(bench: Bench8bit, which: 
     assert bench.decode("dynamic", which, wanted, values.size).tobytes() == values.tobytes()
 
 
+@each_lane
+def test_dynamic_codes_are_the_same_bits_anywhere_between_edges(bench: Bench8bit, which: Which) -> None:
+    """Near an edge one comparison decides, elsewhere a rough number: densely, over more decades than the map has."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate((np.exp(rng.uniform(np.log(1e-9), 0, 150_000)), rng.random(150_000)))
+    x = np.where(rng.random(x.size) < 0.5, -x, x).astype(np.float32) if which == "m" else x.astype(np.float32)
+    x[::BLOCK] = 1
+    wanted, got = encode("dynamic", which, x), bench.encode("dynamic", which, x)
+    assert np.unique(wanted.codes).size == 256
+    assert got.codes.tobytes() == wanted.codes.tobytes()
+
+
 @each_codec
 @each_lane
 def test_the_device_limits_what_is_not_finite_as_numpy_does(

@@ -12,6 +12,7 @@ from gpu_helpers import F32, host, lanes, make_engine, make_stepper, normal_stat
 
 from inspector.cli import run
 from inspector.errors import UsageError
+from inspector.gpu import param_statistics
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
@@ -200,6 +201,17 @@ def test_the_gpu_counts_what_numpy_counts(
 def test_every_form_of_the_step_has_the_same_statistics(gpu: Gpu, variant: Variant) -> None:
     state = odd_state(PARAMS)
     stepper = stopped(gpu, PARAMS, state, variant, align_bytes=512)
+    assert_same(stepper.param_stats(HYPER), expected(stepper, state))
+
+
+@pytest.mark.gpu
+def test_the_form_for_a_gpu_counts_the_same_on_a_cpu(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it is tested where there is no GPU; zeros and what is not finite take ways of their own there."""
+    state = odd_state(PARAMS)
+    state[0]["a"][200:400] = 0
+    state[0]["a"][[1000, 1001]] = 1e-42, -0.0
+    monkeypatch.setitem(param_statistics.FORM, True, {"GROUP": 32.0, "ON_CPU": 0.0})
+    stepper = stopped(gpu, PARAMS, state)
     assert_same(stepper.param_stats(HYPER), expected(stepper, state))
 
 

@@ -45,6 +45,8 @@ _SUMS, _UPDATE_TOP, _LARGEST, _LARGEST_AT, _LOST, _BELOW_EPS, _F16_OVER, _F16_UN
 
 CHUNK = {True: 32_768, False: 4_096}
 """By `software`: elements of a chunk, enough of them to be worth the clearing of its counts."""
+FORM = {True: {"GROUP": 8.0, "ON_CPU": 1.0}, False: {"GROUP": 128.0}}
+"""By `software`: threads of a workgroup, and how they count."""
 MAX_CHUNK = 32_768
 WANTED_CHUNKS = 4_096
 """From here on chunks become larger rather than more."""
@@ -100,8 +102,7 @@ class ParamStatsKernel:
         self._pipelines = pipelines
         self._memory = memory
         self._layout = layout
-        own = {"GROUP": 8.0, "ON_CPU": 1.0} if gpu.info.software else {"GROUP": 128.0}
-        self._constants = (*constants, *own.items())
+        self._constants = (*constants, *FORM[gpu.info.software].items())
         self._coding = (("CODED", 1.0), *coding)
         self._timer = Timer(gpu)
         self._batches = tuple(_batches(layout, memory, gpu))

@@ -25,11 +25,20 @@ fn adamw_8bit_update(
     let mine = lanes_below(4u * i, size);
     var m1 = vec4(0.0);
     var v1 = vec4(0.0);
+    var w0 = vec4(0.0);
+    var g0 = vec4(0.0);
+    var codes = vec2(0u);
+    var scales = vec2(0.0);
     if any_mine {
-        let w0 = w[i];
-        let g0 = g[i];
-        let m0 = decode_m(m_packed[i], m_scale[block]);
-        let v0 = decode_v(v_packed[i], v_scale[block]);
+        w0 = w[i];
+        g0 = g[i];
+        codes = vec2(m_packed[i], v_packed[i]);
+        scales = vec2(m_scale[block], v_scale[block]);
+    }
+    make_tables(local);
+    if any_mine {
+        let m0 = decode_m(codes.x, scales.x);
+        let v0 = decode_v(codes.y, scales.y);
         var to: Update;
         if CODEC == LINEAR {
             // A v that rounded to 0 beside an outlier must not let its element jump.

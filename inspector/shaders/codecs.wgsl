@@ -71,8 +71,8 @@ fn signed_bytes(word: u32) -> vec4<f32> {
     return vec4<f32>(bitcast<vec4<i32>>(vec4(word) << vec4(24u, 16u, 8u, 0u)) >> vec4(24u));
 }
 
-fn bytes(word: u32) -> vec4<f32> {
-    return vec4<f32>((vec4(word) >> vec4(0u, 8u, 16u, 24u)) & vec4(255u));
+fn bytes(word: u32) -> vec4<u32> {
+    return (vec4(word) >> vec4(0u, 8u, 16u, 24u)) & vec4(255u);
 }
 
 fn packed(codes: vec4<u32>) -> u32 {
@@ -80,92 +80,128 @@ fn packed(codes: vec4<u32>) -> u32 {
 }
 
 // --- the dynamic map, see `dynamic_map`: its numbers J are in seven decades of 2^d parts
+//
+// A workgroup writes the map to its memory once: looking up takes less than half the time of calculating.
 
 struct Map {
-    first: f32,               // parts of the first decade
-    q: array<f32, 7>,         // unit of each decade
-    edges: array<f32, 8>,     // of 0 with the first value, of each decade with the next, of the last value with 1
+    at: u32,                  // where its entries begin in the tables
+    first: u32,               // number of the first value, and parts of its decade
 }
 
-const MAP_M = Map(
-    1.0,
-    array(5e-08, 2.5e-07, 1.25e-06, 6.25e-06, 3.125e-05, 0.00015625, 0.00078125),
-    array(2.75e-07, 1.9e-06, 1.45e-05, 0.0001225, 0.0011125, 0.010562501, 0.1028125, 0.9964844),
-);
-const MAP_V = Map(
-    2.0,
-    array(2.5e-08, 1.25e-07, 6.25e-07, 3.125e-06, 1.5625e-05, 7.8125e-05, 0.000390625),
-    array(1.625e-07, 1.45e-06, 1.225e-05, 0.000111249996, 0.00105625, 0.010281251, 0.10140625, 0.9982422),
+const MAP_M = Map(0u, 1u);
+const MAP_V = Map(256u, 2u);
+
+const DECADES = 8u;           // for each map; the last stands for the one before it
+const UNITS = array<f32, 16>(
+    5e-08, 2.5e-07, 1.25e-06, 6.25e-06, 3.125e-05, 0.00015625, 0.00078125, 0.00078125,
+    2.5e-08, 1.25e-07, 6.25e-07, 3.125e-06, 1.5625e-05, 7.8125e-05, 0.000390625, 0.000390625,
 );
 
-// A decade for each of four elements: 2^d parts, its unit, and about 1 / unit.
-struct Decade {
-    parts: vec4<f32>,
-    q: vec4<f32>,
-    inverse: vec4<f32>,
+var<workgroup> map_values: array<f32, 512>;       // by code
+var<workgroup> map_edges: array<f32, 512>;        // with the next value: of m by its number J, of v by J - 1
+var<workgroup> map_lines: array<vec2<f32>, 16>;   // by decade, see `line`
+
+const ZERO_M = 0x7f7f7f7fu;   // codes of zeros
+const ZERO_V = 0u;
+
+fn unit(decade: u32, map: Map) -> f32 {
+    return UNITS[map.at / 256u * DECADES + min(decade, DECADES - 1u)];
 }
 
-fn next_where(now: Decade, above: vec4<bool>, q: f32) -> Decade {
-    return Decade(
-        select(now.parts, now.parts * 2.0, above),
-        select(now.q, vec4(q), above),
-        select(now.inverse, vec4(1.0 / q), above),
-    );
+// The value of number J and its edge with the next, in units of the scale: products of a whole number or half of one
+// and a constant, the same bits everywhere.
+fn value_and_edge(J: u32, map: Map) -> vec2<f32> {
+    let exponent = firstLeadingBit(max(J, map.first));
+    let q = unit(exponent + 1u - map.first, map);
+    let parts = f32(1u << exponent);
+    if J < map.first {
+        return vec2(0.0, (parts + 4.5) * q);
+    }
+    let last = 128u * map.first;
+    let middle = 18.0 * f32(J) + 9.0 - 16.0 * parts;
+    // The next decade's first part is wider, and 1 is no middle.
+    var edge = middle + select(9.0, 27.0, J + 1u == 2u << exponent);
+    edge = select(edge, 20.0 * parts - 4.5, J + 1u == last);
+    return vec2(select(middle * q, 1.0, J == last), edge * q);
 }
 
-fn first_decade(map: Map) -> Decade {
-    return Decade(vec4(map.first), vec4(map.q[0]), vec4(1.0 / map.q[0]));
+const LEAST = 2.3841858e-07;  // 2^-22
+const QUARTERS = 2097152.0;   // 2^21: from here on the last bit of a float is a quarter
+
+// About how many edges lie below y - LEAST in this decade, as slope and offset of a line over y: a whole number half a
+// part below each edge, less 0.1 for what is rounded. QUARTERS added, so that wholes can be read off the bits.
+fn line(decade: u32, map: Map) -> vec2<f32> {
+    let slope = 1.0 / (18.0 * unit(decade, map));
+    let parts = f32(map.first << min(decade, DECADES - 2u));
+    return vec2(slope, QUARTERS + (16.0 / 18.0 * parts - f32(map.first) + 0.4 - slope * LEAST));
 }
 
-// The middle of part number J, as a float of at least map.first and below the number of 1.
-fn middle(J: vec4<f32>, map: Map) -> vec4<f32> {
-    var d = first_decade(map);
-    d = next_where(d, J >= vec4(2.0 * map.first), map.q[1]);
-    d = next_where(d, J >= vec4(4.0 * map.first), map.q[2]);
-    d = next_where(d, J >= vec4(8.0 * map.first), map.q[3]);
-    d = next_where(d, J >= vec4(16.0 * map.first), map.q[4]);
-    d = next_where(d, J >= vec4(32.0 * map.first), map.q[5]);
-    d = next_where(d, J >= vec4(64.0 * map.first), map.q[6]);
-    return (18.0 * J + 9.0 - 16.0 * d.parts) * d.q;
+// Before the first value or code. Every thread of the workgroup has to call it.
+fn make_tables(local: u32) {
+    if CODEC != DYNAMIC {
+        return;
+    }
+    if local < 128u {
+        let m = value_and_edge(local, MAP_M);
+        map_edges[local] = m.y;
+        map_values[127u + local] = m.x;
+        if local > 0u {
+            map_values[127u - local] = -m.x;
+        }
+    }
+    let v = value_and_edge(local + 1u, MAP_V);
+    map_values[MAP_V.at + local] = v.x;
+    map_edges[MAP_V.at + local] = v.y;
+    if local < DECADES {
+        map_lines[local] = line(local, MAP_M);
+        map_lines[DECADES + local] = line(local, MAP_V);
+    }
+    if local == 0u {
+        map_values[255] = 1.0;
+    }
+    workgroupBarrier();
 }
 
-// The number J of the value nearest to each magnitude, in units of the scale; on an edge the lesser one. Decided by
-// comparing with an edge times the scale: products of constants and whole numbers, the same bits everywhere.
-fn nearest(x: vec4<f32>, scale: f32, map: Map) -> vec4<f32> {
-    var d = first_decade(map);
-    d = next_where(d, x > vec4(map.edges[1] * scale), map.q[1]);
-    d = next_where(d, x > vec4(map.edges[2] * scale), map.q[2]);
-    d = next_where(d, x > vec4(map.edges[3] * scale), map.q[3]);
-    d = next_where(d, x > vec4(map.edges[4] * scale), map.q[4]);
-    d = next_where(d, x > vec4(map.edges[5] * scale), map.q[5]);
-    d = next_where(d, x > vec4(map.edges[6] * scale), map.q[6]);
-    // The nearest midpoint, as well as a rough division can tell, then which side of it.
-    let number = round((x * (1.0 / scale) * d.inverse + 16.0 * d.parts) * (1.0 / 18.0));
-    let midpoint = (18.0 * number - 16.0 * d.parts) * d.q * scale;
-    let J = clamp(select(number - 1.0, number, x > midpoint), d.parts, 2.0 * d.parts - 1.0);
-    let some = select(vec4(map.first - 1.0), J, x > vec4(map.edges[0] * scale));
-    return select(some, vec4(128.0 * map.first), x > vec4(map.edges[7] * scale));
+fn values_of(codes: vec4<u32>, map: Map) -> vec4<f32> {
+    let at = vec4(map.at) + codes;
+    return vec4(map_values[at.x], map_values[at.y], map_values[at.z], map_values[at.w]);
+}
+
+// The decade of y, read off its bits as if they were a logarithm; 3.312 octaves each, from LEAST on. Every decade ends
+// a little below where that of the map does, within its last part, where the line of the next leads to the same numbers.
+fn decades(y: vec4<f32>) -> vec4<u32> {
+    return ((bitcast<vec4<u32>>(y) >> vec4(15u)) * vec4(633198u) - vec4(3928590181u)) >> vec4(29u);
+}
+
+// How many edges lie below each magnitude, and so which value is nearest; on an edge the lesser one. A rough number,
+// right or one too low, names the edge that decides; and that edge times the scale has the same bits everywhere.
+fn edges_below(x: vec4<f32>, scale: f32, map: Map) -> vec4<u32> {
+    let y = x * (1.0 / scale) + LEAST;
+    let d = vec4(map.at / 256u * DECADES) + decades(y);
+    let a = map_lines[d.x];
+    let b = map_lines[d.y];
+    let c = map_lines[d.z];
+    let e = map_lines[d.w];
+    let rough = y * vec4(a.x, b.x, c.x, e.x) + vec4(a.y, b.y, c.y, e.y);
+    let number = (bitcast<vec4<u32>>(rough) >> vec4(2u)) & vec4(255u);
+    let at = vec4(map.at) + number;
+    let edges = vec4(map_edges[at.x], map_edges[at.y], map_edges[at.z], map_edges[at.w]);
+    return number + select(vec4(0u), vec4(1u), x > edges * scale);
 }
 
 // --- values from codes
 
 fn decode_m(word: u32, scale: f32) -> vec4<f32> {
     if CODEC == DYNAMIC {
-        let code = bytes(word) - 127.0;
-        let J = abs(code);
-        let magnitude = select(middle(max(J, vec4(1.0)), MAP_M), vec4(1.0), J == vec4(128.0)) * scale;
-        // No -0 from a block whose scale is 0, but NaN from one whose scale is.
-        let some = J != vec4(0.0) & vec4((bitcast<u32>(scale) & 0x7fffffffu) != 0u);
-        return select(vec4(0.0), select(magnitude, -magnitude, code < vec4(0.0)), some);
+        // No -0 from a block whose scale is 0.
+        return values_of(bytes(select(word, ZERO_M, scale == 0.0)), MAP_M) * scale;
     }
     return signed_bytes(word) * scale;
 }
 
 fn decode_v(word: u32, scale: f32) -> vec4<f32> {
     if CODEC == DYNAMIC {
-        let J = bytes(word) + 1.0;
-        let part = select(middle(max(J, vec4(2.0)), MAP_V), vec4(1.0), J == vec4(256.0));
-        return select(vec4(0.0), part * scale, J > vec4(1.0));
+        return values_of(bytes(word), MAP_V) * scale;
     }
     let x = signed_bytes(word) * scale;
     if CODEC == SQRT {
@@ -187,17 +223,17 @@ fn packed_signed(codes: vec4<f32>) -> u32 {
 
 fn encode_m(x: vec4<f32>, scale: f32) -> u32 {
     if CODEC == DYNAMIC {
-        let J = select(nearest(abs(x), scale, MAP_M), vec4(0.0), scale == 0.0);
-        // 1 has no negative.
-        let signed = select(J, -min(J, vec4(127.0)), x < vec4(0.0));
-        return packed(vec4<u32>(signed + 127.0));
+        // 1 has no negative: what comes near it is taken back to the last that has.
+        let J = edges_below(abs(max(x, vec4(-0.99 * scale))), scale, MAP_M);
+        let codes = select(vec4(127u) + J, vec4(127u) - J, x < vec4(0.0));
+        return select(packed(codes), ZERO_M, scale == 0.0);
     }
     return packed_signed(linear_codes(x, scale));
 }
 
 fn encode_v(x: vec4<f32>, scale: f32) -> u32 {
     if CODEC == DYNAMIC {
-        return packed(vec4<u32>(select(nearest(x, scale, MAP_V), vec4(1.0), scale == 0.0) - 1.0));
+        return select(packed(edges_below(x, scale, MAP_V)), ZERO_V, scale == 0.0);
     }
     let codes = linear_codes(x, scale);
     if CODEC == SQRT {

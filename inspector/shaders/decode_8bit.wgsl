@@ -9,7 +9,9 @@
 fn decode_8bit(
     @builtin(global_invocation_id) gid: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
 ) {
+    make_tables(local);
     let i = flat_id(gid, groups);
     if 4u * i >= what.x {
         return;

@@ -11,6 +11,7 @@ fn encode_8bit(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
+    make_tables(local);
     let i = flat_id(gid, groups);
     let any_mine = 4u * i < what.x;
     var x = vec4(0.0);

@@ -65,6 +65,8 @@ const MAGNITUDE = 0x7fffffffu;
 const MAX_FINITE = 3.40282347e38;
 const F16_INFINITE = 0x477ff000u;  // 65520: rounds to infinity in half precision
 const F16_ZERO = 0x33000000u;      // 2^-25: rounds to 0
+const F16_INFINITE_F32 = 65520.0;
+const F16_ZERO_F32 = 2.9802322e-8;
 const SLACK = 30u;
 const TURN = 32u;
 
@@ -95,7 +97,7 @@ struct Squares {
 }
 
 const NO_SQUARES = Squares(0.0, 0.0, 1.7014118e38);  // 2^127
-const TOO_LARGE = 1.8446744e19;                      // 2^64: leaves room for adding up
+const TOO_LARGE = 0x5f800000u;                       // bits of 2^64: leaves room for adding up
 
 fn power_of_2(biased: u32) -> f32 {
     return bitcast<f32>(biased << 23u);
@@ -141,6 +143,14 @@ struct Lane {
 
 const EMPTY = Lane(MAX_FINITE, -MAX_FINITE, NO_SQUARES);
 
+// Zeros that were counted in the bin of the exponent 0.
+fn take_back_zeros(which: u32, x: vec4<f32>) {
+    let zeros = count4((bitcast<vec4<u32>>(x) & vec4(MAGNITUDE)) == vec4(0u));
+    if !ON_CPU && zeros > 0u {
+        atomicSub(&bins[BINS * which], zeros);
+    }
+}
+
 // Four elements of a lane, of which `mine` belong to the param; the others are zero. `plain` means that all are its
 // own and finite, and that their squares are added already.
 fn with_elements(
@@ -160,10 +170,11 @@ fn with_elements(
         (*own)[word.z] += one.z;
         (*own)[word.w] += one.w;
     } else {
-        if some.x { atomicAdd(&bins[bin.x], 1u); }
-        if some.y { atomicAdd(&bins[bin.y], 1u); }
-        if some.z { atomicAdd(&bins[bin.z], 1u); }
-        if some.w { atomicAdd(&bins[bin.w], 1u); }
+        // Zeros too: a branch an element would cost more than taking them back where there are any.
+        atomicAdd(&bins[bin.x], 1u);
+        atomicAdd(&bins[bin.y], 1u);
+        atomicAdd(&bins[bin.z], 1u);
+        atomicAdd(&bins[bin.w], 1u);
     }
 
     let finite = vec4(plain) | (exponent < vec4(255u));
@@ -173,14 +184,11 @@ fn with_elements(
     lane.low = min(lane.low, min(min(low.x, low.y), min(low.z, low.w)));
     lane.high = max(lane.high, max(max(high.x, high.y), max(high.z, high.w)));
     if !plain {
+        take_back_zeros(which, x);
         let highest = max4(select(vec4(0u), magnitude, finite)) >> 23u;
         lane.squares = with_squares(lane.squares, select(vec4(0.0), x, finite), highest);
     }
     return lane;
-}
-
-fn largest_bits(x: vec4<f32>) -> u32 {
-    return max4(bitcast<vec4<u32>>(x) & vec4(MAGNITUDE));
 }
 
 // The number as an integer in the order of the numbers.
@@ -242,28 +250,30 @@ fn with_update(before: Tally, to: Update, w0: vec4<f32>, element: u32, mine: vec
 
     let each = select(vec4(0.0), abs(to.ratio + select(to.decay, vec4(0.0), L2)), finite);
     let largest = max(max(each.x, each.y), max(each.z, each.w));
-    if largest > t.largest {
-        t.largest = largest;
-        t.largest_at = min4(select(vec4(NONE), vec4(element) + vec4(0u, 1u, 2u, 3u), each == vec4(largest)));
-    }
+    // Selected, as a thread finds a larger one so often that few of its neighbours would skip a branch.
+    let nearest = select(select(select(3u, 2u, each.z == largest), 1u, each.y == largest), 0u, each.x == largest);
+    let larger = largest > t.largest;
+    t.largest = select(t.largest, largest, larger);
+    t.largest_at = select(t.largest_at, element + nearest, larger);
 
-    // Where w is not finite, neither is the update.
-    let lost = finite & (size > vec4(0u)) & (bitcast<vec4<u32>>(to.w) == bitcast<vec4<u32>>(w0));
-    if ON_CPU || any(lost) {
-        t.lost += count4(lost);
-    }
-    let after = bitcast<vec4<u32>>(to.w) & vec4(MAGNITUDE);
-    if ON_CPU || max4(after) >= F16_INFINITE {
-        t.f16_over += count4(after - vec4(F16_INFINITE) < vec4(EXPONENT_MASK - F16_INFINITE));
-    }
-    if ON_CPU || min4(after - vec4(1u)) < F16_ZERO {
-        t.f16_under += count4(after - vec4(1u) < vec4(F16_ZERO));
-    }
+    // A finite update needs no second look before it is taken.
+    let after = select(to.w, w0 - to.change, vec4(plain));
+    let stays = bitcast<vec4<u32>>(after) == bitcast<vec4<u32>>(w0);
     // Bits of numbers that are not negative are in their order, and those of no number lie beyond.
     let root = bitcast<vec4<u32>>(sqrt(to.v_hat));
     let least = select(0.0, LINEAR_EPS_FLOOR, CODED && CODEC == LINEAR);
     let eps = bitcast<u32>(max(settings.bias.z, least));
-    if ON_CPU || min4(root) < eps {
+    // One branch for all that is rare. What is compared here as floats is counted by bits.
+    let reach = abs(after);
+    let rare = any(stays) | (min4(root) < eps)
+        | (max(max(reach.x, reach.y), max(reach.z, reach.w)) >= F16_INFINITE_F32)
+        | (min(min(reach.x, reach.y), min(reach.z, reach.w)) <= F16_ZERO_F32);
+    if !plain || rare {
+        // Where w is not finite, neither is the update.
+        t.lost += count4(finite & (size > vec4(0u)) & stays);
+        let half = bitcast<vec4<u32>>(after) & vec4(MAGNITUDE);
+        t.f16_over += count4(half - vec4(F16_INFINITE) < vec4(EXPONENT_MASK - F16_INFINITE));
+        t.f16_under += count4(half - vec4(1u) < vec4(F16_ZERO));
         t.below_eps += count4(mine & (root < vec4(eps)));
     }
     return t;
@@ -344,17 +354,14 @@ fn param_stats(
             } else {
                 to = adam(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.bias, decays);
             }
-            let largest = max(
-                max(max(largest_bits(w0), largest_bits(g0)), max(largest_bits(m0), largest_bits(v0))),
-                largest_bits(to.change),
-            );
             let squares = vec4(
                 square(in_w.squares, w0), square(in_g.squares, g0), square(in_m.squares, m0),
                 square(in_v.squares, v0),
             );
             let moved = square(t.squares, to.change);
-            let fits = max(max(max(squares.x, squares.y), max(squares.z, squares.w)), moved) < TOO_LARGE;
-            if !ON_CPU && fits && largest < EXPONENT_MASK && 4u * i + 4u <= chunk.count {
+            // By bits: those of infinity and of no number lie beyond, so that all five vectors are finite.
+            let fits = bitcast<u32>(squares.x + squares.y + (squares.z + squares.w) + moved) < TOO_LARGE;
+            if !ON_CPU && fits && 4u * i + 4u <= chunk.count {
                 in_w.squares.sum += squares.x;
                 in_g.squares.sum += squares.y;
                 in_m.squares.sum += squares.z;
@@ -365,6 +372,15 @@ fn param_stats(
                 in_m = with_elements(in_m, 2u, m0, mine, true, &own);
                 in_v = with_elements(in_v, 3u, v0, mine, true, &own);
                 t = with_update(t, to, w0, element, mine, true);
+                // One product for four tests; where it vanishes without a zero, nothing is taken back.
+                let product = w0 * in_w.squares.scale * (g0 * in_g.squares.scale)
+                    * (m0 * in_m.squares.scale * (v0 * in_v.squares.scale));
+                if any(product == vec4(0.0)) {
+                    take_back_zeros(0u, w0);
+                    take_back_zeros(1u, g0);
+                    take_back_zeros(2u, m0);
+                    take_back_zeros(3u, v0);
+                }
             } else {
                 in_w = with_elements(in_w, 0u, w0, mine, false, &own);
                 in_g = with_elements(in_g, 1u, g0, mine, false, &own);
