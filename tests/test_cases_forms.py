@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_helpers import make_stepper
+from gpu_helpers import make_stepper, normal_state
 from state_files import file_bytes, write
 
-from inspector.codecs import CODECS, Codec
+from inspector.codecs import CODECS, Codec, decode
 from inspector.gpu import device
 from inspector.gpu.device import Gpu
 from inspector.hyper import Hyper
 from inspector.layout import Param
-from inspector.plan import STATE_TYPES, Kernel, Variant
+from inspector.plan import STATE_TYPES, DispatchForm, Kernel, Variant
 from inspector.sources.tensorfile import TensorFile
 from inspector.stepping import HostGradients
 
@@ -295,3 +295,43 @@ def test_a_million_adds_end_and_are_exact(call: Call, tmp_path: Path, kernel: st
     code, out, _ = call("run", file, "--steps", 1, "--json", "--kernel", kernel, "--reduce", reduce)
     assert code == 0
     assert json.loads(out)["steps"][0]["grad_norm"] == 1000.0
+
+
+# --- what is written
+
+
+@pytest.mark.parametrize("dispatch", ["two-block", "per-tensor"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_state_is_written_as_what_its_codes_stand_for(
+    call: Call, tmp_path: Path, gpu: Gpu, codec: Codec, dispatch: DispatchForm
+) -> None:
+    params = [Param("a", (70, 64)), Param("gain", (300,)), Param("b", (5000,))]
+    w, g, m, v = normal_state(params)
+    tensors = {
+        f"{lane}/{p.name}": values[p.name].reshape(p.shape)
+        for lane, values in zip("wgmv", (w, g, m, v), strict=True)
+        for p in params
+    }
+    file = write(tmp_path / "state", tensors, t="7")
+    _, after = run(call, file, "--kernel", "8bit", "--codec", codec, "--dispatch", dispatch)
+    variant = Variant(kernel="8bit", codec=codec, dispatch=dispatch)
+    stepper = make_stepper(gpu, params, variant, w=w, m=m, v=v, finished_steps=7)
+    stepper.begin_step(HostGradients(g))
+    stepper.run_to_end(Hyper())
+    state = stepper.state()
+    assert set(state.coded) == {"a", "b"}
+    for p in params:
+        assert floats(after, "w", p.name).tobytes() == state.w[p.name].tobytes()
+        assert not floats(after, "g", p.name).any()
+        written = floats(after, "m", p.name), floats(after, "v", p.name)
+        coded = state.coded.get(p.name)
+        if coded is None:
+            wanted: Any = (state.m[p.name], state.v[p.name])
+        else:
+            wanted = (
+                decode(codec, "m", coded.m.codes, coded.m.scales)[: p.numel],
+                decode(codec, "v", coded.v.codes, coded.v.scales)[: p.numel],
+            )
+        for got, value in zip(written, wanted, strict=True):
+            assert got.tobytes() == np.asarray(value, np.float32).tobytes()
+    assert after.metadata["t"] == "8"
