@@ -1,4 +1,4 @@
-"""Cases that went wrong in other projects, run by the commands on 8-bit state, on the mirror, and at a device's limits."""
+"""Cases that went wrong in other projects, run by the commands on 8-bit state, the mirror, and at limits."""
 
 from __future__ import annotations
 
@@ -131,7 +131,8 @@ def test_the_state_of_an_embedding_takes_the_bytes_of_its_type_and_says_which(
 @pytest.mark.parametrize("small", STATE_TYPES)
 def test_a_run_says_the_type_of_each_params_state(call: Call, tmp_path: Path, small: str) -> None:
     file = write(
-        tmp_path / "two", {"w/large": ones(4096), "g/large": ones(4096), "w/small": ones(9), "g/small": ones(9)}
+        tmp_path / "two",
+        {"w/large": ones(4096), "g/large": ones(4096), "w/small": ones(9), "g/small": ones(9)},
     )
     document, _ = run(call, file, "--kernel", "8bit", "--small-state", small, "--stats", "full")
     states = {p["name"]: p["state"] for p in document["steps"][0]["params"]}
@@ -153,7 +154,9 @@ def test_nothing_times_nothing_over_an_epsilon_that_halves_do_not_have_leaves_w(
     assert floats(after, "w").tobytes() == ones(3).tobytes()
     assert not floats(after, "m").any()
     assert document["findings"] == []
-    stepper = make_stepper(Gpu(), [Param("p", (3,))], Variant(kernel="f16", fused=not passes), w={"p": ones(3)})
+    stepper = make_stepper(
+        Gpu(), [Param("p", (3,))], Variant(kernel="f16", fused=not passes), w={"p": ones(3)}
+    )
     try:
         stepper.begin_step(HostGradients({}))
         stepper.run_to_end(Hyper())
@@ -274,7 +277,11 @@ def test_the_last_element_of_a_grid_of_several_rows_is_reached(gpu: Gpu, codec: 
     g = np.zeros(n, np.float32)
     g[-1] = 3
     stepper = make_stepper(
-        gpu, [Param("p", (n,))], Variant(kernel="8bit", codec=codec), w={"p": np.zeros(n, np.float32)}, groups=8
+        gpu,
+        [Param("p", (n,))],
+        Variant(kernel="8bit", codec=codec),
+        w={"p": np.zeros(n, np.float32)},
+        groups=8,
     )
     update = next(d for d in stepper.plan.dispatches if d.updates)
     assert update.groups == (7, 5, 1)

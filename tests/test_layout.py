@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -297,7 +298,7 @@ def assert_stored_once(layout: Layout) -> None:
                 taken.setdefault(store.scales, []).append((low, store.scale_bytes))
         for ranges in taken.values():
             ranges.sort()
-            assert all(a[1] <= b[0] for a, b in zip(ranges, ranges[1:], strict=False))
+            assert all(a[1] <= b[0] for a, b in pairwise(ranges))
         for s in layout:
             if not s.numel:
                 continue

@@ -321,7 +321,12 @@ def test_moments_of_a_zero_state_stay_exactly_zero_under_no_gradient(gpu: Gpu) -
 
 @pytest.mark.parametrize(
     ("codec", "optimizer", "limits"),
-    [("linear", "adamw", {}), ("linear", "adam-l2", PAGES), ("sqrt", "adamw", PAGES), ("dynamic", "adam-l2", {})],
+    [
+        ("linear", "adamw", {}),
+        ("linear", "adam-l2", PAGES),
+        ("sqrt", "adamw", PAGES),
+        ("dynamic", "adam-l2", {}),
+    ],
     ids=str,
 )
 def test_statistics_of_params_are_those_of_what_the_codes_stand_for(

@@ -88,7 +88,9 @@ class Run:
     def step_to(self, step: int) -> Snapshot:
         self.watched.worker.send(c.Run(until=step))
         return self.watched.until(
-            lambda s: s.mode == "paused" and s.cursor is not None and s.cursor.at_end and s.cursor.step == step
+            lambda s: (
+                s.mode == "paused" and s.cursor is not None and s.cursor.at_end and s.cursor.step == step
+            )
         )
 
     def change(self, variant: Variant) -> Snapshot:
@@ -234,7 +236,9 @@ def test_a_device_that_cannot_take_the_form_says_so_and_goes_on_as_before(
     run.watched.worker.send(c.SetVariant(LINEAR))
     told = run.watched.until(lambda s: s.notice is not None)
     assert told.notice is not None
-    assert told.notice.text.startswith("Kernel adamw_8bit_update binds 7 storage buffers, over this device's limit")
+    assert told.notice.text.startswith(
+        "Kernel adamw_8bit_update binds 7 storage buffers, over this device's limit"
+    )
     assert told.plan is not None
     assert told.plan.variant == F32
     state = run.stepper.state()
@@ -245,7 +249,7 @@ def test_a_device_that_cannot_take_the_form_says_so_and_goes_on_as_before(
 
 
 def test_steps_lost_with_a_device_are_not_run_again_in_another_form(gpu: Gpu) -> None:
-    """The copy is of step 1, step 2 ran as AdamW, step 3 with L2: run again as Adam with L2, step 2 would be another."""
+    """The copy is of step 1, step 2 ran as AdamW, step 3 with L2: run again with L2, step 2 would be another."""
     steps = [gradients(t) for t in range(1, 6)]
     w = {p.name: np.ones(p.numel, np.float32) for p in PARAMS}
     engine = make_engine(gpu, PARAMS, steps, w=w)

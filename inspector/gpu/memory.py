@@ -18,7 +18,7 @@ from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.undo import Entry, Saved
 from inspector.layout import F32_BYTES, Segment
 from inspector.plan import WORKGROUP_SIZE, Access, Plan, binding_elements, split_grid
-from inspector.stores import LANES, MOMENTS, Lane, Store, pieces, store_at, stores
+from inspector.stores import MOMENTS, Lane, Store, pieces, store_at, stores
 
 U32Array = npt.NDArray[np.uint32]
 
