@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -9,7 +10,16 @@ from typing import Literal
 from inspector.codecs import BLOCK, Codec
 from inspector.errors import UsageError
 from inspector.hyper import Numerics
-from inspector.layout import F32_BYTES, BlockName, Layout, Placement, StateType
+from inspector.layout import (
+    DEFAULT_ALIGN_BYTES,
+    F32_BYTES,
+    BlockName,
+    Layout,
+    Param,
+    Placement,
+    StateType,
+    make_layout,
+)
 from inspector.own_kernels import NO_OWN_KERNELS, OwnKernel, OwnKernels
 
 WORKGROUP_SIZE = 256
@@ -229,6 +239,22 @@ def required_placement(variant: Variant, binding_align: int = BINDING_ALIGN_BYTE
         # A float32 scale stands for a block.
         coded_align=max(binding_align // F32_BYTES, 1) * BLOCK,
         bound_alone=variant.dispatch == "per-tensor",
+    )
+
+
+def layout_for(
+    params: Iterable[Param], limits: Limits, variant: Variant, align_bytes: int = DEFAULT_ALIGN_BYTES
+) -> Layout:
+    """The params laid out for a device and a form of the step.
+
+    Aligned as any device needs it, further where this one does; in pages where a buffer is too small.
+    """
+    align = limits.min_storage_buffer_offset_alignment
+    return make_layout(
+        params,
+        align_bytes=max(align_bytes, align),
+        max_buffer_bytes=limits.max_buffer_size,
+        placement=required_placement(variant, max(BINDING_ALIGN_BYTES, align)),
     )
 
 

@@ -18,7 +18,7 @@ from inspector.statistics import BufferStats
 from inspector.stores import Lane
 
 if TYPE_CHECKING:
-    from inspector.param_statistics import ParamStats
+    from inspector.param_statistics import ParamTable
 
 Quantity = Literal["value", "magnitude", "change", "nonfinite"]
 QUANTITIES: tuple[Quantity, ...] = ("value", "magnitude", "change", "nonfinite")
@@ -220,8 +220,13 @@ class Stepper(Protocol):
         """Counts over all params in one lane, without the histogram."""
         ...
 
-    def param_stats(self, hyper: Hyper) -> tuple[ParamStats, ...]:
+    def param_stats(self, hyper: Hyper) -> ParamTable:
         """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
+        ...
+
+    @property
+    def param_stats_ms(self) -> float | None:
+        """GPU time of the last param statistics; None where the device has no clock."""
         ...
 
     def stats(self, lane: Lane, param: str | None) -> BufferStats:

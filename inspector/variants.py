@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, get_args, get_type_hints
 
 from inspector.errors import UsageError
-from inspector.optimizers import OPTIMIZERS
+from inspector.optimizers import OPTIMIZERS, plan_step
 from inspector.own_kernels import NO_OWN_KERNELS, OwnKernels
-from inspector.plan import Plan, Variant
+from inspector.plan import Plan, Variant, layout_for
 
 DEFAULT = "default"
 
@@ -39,6 +39,42 @@ def choices(field: str) -> tuple[Any, ...]:
         # A run with own kernels is compared with the built-in ones; there are no others to choose.
         return (NO_OWN_KERNELS,)
     return (True, False) if kind is bool else get_args(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A value that a field of Variant may take, the others staying as they are; `reason` says why it cannot."""
+
+    field: str
+    value: Any
+    reason: str = ""
+
+
+def all_choices(plan: Plan) -> Iterator[Choice]:
+    """Every value of every field of the plan's variant, and why the plan's device cannot run it.
+
+    One at a time: each takes a plan to be laid out, which for tens of thousands of params takes long.
+    """
+    for name in (f.name for f in fields(Variant)):
+        for value in choices(name):
+            now = value == getattr(plan.variant, name)
+            reason = "" if now else refusal(plan, replace(plan.variant, **{name: value}))
+            yield Choice(name, value, reason)
+
+
+def refusal(plan: Plan, variant: Variant) -> str:
+    """Why the plan's params cannot run in that form on its device, or need not, in a sentence; "" where they can.
+
+    Where the layout of the plan does not suit that form, the params are laid out anew, as a run does.
+    """
+    try:
+        other = plan_step(plan.layout, plan.limits, variant)
+    except UsageError:
+        try:
+            other = plan_step(layout_for(plan.layout.params, plan.limits, variant), plan.limits, variant)
+        except UsageError as error:
+            return str(error)
+    return "" if _differ(plan, other) else "It changes nothing in this form of the step."
 
 
 def changes(base: Variant, variant: Variant) -> str:

@@ -23,7 +23,7 @@ from inspector.codecs import CODECS, Codec
 from inspector.errors import UsageError
 from inspector.gpu.device import Gpu
 from inspector.gpu.explain import explain_element
-from inspector.gpu.pipelines import shader_source
+from inspector.gpu.pipelines import SHARED, shader_source
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.kernel_slots import KERNEL_SLOTS
@@ -392,7 +392,7 @@ def test_a_mirror_in_f16_is_what_the_built_in_kernel_writes(gpu: Gpu, tmp_path: 
 def test_an_own_kernel_over_an_8_bit_state_has_a_workgroup_a_block(
     gpu: Gpu, tmp_path: Path, codec: Codec
 ) -> None:
-    text = "\n".join(shader_source(name) for name in ("common", "codecs", "adamw_8bit_update"))
+    text = "\n".join(shader_source(name) for name in (*SHARED["adamw_8bit_update"], "adamw_8bit_update"))
     form = Variant(kernel="8bit", codec=codec, small_state="8bit")
     own = after_steps(gpu, variant_of(write(tmp_path, mine=text), form))
     update = own.plan.dispatches[-2]

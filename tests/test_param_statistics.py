@@ -11,13 +11,23 @@ import pytest
 from gpu_helpers import F32, host, lanes, make_engine, make_stepper, normal_state, params_of, whole
 
 from inspector.cli import run
+from inspector.codecs import CODECS, Codec
 from inspector.errors import UsageError
 from inspector.gpu import param_statistics
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
-from inspector.layout import Param
-from inspector.param_statistics import LaneStats, ParamStats, by_block, lane_stats, merged, param_stats
+from inspector.layout import Param, StateType
+from inspector.param_statistics import (
+    LaneStats,
+    ParamStats,
+    ParamTable,
+    by_block,
+    lane_stats,
+    merged,
+    param_stats,
+    totals,
+)
 from inspector.plan import Variant
 from inspector.stepping import HostGradients
 from inspector.stores import LANES
@@ -48,6 +58,7 @@ def expected(stepper: GpuStepper, state: State, hyper: Hyper = HYPER) -> list[Pa
             s.name, s.block, {lane: values[s.name] for lane, values in zip(LANES, state, strict=True)},
             clip_scale=stepper.grad_stats().clip_scale, hyper=hyper, step=stepper.cursor.step,
             numerics=variant.numerics, l2=variant.optimizer == "adam-l2", start=s.offset,
+            codec=variant.codec if s.state == "8bit" else None,
         )
         for s in stepper.layout
     ]  # fmt: skip
@@ -408,3 +419,143 @@ def test_the_command_prints_them_for_each_param(capsys: pytest.CaptureFixture[st
             assert sum(lane["histogram"]["counts"]) + lane["zeros"] == param["numel"]
             assert lane["max_abs"] < 2.0 ** (lane["histogram"]["log2"] + len(lane["histogram"]["counts"]))
             assert 0 <= param["update"]["largest_index"] < param["numel"]
+            assert "largest_at" not in param["update"]
+
+
+@pytest.mark.gpu
+def test_the_command_adds_them_up_for_each_block(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "charlm", "--steps", "2", "--stats", "full", "--json"]) == 0
+    for step in json.loads(capsys.readouterr().out)["steps"]:
+        params = {p["name"]: p for p in step["params"]}
+        assert [b["name"] for b in step["blocks"]] == ["wd", "no_wd"]
+        assert step["stats_ms"] is None or step["stats_ms"] > 0
+        for block in step["blocks"]:
+            members = [p for p in params.values() if p["block"] == block["name"]]
+            assert set(members[0]) == set(block)
+            assert block["numel"] == sum(p["numel"] for p in members)
+            for lane in LANES:
+                got, each = block["lanes"][lane], [p["lanes"][lane] for p in members]
+                assert set(each[0]) < set(got)
+                for name in ("nan", "posinf", "neginf", "zeros"):
+                    assert got[name] == sum(e[name] for e in each)
+                assert got["max_abs"] == max(e["max_abs"] for e in each)
+                assert got["min"] == min(e["min"] for e in each)
+                assert got["norm"] == pytest.approx(math.hypot(*(e["norm"] for e in each)), rel=1e-12)
+            update, each = block["update"], [p["update"] for p in members]
+            for name in ("below_eps", "lost", "skipped", "f16_overflows", "f16_underflows"):
+                assert update[name] == sum(e[name] for e in each)
+            most = params[update["largest_param"]]["update"]
+            assert (most["largest"], most["largest_index"]) == (update["largest"], update["largest_index"])
+            assert update["largest"] == max(e["largest"] for e in each)
+
+
+@pytest.mark.gpu
+def test_for_people_the_params_that_move_most_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "charlm", "--steps", "1", "--stats", "full"]) == 0
+    out = capsys.readouterr().out
+    assert "before the update of step 1, by ‖Δw‖/‖w‖" in out
+    rows = [line.split() for line in out.splitlines() if ".weight" in line]
+    ratios = [float(row[6]) for row in rows]
+    assert len(rows) == 14
+    assert ratios == sorted(ratios, reverse=True)
+    assert "block no-wd" in out
+    assert run(["run", "charlm", "--steps", "1"]) == 0
+    assert "‖Δw‖" not in capsys.readouterr().out
+
+
+# --- as a table
+
+
+def test_a_table_gives_back_what_was_put_in() -> None:
+    state = odd_state(PARAMS)
+    each = [
+        param_stats(
+            p.name, p.block, {lane: values[p.name] for lane, values in zip(LANES, state, strict=True)},
+            clip_scale=0.5, hyper=HYPER, step=5, start=10_000 * i,
+        )
+        for i, p in enumerate(PARAMS)
+    ]  # fmt: skip
+    table = ParamTable.of(each)
+    assert_same(table, each)
+    assert_same(table[1:3], each[1:3])
+    assert table[-1].name == "d"
+    with pytest.raises(IndexError):
+        table[5]
+    with pytest.raises(ValueError, match="read-only"):
+        table.update.lost[0] = 1
+    every, wd, no_wd = totals(table)
+    assert (every.name, every.block, wd.block, no_wd.block) == ("all", None, "wd", "no_wd")
+    assert (wd.numel, no_wd.numel) == (90 * 70 + 50 * 20, 7 + 0 + 1)
+    assert_same([merged("none", [])], [ParamTable.of(()).merged("none")])
+
+
+@pytest.mark.gpu
+def test_the_level_changes_within_a_run(gpu: Gpu) -> None:
+    _, g, _, _ = odd_state(PARAMS)
+    engine = make_engine(gpu, PARAMS, g, stats="off")
+    engine.step_iteration()
+    assert engine.record is not None
+    assert (engine.record.nonfinite.total, engine.counted) == (0, None)
+    engine.begin()
+    engine.set_stats("full")
+    assert engine.record.nonfinite.total == 3, "the step has not started"
+    engine.step_iteration()
+    counted = engine.counted
+    assert counted is not None
+    assert (counted.step, len(counted.params), len(counted.totals)) == (2, len(PARAMS), 3)
+    # What was counted stays until there is something newer, or the run goes back before it.
+    engine.begin()
+    assert engine.counted is counted
+    assert engine.param_stats == ()
+    engine.undo_dispatch()
+    assert engine.counted is counted
+    engine.undo_iteration()
+    assert engine.counted is None
+    engine.step_iteration()
+    assert engine.counted is not None
+    engine.set_stats("light")
+    assert engine.counted is not None
+    engine.begin()
+    assert engine.counted is None
+    engine.step_iteration()
+    assert engine.param_stats == ()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("before", [1, 2])
+def test_going_back_within_the_step_keeps_what_still_holds(gpu: Gpu, before: int) -> None:
+    _, g, _, _ = odd_state(PARAMS)
+    engine = make_engine(gpu, PARAMS, g, stats="full")
+    engine.step_iteration()
+    finalize = next(
+        d.index for d in engine.stepper.plan.dispatches if d.kernel == "finalize_grad_stats"
+    )  # fmt: skip
+    while engine.stepper.cursor.dispatch > finalize + 2 - before:
+        engine.undo_dispatch()
+    assert (engine.counted is not None) == (before == 1)
+
+
+@pytest.mark.parametrize(
+    "limits", [{}, {"max_buffer": 49_152, "max_binding": 16_384}], ids=["one page", "pages"]
+)
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("small", ["f32", "8bit"])
+def test_coded_moments_count_as_what_they_stand_for(
+    gpu: Gpu, small: StateType, codec: Codec, limits: dict[str, int]
+) -> None:
+    """And the update is that of the codec: with linear codes its ratio is limited."""
+    params = [*PARAMS, Param("e", (5000,), True), Param("f", (4500,))]
+    w, g, m, v = normal_state(params)
+    # So small that with linear codes most become 0 under an m that does not.
+    v = {name: each * np.float32(1e-6) ** (np.arange(each.size) > 1) for name, each in v.items()}
+    variant = Variant(kernel="8bit", codec=codec, small_state=small)
+    stepper = stopped(gpu, params, (w, g, m, v), variant, **limits)
+    state = stepper.state()
+    got = stepper.param_stats(HYPER)
+    assert {s.name for s in stepper.layout if s.state == "8bit"} >= {"a", "e", "f"}
+    want = expected(stepper, (w, g, state.m, state.v))
+    assert_same(got, want)
+    if codec == "linear":
+        decay = HYPER.weight_decay * max(np.abs(each).max(initial=0) for each in w.values())
+        coded = [p.update.largest for p in got if stepper.layout[p.name].state == "8bit"]
+        assert max(coded) <= 1.001 + decay

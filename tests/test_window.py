@@ -8,24 +8,26 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, QSettings, Qt
-from PySide6.QtGui import QImage
-from PySide6.QtWidgets import QComboBox, QFileDialog, QLabel, QPushButton, QToolButton
+from PySide6.QtGui import QAction, QImage
+from PySide6.QtWidgets import QComboBox, QFileDialog, QLabel, QMenu, QPushButton, QToolButton
 from pytestqt.qtbot import QtBot
-from ui_helpers import FakeWorker, make_findings, make_snapshot, small_plan
+from ui_helpers import FakeWorker, make_findings, make_snapshot, small_layout, small_plan
 
 from inspector.errors import UsageError
-from inspector.plan import Variant
+from inspector.optimizers import plan_step
+from inspector.plan import Limits, Plan, Variant, layout_for
 from inspector.runtime.commands import (
     OpenSource,
     Pause,
     RecoverDevice,
     Run,
     Seek,
+    SetStats,
     SetVariant,
     StepDispatch,
     StepIteration,
@@ -34,6 +36,7 @@ from inspector.runtime.commands import (
     ViewMap,
 )
 from inspector.runtime.snapshots import Notice, Snapshot
+from inspector.statistics import StatsLevel
 from inspector.stepping import Cursor, UndoInfo
 from inspector.ui import docks, theme
 from inspector.ui.actions import SPECS, reasons
@@ -46,6 +49,7 @@ from inspector.ui.screenshot import grab_window
 from inspector.ui.timeline_view import TimelineView
 from inspector.ui.toolbar import COMBO_FRAME, OPEN_FILE, cursor_text, file_first
 from inspector.ui.view import View
+from inspector.variants import all_choices
 
 pytestmark = pytest.mark.qt
 
@@ -664,3 +668,107 @@ def test_following_the_system_changes_colours(shown: Shown) -> None:
     shown.qtbot.wait(10)
     after = shown.window.grab(shown.window.rect()).toImage().pixelColor(QPoint(2, 60))
     assert before.lightness() < after.lightness()
+
+
+# --- the form and the level
+
+
+def small_device(**limits: int) -> Plan:
+    return plan_step(small_layout(), Limits(**limits), Variant())
+
+
+def test_what_the_device_refuses_is_greyed_out_and_says_why(shown: Shown) -> None:
+    plan = small_device(max_storage_buffers_per_shader_stage=5)
+    choices = tuple(all_choices(plan))
+    shown.post(plan=plan, choices=choices)
+    refused = next(x for x in choices if (x.field, x.value) == ("kernel", "f16"))
+    assert "over this device's limit of 5" in refused.reason
+    combo = shown.child(QComboBox, "kernel_combo")
+    assert isinstance(combo, QComboBox)
+    row = combo.findText("f16")
+    model = combo.model()
+    assert not model.flags(model.index(row, 0)) & Qt.ItemFlag.ItemIsEnabled
+    assert combo.itemData(row, Qt.ItemDataRole.ToolTipRole) == refused.reason
+    combo.setFocus()
+    shown.qtbot.keyClick(combo, Key.Key_Down)
+    assert shown.commands() == [], "it cannot be chosen"
+    action = shown.child(QAction, "form_kernel_f16")
+    assert isinstance(action, QAction)
+    assert not action.isEnabled()
+    assert action.toolTip() == refused.reason
+    # On another device it can be.
+    plan = small_device()
+    shown.post(plan=plan, choices=tuple(all_choices(plan)))
+    assert model.flags(model.index(row, 0)) & Qt.ItemFlag.ItemIsEnabled
+    assert combo.itemData(row, Qt.ItemDataRole.ToolTipRole) is None
+    shown.qtbot.keyClick(combo, Key.Key_Down)
+    assert shown.commands() == [SetVariant(Variant(kernel="f16"))]
+
+
+def test_the_codec_can_be_chosen_where_there_is_one(shown: Shown) -> None:
+    shown.window.resize(1900, 900)
+    combo = shown.window.toolbar.choices["codec"]
+    assert not combo.isVisibleTo(shown.window)
+    codecs = [x for x in all_choices(small_plan()) if x.field == "codec" and x.value != "linear"]
+    assert [x.reason for x in codecs] == ["It changes nothing in this form of the step."] * 2
+    variant = Variant(kernel="8bit")
+    params = small_plan().layout.params
+    plan = plan_step(layout_for(params, Limits(), variant), Limits(), variant)
+    shown.post(plan=plan, choices=tuple(all_choices(plan)))
+    shown.qtbot.waitUntil(lambda: combo.isVisibleTo(shown.window))
+    combo.setFocus()
+    shown.qtbot.keyClick(combo, Key.Key_Down)
+    assert shown.commands() == [SetVariant(Variant(kernel="8bit", codec="sqrt"))]
+
+
+def test_while_it_runs_no_form_can_be_chosen_and_the_reason_is_said(shown: Shown) -> None:
+    shown.post(choices=tuple(all_choices(small_plan())))
+    combos = {name: combo for name, combo in shown.window.toolbar.choices.items() if name != "codec"}
+    assert all(combo.isEnabled() for combo in combos.values())
+    shown.post(mode="running")
+    for combo in combos.values():
+        assert not combo.isEnabled()
+        assert "Not now: pause first" in combo.toolTip()
+    action = shown.child(QAction, "form_fused_no")
+    assert isinstance(action, QAction)
+    assert not action.isEnabled()
+    assert "pause first" in action.toolTip()
+    shown.post(mode="lost")
+    assert "recover it first" in combos["kernel"].toolTip()
+    shown.post(mode="paused")
+    assert action.isEnabled()
+    assert all("Not now" not in combo.toolTip() for combo in combos.values())
+
+
+def test_the_menu_has_every_field_of_the_form_and_changes_one(shown: Shown) -> None:
+    shown.post(choices=tuple(all_choices(small_plan())))
+    for field in fields(Variant):
+        assert shown.child(QMenu, f"form_{field.name}")
+    now, other = shown.child(QAction, "form_fused_yes"), shown.child(QAction, "form_fused_no")
+    assert isinstance(now, QAction)
+    assert isinstance(other, QAction)
+    assert now.isChecked()
+    other.trigger()
+    assert shown.commands() == [SetVariant(Variant(fused=False))]
+    assert now.isChecked(), "until it runs so"
+
+
+@pytest.mark.parametrize(("key", "level"), [(Key.Key_1, "off"), (Key.Key_2, "light"), (Key.Key_3, "full")])
+def test_the_level_of_statistics_has_keys_and_a_mark_in_the_menu(
+    shown: Shown, key: Qt.Key, level: StatsLevel
+) -> None:
+    assert shown.window.actions_by_name["stats_light"].isChecked()
+    shown.press(key, Control)
+    assert shown.commands() == [SetStats(level)]
+    shown.post(stats=level)
+    levels = ("off", "light", "full")
+    assert [shown.window.actions_by_name[f"stats_{x}"].isChecked() for x in levels] == [
+        x == level for x in levels
+    ]
+
+
+def test_a_key_goes_to_the_tab_of_the_params(shown: Shown) -> None:
+    view = shown.window.views["params"]
+    assert not view.isVisible()
+    shown.press(Key.Key_8, Qt.KeyboardModifier.AltModifier)
+    assert view.isVisible()

@@ -414,3 +414,39 @@ def test_every_opening_is_another_run(watched: Watched) -> None:
     watched.worker.send(c.OpenSource("tiny"))
     again = watched.until(lambda s: s.run != first and s.mode == "paused")
     assert (again.source, again.cursor and again.cursor.finished_steps) == ("tiny", 0)
+
+
+def test_the_level_of_statistics_holds_from_the_next_step_and_for_what_is_opened_later(
+    watched: Watched,
+) -> None:
+    assert watched.at(1, 0).stats == "light"
+    watched.worker.send(c.SetStats("full"))
+    watched.until(lambda s: s.stats == "full")
+    watched.worker.send(c.StepIteration())
+    done = watched.at(1, 5)
+    assert done.counted is not None
+    assert (done.counted.step, [p.name for p in done.counted.params]) == (1, ["a", "b"])
+    assert done.counted.totals[0].lanes["g"].norm == pytest.approx(17**0.5, rel=1e-6)
+    watched.worker.send(c.SetStats("off"))
+    watched.worker.send(c.StepIteration())
+    assert watched.at(2, 5).counted is None
+    watched.worker.send(c.OpenSource("tiny"))
+    assert watched.until(lambda s: s.run == 2 and s.mode == "paused").stats == "off"
+
+
+def test_what_the_form_may_be_changed_to_is_found_for_each_plan(watched: Watched) -> None:
+    first = watched.until(lambda s: any(x.field == "fused" and x.value is False for x in s.choices))
+    reasons = {(x.field, x.value): x.reason for x in first.choices}
+    assert reasons["kernel", "f16"] == reasons["dispatch", "single"] == ""
+    assert "--reduce atomic" in reasons["grid", "published"]
+    watched.worker.send(c.StepIteration())
+    assert watched.at(1, 5).choices is first.choices, "nothing that it hangs on has changed"
+    watched.worker.send(c.SetVariant(Variant(reduce="atomic")))
+    changed = watched.until(
+        lambda s: (
+            s.plan is not None
+            and s.plan.variant.reduce == "atomic"
+            and any(x.field == "fused" and x.value is False for x in s.choices)
+        )
+    )
+    assert {(x.field, x.value): x.reason for x in changed.choices}["grid", "published"] == ""

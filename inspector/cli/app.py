@@ -13,8 +13,9 @@ from inspector.cli import options as o
 from inspector.cli.shaders import Shaders, with_shaders
 from inspector.files import check_writable
 from inspector.plan import Variant
+from inspector.statistics import StatsLevel
 
-VIEWS = "map, pipeline, plots, histograms, timing, profile, values, hyper, findings or timeline"
+VIEWS = "map, pipeline, plots, histograms, timing, profile, params, values, hyper, findings or timeline"
 
 app = typer.Typer(
     help="Debugger and profiler for the optimizer step. 'inspector [SOURCE]' opens the window.",
@@ -52,6 +53,7 @@ def window(
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
     shaders: Shaders = None,
+    stats: o.Stats = "light",
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -77,7 +79,7 @@ def window(
     opener = RunOpener(
         adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given, shaders=shaders
     )
-    return open_window(opener, source, variant)
+    return open_window(opener, source, variant, stats)
 
 
 @app.command()
@@ -280,6 +282,9 @@ def screenshot(
     ] = 1.0,
     dispatches: Annotated[int, typer.Option(help="Dispatches to run after the steps.")] = 0,
     shaders: Shaders = None,
+    stats: Annotated[
+        StatsLevel | None, typer.Option(help="As for run; what the view needs if left out.")
+    ] = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -302,5 +307,6 @@ def screenshot(
         view=view,
         theme=theme,
         scale=scale,
+        stats=stats,
     )
     return 0

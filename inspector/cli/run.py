@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
 from inspector.cli.shaders import form_of, own_kernel_lines, shaders_of
@@ -62,7 +63,7 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> dict[str, Any
             request.source, stepper, hyper=request.hyper, keep_checkpoint=False, stats=request.stats
         )
         records: list[StepRecord] = []
-        params: list[list[dict[str, Any]]] = []
+        counted: list[dict[str, Any]] = []
         findings: list[Finding] = []
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -77,7 +78,7 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> dict[str, Any
                 findings += engine.take_findings()
                 if engine.record is not None:
                     records.append(engine.record)
-                    params.append([_param(stats, stepper.layout) for stats in engine.param_stats])
+                    counted.append(_counted(engine, stepper.layout))
                 progress.advance(task)
         check_interrupt()
         if request.out is not None:
@@ -92,7 +93,7 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> dict[str, Any
             "variant": form_of(request.variant),
             "shaders": shaders_of(request.variant),
             "stats": request.stats,
-            "steps": [_step(*pair) for pair in zip(records, params, strict=True)],
+            "steps": [{**_step(record), **more} for record, more in zip(records, counted, strict=True)],
             "findings": [as_dict(finding) for finding in findings],
         }
     finally:
@@ -121,8 +122,8 @@ def _write(request: Request, engine: Engine, stepper: GpuStepper) -> None:
     )
 
 
-def _step(record: StepRecord, params: list[dict[str, Any]]) -> dict[str, Any]:
-    step: dict[str, Any] = {
+def _step(record: StepRecord) -> dict[str, Any]:
+    return {
         "step": record.step,
         "loss": record.loss,
         "lr": record.lr,
@@ -135,35 +136,51 @@ def _step(record: StepRecord, params: list[dict[str, Any]]) -> dict[str, Any]:
         },
         "kernels": [{"name": k.name, "block": k.block, "ms": k.ms, "clock": k.clock} for k in record.kernels],
     }
-    if params:
-        step["params"] = params
-    return step
 
 
-def _param(stats: ParamStats, layout: Layout) -> dict[str, Any]:
-    """Where an element is named, by its flat index in the param."""
-    segment = layout[stats.name]
-    start = segment.offset
+def _counted(engine: Engine, layout: Layout) -> dict[str, Any]:
+    """What was counted of each param and of each block, and the GPU time it took."""
+    if not engine.param_stats:
+        return {}
+    assert engine.counted is not None
+    _, *blocks = engine.counted.totals
+    return {
+        "params": [_param(stats, layout) for stats in engine.param_stats],
+        "blocks": [_param(stats, layout, several=True) for stats in blocks],
+        "stats_ms": engine.counted.ms,
+    }
+
+
+def _param(stats: ParamStats, layout: Layout, *, several: bool = False) -> dict[str, Any]:
+    """Elements are named by their flat index in the param; of several params, with the name of that param."""
     update = as_dict(stats.update)
-    at = update.pop("largest_at")
-    update["largest_index"] = None if at is None else at - start
+    largest = _element("largest", update.pop("largest_at"), layout, several)
     return {
         "name": stats.name,
         "block": stats.block,
         "numel": stats.numel,
-        "state": segment.state,
-        "lanes": {name: _lane(lane, start) for name, lane in stats.lanes.items()},
-        "update": update,
+        **({} if several else {"state": layout[stats.name].state}),
+        "lanes": {name: _lane(lane, layout, several) for name, lane in stats.lanes.items()},
+        "update": {**update, **largest},
     }
 
 
-def _lane(lane: LaneStats, start: int) -> dict[str, Any]:
+def _element(name: str, element: int | None, layout: Layout, several: bool) -> dict[str, Any]:
+    segment = None if element is None else layout.at(element)
+    place: dict[str, Any] = {f"{name}_param": segment.name if segment else None} if several else {}
+    place[f"{name}_index"] = element - segment.offset if segment and element is not None else None
+    return place
+
+
+def _lane(lane: LaneStats, layout: Layout, several: bool) -> dict[str, Any]:
     kinds, powers = lane.counts.nonfinite, lane.counts.log2_range()
+    first = _element("first_nonfinite", kinds.first, layout, several)
     return {
         "nan": kinds.nan,
         "posinf": kinds.posinf,
         "neginf": kinds.neginf,
-        "first_nonfinite": None if kinds.first is None else kinds.first - start,
+        "first_nonfinite": first.pop("first_nonfinite_index"),
+        **first,
         "zeros": lane.counts.zeros,
         "min": lane.low,
         "max": lane.high,
@@ -208,6 +225,8 @@ def _show(document: dict[str, Any], request: Request) -> None:
             f"{sum(known):.3f}" if len(known) == len(times) else "n/a",
         )
     console.print(table)
+    if steps and "params" in steps[-1]:
+        console.print(_params_table(steps[-1]))
     for f in document["findings"]:
         console.print(
             f"{f['severity']} · step {f['step']} · {f['rule']}: {f['message']} {f['advice']}",
@@ -221,3 +240,40 @@ def _show(document: dict[str, Any], request: Request) -> None:
         console.print(
             f"gradNorm {shortest(last['grad_norm'])}, clipScale {shortest(last['clip_scale'])} in step {last['step']}."
         )
+
+
+def _params_table(step: dict[str, Any]) -> Table:
+    """The params that the update changes most beside their size, then each block."""
+    params = sorted(step["params"], key=_ratio, reverse=True)
+    shown = params[:SHOWN_ROWS]
+    which = f"{len(shown)} of {len(params)} params" if len(shown) < len(params) else "Params"
+    ms = step["stats_ms"]
+    table = make_table(
+        "param", "block",
+        right=("elements", "‖w‖", "‖g‖", "‖Δw‖", "‖Δw‖/‖w‖", "max |Δw|/lr", "g non-finite", "√v̂ < ε", "lost",
+               "f16 over", "f16 under"),
+        title=f"{which} before the update of step {step['step']}, by ‖Δw‖/‖w‖; counted in "
+        + ("n/a" if ms is None else f"{ms:.3f} ms of GPU time"),
+    )  # fmt: skip
+    for i, p in enumerate((*shown, *step["blocks"])):
+        lanes, update = p["lanes"], p["update"]
+        table.add_row(
+            f"block {p['name'].replace('_', '-')}" if i >= len(shown) else p["name"],
+            p["block"].replace("_", "-"),
+            f"{p['numel']:,}",
+            f"{lanes['w']['norm']:.4g}",
+            f"{lanes['g']['norm']:.4g}",
+            f"{update['norm']:.4g}",
+            f"{_ratio(p):.4g}" if lanes["w"]["norm"] else "n/a",
+            f"{update['largest']:.4g}",
+            f"{sum(lanes['g'][kind] for kind in ('nan', 'posinf', 'neginf')):,}",
+            *(f"{update[name]:,}" for name in ("below_eps", "lost", "f16_overflows", "f16_underflows")),
+            end_section=i == len(shown) - 1,
+        )
+    return table
+
+
+def _ratio(param: dict[str, Any]) -> float:
+    """How far the update moves a param beside its size; weights that are all 0 come last."""
+    weights = float(param["lanes"]["w"]["norm"])
+    return float(param["update"]["norm"]) / weights if weights else -1.0

@@ -19,6 +19,7 @@ from inspector.runtime.commands import Command, Run, StepDispatch
 from inspector.runtime.snapshots import Snapshot
 from inspector.runtime.worker import Worker
 from inspector.sources.base import Source
+from inspector.statistics import StatsLevel
 from inspector.stepping import Cursor, State
 
 if TYPE_CHECKING:
@@ -65,14 +66,14 @@ class RunOpener:
         return StepperMaker(self.adapter, undo).make(source.params, variant, state)
 
 
-def open_window(opener: RunOpener, spec: str, variant: Variant) -> int:
+def open_window(opener: RunOpener, spec: str, variant: Variant, stats: StatsLevel = "light") -> int:
     """Show the window until it is closed; its exit code."""
     opener.check(spec)
     if problem := display_problem():
         raise UsageError(problem)
     from inspector.ui.app import run_window
 
-    return run_window(lambda: Worker(opener, spec, variant, reread=opener.reread))
+    return run_window(lambda: Worker(opener, spec, variant, reread=opener.reread, stats=stats))
 
 
 def take_picture(
@@ -87,8 +88,12 @@ def take_picture(
     view: str | None,
     theme: str,
     scale: float,
+    stats: StatsLevel | None = None,
 ) -> None:
-    """Run `steps`, then `dispatches` more, and draw the window or one view to a PNG."""
+    """Run `steps`, then `dispatches` more, and draw the window or one view to a PNG.
+
+    Without `stats` as much is counted as the view needs.
+    """
     if out.suffix.lower() != ".png":
         raise UsageError(f"--out {out} does not end in .png, which is what is written.")
     if theme not in ("light", "dark"):
@@ -98,7 +103,8 @@ def take_picture(
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
     from inspector.ui.screenshot import grab_window, save_picture, settled
 
-    worker = Worker(opener, spec, variant, reread=opener.reread)
+    level: StatsLevel = stats or ("full" if view == "params" else "light")
+    worker = Worker(opener, spec, variant, reread=opener.reread, stats=level)
     first = source.initial_state().finished_steps
     plan: list[Command] = [*([Run(until=first + steps)] if steps else []), *[StepDispatch()] * dispatches]
 

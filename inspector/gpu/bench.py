@@ -30,6 +30,8 @@ ROUNDS = 5
 TURN_S = 0.5
 """A variant's turn ends after so many warm samples or so long, whichever comes first: fewer samples where there
 would be less than so many rounds otherwise."""
+PATIENCE_S = 60.0
+"""So long, or four times what was asked for, the least number of samples is waited for."""
 COLD_TURN_S = 3.0
 """A turn that gets no warm sample ends after so long."""
 KEPT_STEPS = 5
@@ -146,7 +148,9 @@ def _take_turns(
                     progress(sum(r.warm for r in runners), samples * len(runners))
             round_ += 1
             spent = time.perf_counter() - began
-            if spent > seconds and (all(r.warm >= MIN_SAMPLES for r in runners) or spent > 4 * seconds):
+            if spent > seconds and (
+                all(r.warm >= MIN_SAMPLES for r in runners) or spent > max(4 * seconds, PATIENCE_S)
+            ):
                 break
         return Comparison(tuple(_report(gpu, runner, copied) for runner in runners), tuple(skipped))
 

@@ -16,7 +16,7 @@ from inspector.gpu.coding import Coder, Range
 from inspector.gpu.device import Gpu
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.undo import Entry, Saved
-from inspector.layout import F32_BYTES, Segment
+from inspector.layout import F32_BYTES, Layout, Segment
 from inspector.plan import WORKGROUP_SIZE, Access, Plan, binding_elements, split_grid
 from inspector.stores import MOMENTS, Lane, Store, pieces, store_at, stores
 
@@ -87,6 +87,11 @@ class LaneMemory:
             self._gpu.release(buffer)
         self.buffers.clear()
         self._decoded.clear()
+
+    @property
+    def layout(self) -> Layout:
+        """Where every param lies."""
+        return self._layout
 
     @property
     def end(self) -> int:
@@ -214,17 +219,19 @@ class LaneMemory:
 
     def views(self, lane: Lane, start: int, stop: int) -> Iterator[Piece]:
         """Elements [start, stop) as float32 on the device, in pieces that can be bound. `start` begins a segment."""
-        for store, low, high in self.bindable(lane, start, stop):
+        for store, low, high in self._bindable(lane, start, stop):
             if store.coded:
                 codes, scales = self._coded_at(store, low)
                 yield self._decoded_piece(lane, codes, scales, low, max(low, start), high, before=False)
             else:
                 yield Piece(self.buffers[store.buffer], store.offset(low), high - low, low)
 
-    def view(self, lane: Lane, start: int, stop: int) -> Piece:
-        """The same where one piece holds them, as it does those of a coded lane that `bindable` gave."""
-        (piece,) = self.views(lane, start, stop)
-        return piece
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """Runs of elements [start, stop), up to the last, of which each lane is one piece of `views`."""
+        spans: list[tuple[int, int]] = []
+        for store in stores(self._layout, "m"):
+            spans += self._chunks(store, store.start, min(store.stop, self.end))
+        return tuple(spans)
 
     def changed_views(self, top: Entry | None, lane: Lane) -> Iterator[tuple[Piece, Piece]]:
         """What is kept in `top` of a lane: pieces as they are now and as they were before, of the same elements."""
@@ -286,7 +293,7 @@ class LaneMemory:
 
         return Piece(scratch, (first - low) * F32_BYTES, high - first, first, prepare)
 
-    def bindable(self, lane: Lane, start: int, stop: int) -> Iterator[tuple[Store, int, int]]:
+    def _bindable(self, lane: Lane, start: int, stop: int) -> Iterator[tuple[Store, int, int]]:
         """Elements [start, stop), and as many before as the place of a binding asks for, in pieces."""
         for store in stores(self._layout, lane):
             first, last = max(store.start, start), min(store.stop, stop)

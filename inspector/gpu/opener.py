@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from inspector.errors import InspectorError
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
-from inspector.layout import DEFAULT_ALIGN_BYTES, Layout, Param, make_layout
-from inspector.plan import BINDING_ALIGN_BYTES, Variant, required_placement
+from inspector.layout import DEFAULT_ALIGN_BYTES, Layout, Param
+from inspector.plan import Variant, layout_for
 from inspector.stepping import State
 
 HARDWARE_UNDO_BYTES = 8 << 30
@@ -43,11 +43,5 @@ class StepperMaker:
 def device_layout(
     gpu: Gpu, params: tuple[Param, ...], variant: Variant, align_bytes: int = DEFAULT_ALIGN_BYTES
 ) -> Layout:
-    """The params laid out for this device: its alignment where that is larger, pages where a buffer is too small."""
-    needed = max(BINDING_ALIGN_BYTES, gpu.limits.min_storage_buffer_offset_alignment)
-    return make_layout(
-        params,
-        align_bytes=max(align_bytes, gpu.limits.min_storage_buffer_offset_alignment),
-        max_buffer_bytes=gpu.limits.max_buffer_size,
-        placement=required_placement(variant, needed),
-    )
+    """The params laid out for this device, see `layout_for`."""
+    return layout_for(params, gpu.limits, variant, align_bytes)

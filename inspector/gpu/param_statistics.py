@@ -16,14 +16,12 @@ from inspector.gpu.memory import LaneMemory, Prepare
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.timing import Timer
 from inspector.layout import Layout
-from inspector.param_statistics import LaneStats, ParamStats, UpdateStats
+from inspector.param_statistics import LaneColumns, ParamTable, UpdateColumns
 from inspector.plan import Access, split_grid
-from inspector.statistics import BINS, BufferStats, NonFinite
+from inspector.statistics import BINS
 from inspector.stores import LANES, Lane
 
 U32Array = npt.NDArray[np.uint32]
-Constants = Sequence[tuple[str, float]]
-
 SLOTS: tuple[tuple[int, Access], ...] = (
     (0, "read"), (1, "read"), (2, "read"), (3, "read"), (4, "read"), (5, "read"), (6, "read_write"),
     (7, "read_write"), (8, "uniform"),
@@ -57,23 +55,12 @@ MAX_CHUNKS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Chunks of one binding: elements [start, stop), the first of the chunks in the batch, and how many. Where m and v
-    are `coded`, they are decoded first."""
+    """Chunks of one binding: elements [start, stop), the first of the chunks in the batch, and how many."""
 
     start: int
     stop: int
-    coded: bool
     first: int
     count: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """What a run is bound to, and what puts it there."""
-
-    group: Any
-    prepare: tuple[Prepare, ...]
-    coded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,27 +72,27 @@ class _Batch:
     runs: tuple[_Run, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """The bind group of a run, and what has to be recorded before it."""
+
+    group: Any
+    prepared: tuple[Prepare, ...]
+
+
 class ParamStatsKernel:
-    """Runs param_stats over a layout. `constants` are those of the update, `coding` what it has besides them from a
-    coded state."""
+    """Runs param_stats over a layout. `constants` are those of the update."""
 
     def __init__(
-        self,
-        gpu: Gpu,
-        pipelines: Pipelines,
-        memory: LaneMemory,
-        layout: Layout,
-        constants: Constants,
-        coding: Constants = (),
+        self, gpu: Gpu, pipelines: Pipelines, memory: LaneMemory, constants: Sequence[tuple[str, float]]
     ) -> None:
         self._gpu = gpu
         self._pipelines = pipelines
         self._memory = memory
-        self._layout = layout
+        self._layout = memory.layout
         self._constants = (*constants, *FORM[gpu.info.software].items())
-        self._coding = (("CODED", 1.0), *coding)
         self._timer = Timer(gpu)
-        self._batches = tuple(_batches(layout, memory, gpu))
+        self._batches = tuple(_batches(memory, gpu))
         chunks = max((len(b.table) for b in self._batches), default=0)
         params = max((b.params[1] - b.params[0] for b in self._batches), default=0)
         runs = max((len(b.runs) for b in self._batches), default=0)
@@ -124,7 +111,7 @@ class ParamStatsKernel:
         for buffer in (self._table, self._histograms, self._rows, self._settings):
             self._gpu.release(buffer)
 
-    def run(self, grad_stats: Any, *, hp: F32Array, bias: F32Array) -> tuple[ParamStats, ...]:
+    def run(self, grad_stats: Any, *, hp: F32Array, bias: F32Array) -> ParamTable:
         """Statistics of every param, in the order of the layout. `hp` is that of the block that decays."""
         segments = self._layout.segments
         histograms = np.zeros((len(segments), 4, 256), np.int64)
@@ -162,27 +149,28 @@ class ParamStatsKernel:
         settings[:, 9] = [run.count for run in batch.runs]
         gpu.write(self._settings, 0, settings)
         params = batch.params[1] - batch.params[0]
-        bound = [self._bind(batch, i, grad_stats) for i in range(len(batch.runs))]
+        groups = [self._bind(batch, i, grad_stats) for i in range(len(batch.runs))]
         encoder = gpu.encoder()
         encoder.clear_buffer(self._histograms, 0, params * _HISTOGRAM_BYTES)
-        self._record(encoder, "param_stats", batch, bound)
+        self._record(encoder, "param_stats", batch, groups)
         counted = gpu.read(self._histograms, 0, params * _HISTOGRAM_BYTES, encoder).view(np.uint32)
         counted = counted.reshape(-1, 4, 256)
         times += [ms for _, ms in self._timer.spans_ms(1)]
         odd = bool(counted[:, :, BINS].any())
         encoder = gpu.encoder()
         if odd:
-            self._record(encoder, "param_nonfinite", batch, bound)
+            self._record(encoder, "param_nonfinite", batch, groups)
         rows = gpu.read(self._rows, 0, len(batch.table) * 4 * _ROW_SLOTS, encoder).view(np.uint32)
         if odd:
             times += [ms for _, ms in self._timer.spans_ms(1)]
         return counted, rows.reshape(-1, _ROW_SLOTS)
 
     def _bind(self, batch: _Batch, index: int, grad_stats: Any) -> _Bound:
+        """What a run binds, and what puts the values of coded lanes there before."""
         run = batch.runs[index]
         nbytes = -(-(run.stop - run.start) // 4) * 16
-        pieces = [self._memory.view(lane, run.start, run.stop) for lane in LANES]
-        ranges = [(piece.buffer, piece.offset, nbytes) for piece in pieces]
+        views = [next(self._memory.views(lane, run.start, run.stop)) for lane in LANES]
+        ranges = [(view.buffer, view.offset, nbytes) for view in views]
         ranges += [
             (grad_stats, 0, 8),
             (self._table, 0, len(batch.table) * _CHUNK_BYTES),
@@ -190,21 +178,17 @@ class ParamStatsKernel:
             (self._rows, 0, len(batch.table) * 4 * _ROW_SLOTS),
             (self._settings, index * self._align, _SETTINGS_BYTES),
         ]
-        prepare = tuple(piece.prepare for piece in pieces if piece.prepare is not None)
-        return _Bound(self._pipelines.bind(SLOTS, ranges), prepare, run.coded)
+        prepared = tuple(view.prepare for view in views if view.prepare is not None)
+        return _Bound(self._pipelines.bind(SLOTS, ranges), prepared)
 
     def _record(self, encoder: Any, entry_point: str, batch: _Batch, bound: Sequence[_Bound]) -> None:
-        pipelines = {
-            coded: self._pipelines.get(
-                "param_stats", entry_point, SLOTS, (*self._constants, *(self._coding if coded else ()))
-            )
-            for coded in {each.coded for each in bound}
-        }
         compute = encoder.begin_compute_pass(label=entry_point, timestamp_writes=self._timer.writes(0))
         for run, each in zip(batch.runs, bound, strict=True):
-            for prepare in each.prepare:
+            for prepare in each.prepared:
                 prepare(compute)
-            compute.set_pipeline(pipelines[each.coded])
+            # The update from coded state may differ, see coded_adam.
+            constants = (*self._constants, ("CODED", 1.0)) if each.prepared else self._constants
+            compute.set_pipeline(self._pipelines.get("param_stats", entry_point, SLOTS, constants))
             compute.set_bind_group(0, each.group)
             compute.dispatch_workgroups(
                 *split_grid(run.count, self._gpu.limits.max_compute_workgroups_per_dimension)
@@ -216,8 +200,9 @@ class ParamStatsKernel:
 # --- what is counted by whom
 
 
-def _batches(layout: Layout, memory: LaneMemory, gpu: Gpu) -> Iterator[_Batch]:
+def _batches(memory: LaneMemory, gpu: Gpu) -> Iterator[_Batch]:
     """The chunks of a layout, in order, in batches that this device can bind."""
+    layout = memory.layout
     binding = min(gpu.limits.max_storage_buffer_binding_size, gpu.limits.max_buffer_size)
     max_params = min(MAX_PARAMS, binding // _HISTOGRAM_BYTES)
     max_chunks = min(MAX_CHUNKS, binding // (4 * _ROW_SLOTS))
@@ -231,8 +216,7 @@ def _batches(layout: Layout, memory: LaneMemory, gpu: Gpu) -> Iterator[_Batch]:
     def batch() -> _Batch:
         return _Batch(np.array(table, np.uint32), (first_param, last_param + 1), tuple(runs))
 
-    # w and g are cut less often than m and v.
-    pieces = tuple((low, high, store.coded) for store, low, high in memory.bindable("m", 0, memory.end))
+    pieces = memory.spans()
     at = 0
     for number, segment in enumerate(layout.segments):
         for low in range(segment.offset, segment.stop, chunk):
@@ -240,7 +224,7 @@ def _batches(layout: Layout, memory: LaneMemory, gpu: Gpu) -> Iterator[_Batch]:
             while low < stop:
                 while low >= pieces[at][1]:
                     at += 1
-                start, piece_stop, coded = pieces[at]
+                start, piece_stop = pieces[at]
                 high = min(stop, piece_stop)
                 if table and (number - first_param >= max_params or len(table) >= max_chunks):
                     yield batch()
@@ -252,9 +236,9 @@ def _batches(layout: Layout, memory: LaneMemory, gpu: Gpu) -> Iterator[_Batch]:
                 table.append((number - first_param | decays, (low - start) // 4, high - low, low))
                 if runs and runs[-1].start == start:
                     last = runs.pop()
-                    runs.append(_Run(start, piece_stop, coded, last.first, last.count + 1))
+                    runs.append(_Run(start, piece_stop, last.first, last.count + 1))
                 else:
-                    runs.append(_Run(start, piece_stop, coded, len(table) - 1, 1))
+                    runs.append(_Run(start, piece_stop, len(table) - 1, 1))
                 low = high
     if table:
         yield batch()
@@ -265,7 +249,7 @@ def _batches(layout: Layout, memory: LaneMemory, gpu: Gpu) -> Iterator[_Batch]:
 
 def _assembled(
     layout: Layout, histograms: npt.NDArray[np.int64], rows: U32Array | None, owners: npt.NDArray[Any]
-) -> tuple[ParamStats, ...]:
+) -> ParamTable:
     """Chunks of a param follow each other, so they are added up in runs, in float64 and in order."""
     segments = layout.segments
     table = np.zeros((len(segments), _ROW_SLOTS), np.int64)
@@ -298,42 +282,45 @@ def _assembled(
         _from_keys(table[:, [k * _LANE_SLOTS + slot for k in range(4)]]) for slot in (_LOWEST, _HIGHEST)
     )
     exponents = histograms[:, :, :BINS].astype(np.uint32)
-    exponents.flags.writeable = False
-    zeros = np.array([s.numel for s in segments])[:, None] - histograms.sum(axis=2)
-    largest_each = table[:, _LARGEST].astype(np.uint32).view(np.float32)
-    out = []
-    for i, segment in enumerate(segments):
-        words = table[i].tolist()
-        lanes: dict[Lane, LaneStats] = {}
-        for k, lane in enumerate(LANES):
-            slots = words[k * _LANE_SLOTS : (k + 1) * _LANE_SLOTS]
-            kinds = NonFinite(slots[_NANS], slots[_POSINFS], slots[_NEGINFS], _index(slots[_FIRST]))
-            some = kinds.total < segment.numel
-            low, high = float(lows[i, k]), float(highs[i, k])
-            counts = BufferStats(
-                segment.numel,
-                int(zeros[i, k]),
-                kinds,
-                max(abs(low), abs(high)) if some else 0.0,
-                exponents[i, k],
-            )
-            lanes[lane] = LaneStats(counts, low if some else None, high if some else None, float(norms[i, k]))
-        update = UpdateStats(
-            norm=float(norms[i, 4]),
-            largest=float(largest_each[i]),
-            largest_at=_index(words[_LARGEST_AT]) if words[_LARGEST] else None,
-            below_eps=words[_BELOW_EPS],
-            lost=words[_LOST],
-            skipped=words[_SKIPPED],
-            f16_overflows=words[_F16_OVER],
-            f16_underflows=words[_F16_UNDER],
+    numel = np.array([s.numel for s in segments], np.int64)
+    zeros = numel[:, None] - histograms.sum(axis=2)
+    lanes: dict[Lane, LaneColumns] = {}
+    for k, lane in enumerate(LANES):
+        nan, posinf, neginf, first = (
+            table[:, k * _LANE_SLOTS + slot] for slot in (_NANS, _POSINFS, _NEGINFS, _FIRST)
         )
-        out.append(ParamStats(segment.name, segment.block, segment.numel, MappingProxyType(lanes), update))
-    return tuple(out)
+        some = nan + posinf + neginf < numel
+        lanes[lane] = LaneColumns(
+            nan=nan,
+            posinf=posinf,
+            neginf=neginf,
+            first=_index(first),
+            zeros=zeros[:, k],
+            low=np.where(some, lows[:, k], np.nan).astype(np.float64),
+            high=np.where(some, highs[:, k], np.nan).astype(np.float64),
+            norm=norms[:, k],
+            exponents=exponents[:, k],
+        )
+    largest_at = np.where(table[:, _LARGEST] > 0, table[:, _LARGEST_AT], _NONE)
+    update = UpdateColumns(
+        norm=norms[:, 4],
+        largest=table[:, _LARGEST].astype(np.uint32).view(np.float32).astype(np.float64),
+        largest_at=_index(largest_at),
+        below_eps=table[:, _BELOW_EPS],
+        lost=table[:, _LOST],
+        skipped=table[:, _SKIPPED],
+        f16_overflows=table[:, _F16_OVER],
+        f16_underflows=table[:, _F16_UNDER],
+    )
+    for array in (exponents, zeros, norms, table, numel):
+        array.flags.writeable = False
+    names, blocks = tuple(s.name for s in segments), tuple(s.block for s in segments)
+    return ParamTable(names, blocks, numel, MappingProxyType(lanes), update)
 
 
-def _index(element: int) -> int | None:
-    return None if element == _NONE else element
+def _index(elements: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """-1 where there is none."""
+    return np.where(elements == _NONE, -1, elements)
 
 
 def _from_keys(keys: npt.NDArray[np.int64]) -> F32Array:

@@ -14,7 +14,7 @@ from inspector.own_kernels import OwnKernel
 from inspector.plan import Access, Plan
 
 SHARED = {
-    "adamw_8bit_update": ("common", "codecs"),
+    "adamw_8bit_update": ("common", "codecs", "coded_adam"),
     "encode_8bit": ("common", "codecs"),
     "decode_8bit": ("common", "codecs"),
     "explain": ("common", "codecs", "coded_adam"),

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from inspector.codecs import Moments8bit
+from inspector.codecs import CODEC_NUMBER, Moments8bit
 from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.gpu.copying import copy_gbps
@@ -20,14 +20,13 @@ from inspector.gpu.map_image import MapKernel
 from inspector.gpu.memory import LaneMemory, Piece
 from inspector.gpu.param_statistics import ParamStatsKernel
 from inspector.gpu.pipelines import Pipelines
-from inspector.gpu.pipelines_8bit import CODER_CONSTANTS
 from inspector.gpu.statistics import StatsKernel
 from inspector.gpu.timing import Clocks, Span, Timer, now
 from inspector.gpu.undo import Range, UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.optimizers import optimizer, plan_step
-from inspector.param_statistics import ParamStats
+from inspector.param_statistics import ParamTable
 from inspector.plan import Dispatch, Plan, Variant, binding_elements, required_placement
 from inspector.statistics import BufferStats
 from inspector.stepping import (
@@ -273,7 +272,7 @@ class GpuStepper:
         segment = self._layout[param]
         return self._stats.run(self._memory.views(lane, segment.offset, segment.stop))
 
-    def param_stats(self, hyper: Hyper) -> tuple[ParamStats, ...]:
+    def param_stats(self, hyper: Hyper) -> ParamTable:
         """Statistics of every param and of the update to come; UsageError but between finalize and the update.
 
         Where clipping is a pass of its own, the gradient is as it stands: before that pass or after it.
@@ -292,17 +291,11 @@ class GpuStepper:
             ("PRECISE", float(variant.numerics == "precise")),
             ("L2", float(optimizer(variant.optimizer).decay_in_gradient)),
             ("FUSED", float(not clipped)),
+            ("CODEC", float(CODEC_NUMBER[variant.codec])),
         )
         kernel = self._param_stats.get(constants)
         if kernel is None:
-            kernel = ParamStatsKernel(
-                self._gpu,
-                self._pipelines,
-                self._memory,
-                self._layout,
-                constants,
-                CODER_CONSTANTS[variant.codec],
-            )
+            kernel = ParamStatsKernel(self._gpu, self._pipelines, self._memory, constants)
             self._param_stats[constants] = kernel
         values = optimizer(variant.optimizer).uniforms(hyper, self._cursor.step, variant.numerics)
         stats = kernel.run(self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inspector.plan import Variant
+from inspector.statistics import StatsLevel
 from inspector.stepping import MapRequest
 from inspector.stores import Lane
 
@@ -71,6 +72,13 @@ class SetVariant:
 
 
 @dataclass(frozen=True, slots=True)
+class SetStats:
+    """Count so much at each step from the next one on (now, where the step has not started)."""
+
+    level: StatsLevel
+
+
+@dataclass(frozen=True, slots=True)
 class OpenSource:
     """Leave the current source and start on another, named as on the command line."""
 
@@ -127,6 +135,7 @@ Command = (
     | SetHyper
     | SetSchedule
     | SetVariant
+    | SetStats
     | OpenSource
     | ViewMap
     | ViewValues

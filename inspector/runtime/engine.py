@@ -19,9 +19,9 @@ from inspector.floats import F32Array, shortest
 from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper, check_value, with_value
 from inspector.optimizers import optimizer
-from inspector.param_statistics import ParamStats
+from inspector.param_statistics import ParamStats, totals
 from inspector.plan import Plan, Variant
-from inspector.runtime.snapshots import Mark, StepRecord
+from inspector.runtime.snapshots import CountedParams, Mark, StepRecord
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
 from inspector.statistics import NOT_COUNTED, BufferStats, StatsLevel
@@ -81,8 +81,8 @@ class Engine:
         self.schedule: Schedule = source.schedule
         self.record: StepRecord | None = None
         self.stats_level: StatsLevel = stats
-        self.param_stats: tuple[ParamStats, ...] = ()
-        """Of the step at the cursor, at level "full" from the moment that the gradient norm is known."""
+        self.counted: CountedParams | None = None
+        """The latest statistics of the params, which are counted at level "full" once the gradient norm is known."""
         self.dispatch_times: list[KernelTime | None] = [None] * stepper.cursor.count
         self.marks: deque[Mark] = deque(maxlen=MAX_MARKS)
         self.findings: deque[Finding] = deque(maxlen=MAX_FINDINGS)
@@ -113,7 +113,8 @@ class Engine:
         gradients = self.source.gradients(step, self._weights)
         self.stepper.begin_step(gradients)
         counts = NOT_COUNTED if self.stats_level == "off" else self.stepper.counts("g")
-        self.param_stats = ()
+        if self.stats_level != "full":
+            self.counted = None
         self._pending = _Pending(self._hyper_at(step), counts)
         _keep(self._pendings, step, self._pending)
         loss = gradients.loss if isinstance(gradients, HostGradients) else None
@@ -149,10 +150,22 @@ class Engine:
             stats = self.stepper.grad_stats()
             self.record = replace(self.record, grad_norm=stats.grad_norm, clip_scale=stats.clip_scale)
             if self.stats_level == "full" and not any(d.updates for d in written):
-                self.param_stats = self.stepper.param_stats(self._step_hyper())
+                self._count_params()
             self._diagnose()
         if cursor.at_end:
             self._finish()
+
+    def _count_params(self) -> None:
+        table = self.stepper.param_stats(self._step_hyper())
+        self.counted = CountedParams(
+            self.stepper.cursor.step, table, totals(table), self.stepper.param_stats_ms
+        )
+
+    @property
+    def param_stats(self) -> Sequence[ParamStats]:
+        """Statistics of every param for the step at the cursor; empty where they were not counted."""
+        counted = self.counted
+        return counted.params if counted and counted.step == self.stepper.cursor.step else ()
 
     def _finish(self) -> None:
         assert self.record is not None
@@ -219,6 +232,8 @@ class Engine:
         for kept in (self._records, self._pendings):
             while kept and next(reversed(kept)) > cursor.step:
                 kept.popitem()
+        if self.counted is not None and self.counted.step > cursor.step:
+            self.counted = None
         record = self._records.get(cursor.step) or self.record
         self._reported -= {(f.rule, f.message) for f in self.findings if f.step > cursor.step}
         self.findings = deque((f for f in self.findings if f.step <= cursor.step), maxlen=MAX_FINDINGS)
@@ -232,6 +247,8 @@ class Engine:
             for d in self.stepper.plan.dispatches[: cursor.dispatch]
             for b in d.writes
         )
+        if not known and self.counted is not None and self.counted.step == cursor.step:
+            self.counted = None
         self.record = replace(
             record,
             kernels=tuple(times),
@@ -263,6 +280,18 @@ class Engine:
         self.mark(step, f"schedule {old} → {schedule}")
         return step
 
+    def set_stats(self, level: StatsLevel) -> None:
+        """Count so much from the next step on, or from the one at the cursor if none of it has run."""
+        self.stats_level = level
+        step = self.stepper.cursor.step
+        if self.stepper.cursor.dispatch or self._pending is None:
+            return
+        counts = NOT_COUNTED if level == "off" else self.stepper.counts("g")
+        self._pending = replace(self._pending, gradients=counts)
+        _keep(self._pendings, step, self._pending)
+        if self.record is not None:
+            self.record = replace(self.record, nonfinite=counts.nonfinite)
+
     def set_variant(self, variant: Variant) -> None:
         """Run in another form from here on; UsageError in the middle of a step."""
         old = self.stepper.plan.variant
@@ -282,6 +311,8 @@ class Engine:
     def replace_stepper(self, stepper: Stepper, cursor: Cursor) -> None:
         """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood."""
         self.stepper = stepper
+        # Its elements are those of the old layout.
+        self.counted = None
         self.dispatch_times = [None] * stepper.cursor.count
         if cursor.dispatch == 0 and cursor.step > stepper.cursor.step:
             hyper = self._step_hyper()

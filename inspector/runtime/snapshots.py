@@ -14,10 +14,12 @@ from inspector.diagnosis.findings import Finding
 from inspector.floats import F32Array
 from inspector.history import EMPTY_HISTORY, History
 from inspector.hyper import Hyper
+from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Plan
-from inspector.statistics import BufferStats, NonFinite
+from inspector.statistics import BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
 from inspector.stores import LANES, Lane
+from inspector.variants import Choice
 
 Mode = Literal["starting", "paused", "running", "lost", "failed", "closed"]
 """`lost`: the device is gone and what is shown is stale; `failed`: the source could not be opened."""
@@ -85,6 +87,19 @@ class Histograms:
     stats: Mapping[Lane, BufferStats]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CountedParams:
+    """Statistics of every param right before the update of `step`, and added up: all, then each block.
+
+    `ms` is the GPU time of the pass that counted them, None where the device has no clock.
+    """
+
+    step: int
+    params: ParamTable
+    totals: tuple[ParamStats, ...]
+    ms: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Notice:
     """A sentence for the person, shown once: notices are told apart by `serial`."""
@@ -119,6 +134,12 @@ class Snapshot:
     map: MapImage | None = None
     values: ValuesWindow | None = None
     histograms: Histograms | None = None
+    stats: StatsLevel = "light"
+    """What is counted at each step from the next one on."""
+    counted: CountedParams | None = None
+    """The latest statistics of the params, of the step at the cursor or of the one before it."""
+    choices: tuple[Choice, ...] = ()
+    """What each field of the plan's variant may be, and why not."""
     findings: tuple[Finding, ...] = ()
     undo: UndoInfo = field(default_factory=UndoInfo)
     device: DeviceInfo | None = None

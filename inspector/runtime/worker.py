@@ -7,20 +7,22 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 from inspector.errors import DeviceLostError, InspectorError, UsageError
-from inspector.plan import Variant
+from inspector.plan import Plan, Variant
 from inspector.runtime import commands as c
 from inspector.runtime.engine import Engine, OpenRun
 from inspector.runtime.snapshots import Mode, Notice, Snapshot
 from inspector.runtime.viewer import Viewer
 from inspector.sources.base import EndOfSourceError
+from inspector.statistics import StatsLevel
 from inspector.stepping import DeviceInfo
+from inspector.variants import Choice, all_choices
 
 FRAME_S = 1 / 25
 """While running, at most so often a snapshot is sent."""
@@ -31,6 +33,8 @@ SLOW_STEP_S = 0.1
 SLOW_ELEMENTS = 1 << 24
 """On a software device a step over more elements is taken to be slow until it has been timed."""
 RATE_WINDOW_S = 1.0
+CHOICES_S = 0.02
+"""So long at a time it is looked for what the form of the step may be changed to."""
 
 
 class Worker:
@@ -48,11 +52,14 @@ class Worker:
         *,
         paused: bool = True,
         reread: Callable[[Variant], Variant] = lambda variant: variant,
+        stats: StatsLevel = "light",
     ) -> None:
         self._opener = opener
         self._spec = spec
         self._variant = variant or Variant()
         self._reread = reread
+        self._stats: StatsLevel = stats
+        self._choices = _Choices()
         self._queue: queue.SimpleQueue[c.Command] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._on_snapshot: Callable[[Snapshot], None] = lambda snapshot: None
@@ -132,20 +139,26 @@ class Worker:
                 if self._mode == "running" and not self._closing.is_set():
                     self._yield(YIELD_S)
                     self._guarded(self._advance)
+                elif self._busy:
+                    self._guarded(self._choices.look)
                 self._publish(force=self._mode != "running")
         finally:
             self._close_engine()
             self._mode = "closed"
 
     def _waiting(self) -> list[c.Command]:
-        """What is queued; waits for the first where nothing else is to do."""
+        """What is queued; waits for the first while nothing else is to do."""
         found: list[c.Command] = []
         try:
-            found.append(self._queue.get(block=self._mode != "running"))
+            found.append(self._queue.get(block=not self._busy))
             while True:
                 found.append(self._queue.get_nowait())
         except queue.Empty:
             return found
+
+    @property
+    def _busy(self) -> bool:
+        return self._mode == "running" or (self._mode == "paused" and not self._choices.complete)
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """Run something; what goes wrong becomes one sentence, and the run is paused with its state kept."""
@@ -193,6 +206,9 @@ class Worker:
             self._viewer.ask(command)
             return
         engine = self._engine
+        if isinstance(command, c.SetStats):
+            # It holds for what is opened later as well, and needs no device that works.
+            self._stats = command.level
         if engine is None:
             return
         if isinstance(command, c.RecoverDevice):
@@ -225,6 +241,8 @@ class Worker:
                 engine.set_hyper(name, value)
             case c.SetSchedule(text):
                 engine.set_schedule(text)
+            case c.SetStats(level):
+                engine.set_stats(level)
             case c.MeasureCopy():
                 self._copy = (engine.stepper.device, engine.stepper.copy_gbps())
                 # The pause is no part of the run's speed.
@@ -327,7 +345,7 @@ class Worker:
             self._viewer.forget()
             self._publish()
             stepper = self._opener.make_stepper(source, self._variant, source.initial_state())
-            self._engine = Engine(source, stepper, hyper=self._opener.hyper(source))
+            self._engine = Engine(source, stepper, hyper=self._opener.hyper(source), stats=self._stats)
             slow = stepper.device.software and stepper.layout.elements > SLOW_ELEMENTS
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0
             self._rate = None
@@ -341,6 +359,7 @@ class Worker:
     def _recover(self, engine: Engine) -> None:
         state = engine.checkpoint or engine.source.initial_state()
         engine.stepper.close()
+        engine.stats_level = self._stats
         stepper = self._opener.make_stepper(engine.source, engine.stepper.plan.variant, state)
         engine.recover(stepper)
         self._viewer.forget()
@@ -387,10 +406,17 @@ class Worker:
         if engine is not None and self._mode in ("paused", "running"):
             self._guarded(lambda: self._viewer.refresh(engine.stepper, running=self._mode == "running"))
         if engine is None or self._mode in ("starting", "failed"):
-            snapshot = Snapshot(self._serial, self._mode, self._spec, self._opened, notice=self._notice)
+            snapshot = Snapshot(
+                self._serial, self._mode, self._spec, self._opened, stats=self._stats, notice=self._notice
+            )
         elif self._stale:
             snapshot = replace(
-                self._last, serial=self._serial, mode=self._mode, stale=True, notice=self._notice
+                self._last,
+                serial=self._serial,
+                mode=self._mode,
+                stats=self._stats,
+                stale=True,
+                notice=self._notice,
             )
         else:
             snapshot = self._picture(engine)
@@ -419,6 +445,9 @@ class Worker:
             map=self._viewer.map,
             values=self._viewer.values,
             histograms=self._viewer.histograms,
+            stats=self._stats,
+            counted=engine.counted,
+            choices=self._choices.of(stepper.plan),
             findings=tuple(engine.findings),
             undo=stepper.undo_info,
             device=stepper.device,
@@ -428,6 +457,36 @@ class Worker:
             last_step=engine.source.last_step,
             notice=self._notice,
         )
+
+
+class _Choices:
+    """What the form of the step may be changed to, worked out anew for each plan while nothing else is to do."""
+
+    def __init__(self) -> None:
+        self._plan: Plan | None = None
+        self._looking: Iterator[Choice] | None = None
+        self._found: tuple[Choice, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """False while there is something left to look for."""
+        return self._looking is None
+
+    def of(self, plan: Plan) -> tuple[Choice, ...]:
+        """What was found for this plan so far."""
+        if plan is not self._plan:
+            self._plan, self._looking, self._found = plan, all_choices(plan), ()
+        return self._found
+
+    def look(self) -> None:
+        """Go on for a moment, so that commands need not wait for all of it."""
+        looking, self._looking = self._looking, None
+        until = time.perf_counter() + CHOICES_S
+        for choice in looking or ():
+            self._found = (*self._found, choice)
+            if time.perf_counter() > until:
+                self._looking = looking
+                return
 
 
 def coalesce(waiting: list[c.Command]) -> list[c.Command]:

@@ -39,14 +39,7 @@ fn adamw_8bit_update(
     if any_mine {
         let m0 = decode_m(codes.x, scales.x);
         let v0 = decode_v(codes.y, scales.y);
-        var to: Update;
-        if CODEC == LINEAR {
-            // A v that rounded to 0 beside an outlier must not let its element jump.
-            let eps = vec4(bias.xy, max(bias.z, 1e-6), bias.w);
-            to = limited(adam(w0, g0, m0, v0, grad_stats[1], hp, eps, 4u * i), w0);
-        } else {
-            to = adam(w0, g0, m0, v0, grad_stats[1], hp, bias, 4u * i);
-        }
+        let to = coded_adam(w0, g0, m0, v0, grad_stats[1], hp, bias, 4u * i);
         w[i] = select(w0, to.w, mine);
         if FUSED {
             g[i] = select(g0, vec4(0.0), mine);
@@ -67,13 +60,4 @@ fn adamw_8bit_update(
         m_scale[block] = new_m_scale;
         v_scale[block] = new_v_scale;
     }
-}
-
-// The update with its ratio in [-1, 1]; not a number stays what it is.
-fn limited(update: Update, w0: vec4<f32>) -> Update {
-    var to = update;
-    to.ratio = select(clamp(to.ratio, vec4(-1.0), vec4(1.0)), to.ratio, is_nan4(to.ratio));
-    to.change = hp.x * (to.ratio + select(to.decay, vec4(0.0), L2));
-    to.w = select(w0, w0 - to.change, is_finite4(to.change));
-    return to;
 }

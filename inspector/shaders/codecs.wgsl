@@ -7,7 +7,7 @@ const SQRT = 1u;
 const DYNAMIC = 2u;
 
 const THREADS_A_BLOCK = 64u;      // four elements each
-const LARGEST = 8.507059e37;      // 2^126
+const LARGEST_CODABLE = 8.507059e37;      // 2^126
 const LEAST_NORMAL = 1.17549435e-38;
 
 fn is_nan4(x: vec4<f32>) -> vec4<bool> {
@@ -17,11 +17,11 @@ fn is_nan4(x: vec4<f32>) -> vec4<bool> {
 // --- what is coded: limited to what has a code, and the root of v in sqrt
 
 fn coded_m(m: vec4<f32>) -> vec4<f32> {
-    return select(clamp(m, vec4(-LARGEST), vec4(LARGEST)), vec4(0.0), is_nan4(m));
+    return select(clamp(m, vec4(-LARGEST_CODABLE), vec4(LARGEST_CODABLE)), vec4(0.0), is_nan4(m));
 }
 
 fn coded_v(v: vec4<f32>) -> vec4<f32> {
-    let limited = select(clamp(v, vec4(0.0), vec4(LARGEST)), vec4(0.0), is_nan4(v));
+    let limited = select(clamp(v, vec4(0.0), vec4(LARGEST_CODABLE)), vec4(0.0), is_nan4(v));
     if CODEC == SQRT {
         return sqrt(limited);
     }

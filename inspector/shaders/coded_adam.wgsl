@@ -25,3 +25,22 @@ fn coded_adam(
     to.w = select(w, w - to.change, is_finite4(to.change));
     return to;
 }
+
+// Set where a kernel that serves both works on coded state.
+override CODED: bool = false;
+
+fn adam_of_state(
+    w: vec4<f32>,
+    g: vec4<f32>,
+    m: vec4<f32>,
+    v: vec4<f32>,
+    clip_scale: f32,
+    hp: vec4<f32>,
+    bias: vec4<f32>,
+    first: u32,
+) -> Update {
+    if CODED {
+        return coded_adam(w, g, m, v, clip_scale, hp, bias, first);
+    }
+    return adam(w, g, m, v, clip_scale, hp, bias, first);
+}

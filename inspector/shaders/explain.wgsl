@@ -1,8 +1,5 @@
 // The update of one element, with every line written out.
 
-// m and v came from codes.
-override CODED: bool = false;
-
 @group(0) @binding(0) var<storage, read> w: array<f32>;
 @group(0) @binding(1) var<storage, read> g: array<f32>;
 @group(0) @binding(2) var<storage, read> m: array<f32>;
@@ -21,12 +18,7 @@ fn explain() {
     let g0 = vec4(g[index.x]);
     let m0 = vec4(m[index.y]);
     let v0 = vec4(v[index.y]);
-    var to: Update;
-    if CODED {
-        to = coded_adam(w0, g0, m0, v0, grad_stats[1], hp, bias, first);
-    } else {
-        to = adam(w0, g0, m0, v0, grad_stats[1], hp, bias, first);
-    }
+    let to = adam_of_state(w0, g0, m0, v0, grad_stats[1], hp, bias, first);
     lines[0] = to.grad.x;
     lines[1] = to.m.x;
     lines[2] = to.v.x;

@@ -30,8 +30,6 @@ struct Chunk {
 @group(0) @binding(7) var<storage, read_write> rows: array<u32>;
 @group(0) @binding(8) var<uniform> settings: Settings;
 
-// m and v came from codes.
-override CODED: bool = false;
 // Threads of a workgroup.
 override GROUP: u32 = WORKGROUP_SIZE;
 // A CPU is served better by few threads that count exponents in an array each, since atomics cost it more, and by
@@ -49,7 +47,7 @@ const TOP = 6u;        // exponent that the sum of squares is scaled by
 const LANE_SLOTS = 8u;
 const SUMS = 32u;      // of w, g, m, v, update
 const UPDATE_TOP = 37u;
-const LARGEST_RATIO = 38u;   // bits of the largest |update| / lr
+const LARGEST = 38u;   // bits of the largest |update| / lr
 const LARGEST_AT = 39u;
 const LOST = 40u;
 const BELOW_EPS = 41u;
@@ -261,8 +259,7 @@ fn with_update(before: Tally, to: Update, w0: vec4<f32>, element: u32, mine: vec
     let stays = bitcast<vec4<u32>>(after) == bitcast<vec4<u32>>(w0);
     // Bits of numbers that are not negative are in their order, and those of no number lie beyond.
     let root = bitcast<vec4<u32>>(sqrt(to.v_hat));
-    let least = select(0.0, LINEAR_EPS_FLOOR, CODED && CODEC == LINEAR);
-    let eps = bitcast<u32>(max(settings.bias.z, least));
+    let eps = bitcast<u32>(max(settings.bias.z, 0.0));
     // One branch for all that is rare. What is compared here as floats is counted by bits.
     let reach = abs(after);
     let rare = any(stays) | (min4(root) < eps)
@@ -281,7 +278,7 @@ fn with_update(before: Tally, to: Update, w0: vec4<f32>, element: u32, mine: vec
 
 fn add_update(t: Tally) {
     raise(UPDATE_TOP, top_of(t.squares));
-    raise(LARGEST_RATIO, bitcast<u32>(t.largest));
+    raise(LARGEST, bitcast<u32>(t.largest));
     count(LOST, t.lost);
     count(BELOW_EPS, t.below_eps);
     count(F16_OVER, t.f16_over);
@@ -340,20 +337,24 @@ fn param_stats(
     let vectors = (chunk.count + 3u) / 4u;
     for (var turn = 0u; turn < vectors; turn += TURN * GROUP) {
         let end = min(turn + TURN * GROUP, vectors);
+        // The next four vectors are on their way while these are counted; beyond the last it is read again.
+        let first = chunk.first + min(turn + local, vectors - 1u);
+        var w1 = w[first];
+        var g1 = g[first];
+        var m1 = m[first];
+        var v1 = v[first];
         for (var i = turn + local; i < end; i += GROUP) {
-            let at = chunk.first + i;
             let element = chunk.element + 4u * i;
-            let mine = lanes_below(4u * i, chunk.count);
-            let w0 = w[at];
-            let g0 = g[at];
-            let m0 = m[at];
-            let v0 = v[at];
-            var to: Update;
-            if CODED {
-                to = coded_adam(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.bias, decays);
-            } else {
-                to = adam(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.bias, decays);
-            }
+            let w0 = w1;
+            let g0 = g1;
+            let m0 = m1;
+            let v0 = v1;
+            let at = chunk.first + min(i + GROUP, vectors - 1u);
+            w1 = w[at];
+            g1 = g[at];
+            m1 = m[at];
+            v1 = v[at];
+            let to = adam_of_state(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.bias, decays);
             let squares = vec4(
                 square(in_w.squares, w0), square(in_g.squares, g0), square(in_m.squares, m0),
                 square(in_v.squares, v0),
@@ -367,11 +368,11 @@ fn param_stats(
                 in_m.squares.sum += squares.z;
                 in_v.squares.sum += squares.w;
                 t.squares.sum += moved;
-                in_w = with_elements(in_w, 0u, w0, mine, true, &own);
-                in_g = with_elements(in_g, 1u, g0, mine, true, &own);
-                in_m = with_elements(in_m, 2u, m0, mine, true, &own);
-                in_v = with_elements(in_v, 3u, v0, mine, true, &own);
-                t = with_update(t, to, w0, element, mine, true);
+                in_w = with_elements(in_w, 0u, w0, vec4(true), true, &own);
+                in_g = with_elements(in_g, 1u, g0, vec4(true), true, &own);
+                in_m = with_elements(in_m, 2u, m0, vec4(true), true, &own);
+                in_v = with_elements(in_v, 3u, v0, vec4(true), true, &own);
+                t = with_update(t, to, w0, element, vec4(true), true);
                 // One product for four tests; where it vanishes without a zero, nothing is taken back.
                 let product = w0 * in_w.squares.scale * (g0 * in_g.squares.scale)
                     * (m0 * in_m.squares.scale * (v0 * in_v.squares.scale));
@@ -382,6 +383,7 @@ fn param_stats(
                     take_back_zeros(3u, v0);
                 }
             } else {
+                let mine = lanes_below(4u * i, chunk.count);
                 in_w = with_elements(in_w, 0u, w0, mine, false, &own);
                 in_g = with_elements(in_g, 1u, g0, mine, false, &own);
                 in_m = with_elements(in_m, 2u, m0, mine, false, &own);
@@ -410,7 +412,7 @@ fn param_stats(
     add_update(t);
     workgroupBarrier();
 
-    if t.largest > 0.0 && bitcast<u32>(t.largest) == atomicLoad(&row[LARGEST_RATIO]) {
+    if t.largest > 0.0 && bitcast<u32>(t.largest) == atomicLoad(&row[LARGEST]) {
         atomicMin(&row[LARGEST_AT], t.largest_at);
     }
     lane_sums[local] = vec4(

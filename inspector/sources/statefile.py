@@ -55,7 +55,8 @@ class StateFile:
         elements = sum(p.numel for p in self.params)
         steps = "1 step" if len(self._steps) == 1 else f"{len(self._steps):,} steps"
         self.description = f"{elements:,} elements in {len(self.params):,} params, gradients of {steps}"
-        silent = sum(p.name not in set().union(*self._steps.values()) for p in self.params)
+        given: set[str] = set().union(*self._steps.values())
+        silent = sum(p.name not in given for p in self.params)
         if silent:
             self.description += f", none for {silent:,} params, which are taken as 0"
         self._order = [p.name for p in self.params]

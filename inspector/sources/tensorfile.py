@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,11 @@ class TensorFile:
         self.path = path
         self.entries, self.metadata = _read_header(path)
 
+    @cached_property
+    def _bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """The whole file in one map: one a tensor would take a file descriptor each."""
+        return np.asarray(np.memmap(self.path, dtype=np.uint8, mode="r"))
+
     def floats(self, name: str) -> F32Array:
         """A float tensor as float32, in its shape, read-only; float32 is mapped, not read."""
         entry = self.entries[name]
@@ -65,9 +71,7 @@ class TensorFile:
         if count == 0:
             return np.zeros(entry.shape, np.float32)
         # A map that is not aligned to the item is fine for numpy, and headers need not be padded.
-        raw: np.ndarray[Any, np.dtype[Any]] = np.memmap(
-            self.path, dtype=np.uint8, mode="r", offset=entry.start, shape=(entry.stop - entry.start,)
-        ).view(kind)
+        raw: np.ndarray[Any, np.dtype[Any]] = self._bytes[entry.start : entry.stop].view(kind)
         if entry.dtype == "BF16":
             values = (raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Qt
-from PySide6.QtGui import QAction, QKeySequence
+from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow
 
 from inspector.runtime.commands import (
@@ -15,12 +15,14 @@ from inspector.runtime.commands import (
     Pause,
     RecoverDevice,
     Run,
+    SetStats,
     StepDispatch,
     StepIteration,
     UndoDispatch,
     UndoIteration,
 )
 from inspector.runtime.snapshots import Snapshot
+from inspector.statistics import StatsLevel
 from inspector.ui.icons import IconName, icon
 
 
@@ -34,6 +36,12 @@ class _Spec:
     command: Command | None = None
 
 
+STATS_HELP: dict[StatsLevel, str] = {
+    "off": "Count nothing: non-finite gradients read 0 and are not found",
+    "light": "Count the gradients",
+    "full": "Count every param and its update as well, in one more pass over w, g, m and v",
+}
+
 SPECS = (
     _Spec("undo_iteration", "Back one iteration", ("Shift+F11",),
           "Go back to the start of this step, or of the one before", "undo_iteration", UndoIteration()),
@@ -46,6 +54,12 @@ SPECS = (
     _Spec("run", "Run", ("F5",), "Run until paused; F5 again pauses", "run"),
     _Spec("pause", "Pause", ("F6", "Shift+F5"), "Stop at the end of the running step", "pause", Pause()),
     _Spec("go_to_step", "Go to step…", ("Ctrl+G",), "Type a step to go to"),
+    _Spec("stats_off", "Statistics off", ("Ctrl+1",), f"{STATS_HELP['off']}, from the next step on", None,
+          SetStats("off")),
+    _Spec("stats_light", "Statistics light", ("Ctrl+2",), f"{STATS_HELP['light']}, from the next step on", None,
+          SetStats("light")),
+    _Spec("stats_full", "Statistics full", ("Ctrl+3",), f"{STATS_HELP['full']}, from the next step on", None,
+          SetStats("full")),
     _Spec("recover", "Recover the device", (), "Make a new device and go on from the last state kept", None,
           RecoverDevice()),
     _Spec("open", "Open file…", ("Ctrl+O",), "Open a state file: safetensors with w/… and g/…"),
@@ -78,6 +92,10 @@ class Actions(QObject):
             self._by_name[spec.name] = action
             if spec.command is not None:
                 action.triggered.connect(lambda _checked=False, command=spec.command: send(command))
+        levels = QActionGroup(self)
+        for level in STATS_HELP:
+            self[f"stats_{level}"].setCheckable(True)
+            levels.addAction(self[f"stats_{level}"])
         self["run"].triggered.connect(self._toggle_run)
         self["restart"].triggered.connect(lambda: send(OpenSource(self._source)))
         self.refresh_icons()
@@ -98,6 +116,7 @@ class Actions(QObject):
         self._running = snapshot.mode == "running"
         self._source = snapshot.source
         self["run"].setText("Pause" if self._running else "Run")
+        self[f"stats_{snapshot.stats}"].setChecked(True)
         self._allow(reasons(snapshot))
 
     def _toggle_run(self) -> None:
@@ -117,9 +136,9 @@ class Actions(QObject):
 
 def reasons(snapshot: Snapshot) -> dict[str, str]:
     """Why actions cannot work at this moment, by name; an action that is not named can."""
-    blocked = _blocked(snapshot)
+    why = blocked(snapshot)
     names = [spec.name for spec in SPECS if spec.icon or spec.name == "go_to_step"]
-    result = dict.fromkeys(names, blocked) if blocked else _stepping_reasons(snapshot)
+    result = dict.fromkeys(names, why) if why else _stepping_reasons(snapshot)
     if snapshot.mode != "lost":
         result["recover"] = "the device is working"
     if snapshot.mode == "starting" or not snapshot.source:
@@ -127,7 +146,8 @@ def reasons(snapshot: Snapshot) -> dict[str, str]:
     return result
 
 
-def _blocked(snapshot: Snapshot) -> str:
+def blocked(snapshot: Snapshot) -> str:
+    """Why nothing can be done with a run at this moment; "" where there is one."""
     if snapshot.mode == "starting":
         return "the source is being opened"
     if snapshot.mode == "lost":

@@ -86,6 +86,7 @@ def make_view(name: str) -> View:
     from inspector.ui.histogram_view import HistogramView
     from inspector.ui.hyper_view import HyperView
     from inspector.ui.map_view import MapView
+    from inspector.ui.params_view import ParamsView
     from inspector.ui.pipeline_view import PipelineView
     from inspector.ui.plots_view import PlotsView
     from inspector.ui.profile_view import ProfileView
@@ -104,6 +105,7 @@ def make_view(name: str) -> View:
         "hyper": HyperView,
         "findings": FindingsView,
         "timeline": TimelineView,
+        "params": ParamsView,
     }
     return kinds[name]()
 

@@ -28,13 +28,21 @@ class Panel:
 PANELS = (
     Panel("map", "Mega-buffer map", ("map",), "Alt+1"),
     Panel("pipeline", "Pipeline", ("pipeline",), "Alt+2"),
-    Panel("plots", "Plots", ("plots", "histograms", "timing", "profile"), "Alt+3"),
+    Panel("plots", "Plots", ("plots", "histograms", "timing", "profile", "params"), "Alt+3"),
     Panel("values", "Values", ("values",), "Alt+4"),
     Panel("hyper", "Hyper-parameters", ("hyper",), "Alt+5"),
     Panel("findings", "Findings", ("findings",), "Alt+6"),
     Panel("timeline", "Timeline", ("timeline",), "Alt+7"),
 )
-TAB_TITLES = {"plots": "Metrics", "histograms": "Histograms", "timing": "GPU time", "profile": "Profile"}
+TAB_TITLES = {
+    "plots": "Metrics",
+    "histograms": "Histograms",
+    "timing": "GPU time",
+    "profile": "Profile",
+    "params": "Params",
+}
+TAB_KEYS = {"params": "Alt+8"}
+"""Of views that share a panel and have a key of their own."""
 
 
 def make_docks(window: QMainWindow, views: Mapping[str, View]) -> dict[str, QDockWidget]:
@@ -111,6 +119,15 @@ def open_settings(path: str | None) -> QSettings:
     if path is not None:
         return QSettings(path, QSettings.Format.IniFormat)
     return QSettings(QSettings.Format.IniFormat, QSettings.Scope.UserScope, "inspector", "inspector")
+
+
+def show_tab(view: View) -> None:
+    """Bring a view that shares its panel with others to the front."""
+    above: QWidget | None = view.parentWidget()
+    while above is not None and not isinstance(above, QTabWidget):
+        above = above.parentWidget()
+    if above is not None:
+        above.setCurrentWidget(view)
 
 
 def _tabs(views: Mapping[str, View]) -> QWidget:

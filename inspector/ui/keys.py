@@ -7,9 +7,17 @@ from html import escape
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QVBoxLayout, QWidget
 
-from inspector.ui import findings_view, map_canvas, plots_view, profile_view, timeline_view, values_view
+from inspector.ui import (
+    findings_view,
+    map_canvas,
+    params_view,
+    plots_view,
+    profile_view,
+    timeline_view,
+    values_view,
+)
 from inspector.ui.actions import SPECS
-from inspector.ui.docks import PANELS
+from inspector.ui.docks import PANELS, TAB_KEYS, TAB_TITLES
 
 
 class KeysDialog(QDialog):
@@ -33,6 +41,7 @@ class KeysDialog(QDialog):
 def _text() -> str:
     window = tuple((" or ".join(spec.keys), spec.text.rstrip("…")) for spec in SPECS if spec.keys)
     panels = tuple((panel.key, f"go to {panel.title.lower()}") for panel in PANELS)
+    panels += tuple((key, f"go to {TAB_TITLES[view].lower()}") for view, key in TAB_KEYS.items())
     groups = (
         (("Anywhere", window), ("Panels", panels)),
         (
@@ -40,6 +49,7 @@ def _text() -> str:
             ("On the timeline", timeline_view.KEYS),
             ("On the plots", plots_view.KEYS),
             ("In the profile", profile_view.KEYS),
+            ("In the params", params_view.KEYS),
             ("In the values", values_view.KEYS),
             ("In the findings", findings_view.KEYS),
         ),

@@ -12,9 +12,10 @@ from inspector.runtime.commands import Command, OpenSource, RecoverDevice
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
 from inspector.ui import theme
-from inspector.ui.actions import Actions
+from inspector.ui.actions import STATS_HELP, Actions
 from inspector.ui.banner import Banner
 from inspector.ui.bus import Bus
+from inspector.ui.form_menu import FormMenu
 from inspector.ui.pacer import Pacer
 from inspector.ui.status import StatusLine
 from inspector.ui.toolbar import MainToolBar
@@ -53,6 +54,7 @@ class MainWindow(QMainWindow):
         self.snapshot: Snapshot | None = None
         self.actions_by_name = Actions(self, self.send)
         self.toolbar = MainToolBar(self.actions_by_name, self)
+        self.form_menu = FormMenu(self)
         self.banner = Banner(self)
         self.status = StatusLine(self)
         self.docks = panels.make_docks(self, self.views)
@@ -68,6 +70,7 @@ class MainWindow(QMainWindow):
         self.snapshot = snapshot
         self.actions_by_name.show_snapshot(snapshot)
         self.toolbar.show_snapshot(snapshot)
+        self.form_menu.show_snapshot(snapshot)
         self.banner.show_snapshot(snapshot)
         self.status.show_snapshot(snapshot)
         self._show_titles(snapshot)
@@ -135,11 +138,18 @@ class MainWindow(QMainWindow):
         for name in ("undo_dispatch", "undo_iteration", "go_to_step"):
             run_menu.addAction(acts[name])
         run_menu.addSeparator()
+        run_menu.addActions([acts[f"stats_{level}"] for level in STATS_HELP])
+        run_menu.addSeparator()
         run_menu.addAction(acts["recover"])
+        bar.addMenu(self.form_menu)
         view_menu = bar.addMenu("&View")
         for panel in panels.PANELS:
             if panel.name in self.docks:
-                view_menu.addAction(self._go_action(panel))
+                view_menu.addAction(self._go_action(panel.name, panel.title, panel.key))
+                for view in panel.views:
+                    if view in panels.TAB_KEYS:
+                        title, key = panels.TAB_TITLES[view], panels.TAB_KEYS[view]
+                        view_menu.addAction(self._go_action(panel.name, title, key, view))
         view_menu.addSeparator()
         for dock in self.docks.values():
             view_menu.addAction(dock.toggleViewAction())
@@ -150,19 +160,23 @@ class MainWindow(QMainWindow):
         for menu in (file_menu, run_menu, view_menu, help_menu):
             menu.setToolTipsVisible(True)
 
-    def _go_action(self, panel: panels.Panel) -> QAction:
-        action = QAction(f"Go to {panel.title.lower()}", self)
-        action.setObjectName(f"go_{panel.name}")
-        action.setShortcut(panel.key)
-        action.setToolTip(f"Show the panel and give it the keys ({panel.key})")
-        action.triggered.connect(lambda: self._go_to(panel.name))
+    def _go_action(self, panel: str, title: str, key: str, view: str = "") -> QAction:
+        action = QAction(f"Go to {title.lower()}", self)
+        action.setObjectName(f"go_{view or panel}")
+        action.setShortcut(key)
+        action.setToolTip(f"Show the panel and give it the keys ({key})")
+        action.triggered.connect(lambda: self._go_to(panel, view))
         self.addAction(action)
         return action
 
-    def _go_to(self, name: str) -> None:
+    def _go_to(self, name: str, view: str) -> None:
         dock = self.docks[name]
         dock.show()
         dock.raise_()
+        if view:
+            panels.show_tab(self.views[view])
+            self.views[view].setFocus(Qt.FocusReason.ShortcutFocusReason)
+            return
         inside = [w for w in dock.widget().findChildren(QWidget) if _takes_keys(w)]
         target = dock.widget() if _takes_keys(dock.widget()) else next(iter(inside), None)
         if target is not None:
@@ -172,6 +186,7 @@ class MainWindow(QMainWindow):
         acts = self.actions_by_name
         self._bus.snapshot_arrived.connect(self.show_snapshot)
         self.toolbar.command.connect(self.send)
+        self.form_menu.command.connect(self.send)
         self.toolbar.open_file.connect(self._choose_file)
         self.toolbar.step_edit.left.connect(self._leave_step_edit)
         self.banner.recover.connect(lambda: self.send(RecoverDevice()))

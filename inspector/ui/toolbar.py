@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QFontMetrics, QIntValidator, QKeyEvent
+from PySide6.QtGui import QAction, QFocusEvent, QFontMetrics, QIntValidator, QKeyEvent, QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolBar, QToolButton, QWidget
 
+from inspector.codecs import CODECS
 from inspector.hyper import NUMERICS
 from inspector.plan import DISPATCH_FORMS, KERNELS, REDUCES, Variant
 from inspector.runtime.commands import OpenSource, Seek, SetVariant
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui.actions import Actions
+from inspector.ui.form_menu import form_reason, value_text
 from inspector.ui.widgets import ElidedLabel
+from inspector.variants import Choice
 
 SOURCES = ("charlm", "synthetic:1000000", "gpt-116m")
 OPEN_FILE = "open file…"
@@ -30,6 +33,7 @@ MAX_STEP = 2_147_483_647
 
 CHOICES: tuple[tuple[str, Sequence[str], str], ...] = (
     ("kernel", KERNELS, "The update kernel"),
+    ("codec", CODECS, "How m and v become 8-bit codes"),
     ("reduce", REDUCES,
      "How the gradient norm is summed: two-pass gives the same bits every run, atomic adds in any order"),
     ("dispatch", DISPATCH_FORMS, "One update for the wd and one for the no-wd block, or one a param"),
@@ -92,7 +96,9 @@ class MainToolBar(QToolBar):
         self.setIconSize(QSize(16, 16))
         self._shown: Variant | None = None
         self._wanted: Variant | None = None
+        self._choices: tuple[Choice, ...] = ()
         self._wanted_until: tuple[int, int | None] = (0, None)
+        self._places: dict[str, QAction] = {}
         self._open: tuple[str, bool] = ("", False)
         """The source that is open, and whether it runs."""
         self.source = self._combo("source", SOURCES, "Where gradients come from", SOURCE_WIDTH, LEAST_SOURCE)
@@ -105,6 +111,7 @@ class MainToolBar(QToolBar):
         self.addSeparator()
         self._add_where(actions)
         self.choices: dict[str, QComboBox] = {}
+        self._tips: dict[str, str] = {}
         for name, options, tip in CHOICES:
             # A choice of one is no choice.
             if len(options) > 1:
@@ -112,6 +119,8 @@ class MainToolBar(QToolBar):
                 combo.activated.connect(self._on_choice)
                 combo.setEnabled(False)
                 self.choices[name] = combo
+                self._tips[name] = combo.toolTip()
+        self._places["codec"].setVisible(False)
 
     def _add_where(self, actions: Actions) -> None:
         self.step_edit = StepEdit(self)
@@ -166,7 +175,7 @@ class MainToolBar(QToolBar):
         row.setSpacing(0)
         row.addWidget(label)
         row.addWidget(combo)
-        self.addWidget(both)
+        self._places[name] = self.addWidget(both)
         return combo
 
     def _button(self, actions: Actions, name: str, with_key: bool) -> None:
@@ -212,10 +221,27 @@ class MainToolBar(QToolBar):
             self._wanted = None
         self._wanted_until = (step, notice)
         self._shown = variant
+        reason = form_reason(snapshot)
+        self._show_choices(snapshot.choices)
+        self._places["codec"].setVisible(variant is not None and (self._wanted or variant).kernel == "8bit")
         for name, combo in self.choices.items():
-            combo.setEnabled(variant is not None and snapshot.mode in ("paused", "running"))
+            combo.setEnabled(not reason)
+            combo.setToolTip(self._tips[name] + (f"\nNot now: {reason}" if reason else ""))
             if variant is not None and not combo.view().isVisible():
                 combo.setCurrentText(str(getattr(self._wanted or variant, name)))
+
+    def _show_choices(self, choices: tuple[Choice, ...]) -> None:
+        """Grey out what this device cannot run, with the reason as its tooltip."""
+        if choices is self._choices:
+            return
+        self._choices = choices
+        for combo in self.choices.values():
+            for row in range(combo.count()):
+                _allow(combo, row, "")
+        for choice in choices:
+            if choice.field in self.choices:
+                combo = self.choices[choice.field]
+                _allow(combo, combo.findText(value_text(choice.value)), choice.reason)
 
     def _on_source(self, index: int) -> None:
         spec = self._spec(index)
@@ -229,8 +255,6 @@ class MainToolBar(QToolBar):
         if self._shown is not None:
             chosen = {name: combo.currentText() for name, combo in self.choices.items()}
             self._wanted = replace(self._shown, **chosen)  # type: ignore[arg-type]
-            if self._wanted.reduce != "atomic" and self._wanted.grid == "published":
-                self._wanted = replace(self._wanted, grid="capped")
             self.command.emit(SetVariant(self._wanted))
 
     def _show_step_edit(self, shown: bool) -> None:
@@ -242,6 +266,13 @@ class MainToolBar(QToolBar):
         step = int(self.step_edit.text())
         self.step_edit.leave()
         self.command.emit(Seek(step))
+
+
+def _allow(combo: QComboBox, row: int, reason: str) -> None:
+    model = combo.model()
+    if isinstance(model, QStandardItemModel) and row >= 0:
+        model.item(row).setEnabled(not reason)
+        combo.setItemData(row, reason or None, Qt.ItemDataRole.ToolTipRole)
 
 
 def file_first(source: str, metrics: QFontMetrics, width: int) -> str:

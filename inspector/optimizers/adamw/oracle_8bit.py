@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from inspector.codecs import Codec, Moments8bit, StateError, ambiguous, encode, state_error
+from inspector.codecs import Codec, FloatType, Moments8bit, StateError, Values, ambiguous, encode, state_error
 from inspector.floats import BoolArray, F32Array, F64Array
 from inspector.hyper import Hyper, Numerics, hp_uniform
 from inspector.optimizers.adamw.oracle import Line, Updated, update
@@ -123,20 +123,27 @@ def update_decoded(
     decays: bool | BoolArray,
     numerics: Numerics = "published",
     l2: bool = False,
+    dtype: FloatType = np.float64,
 ) -> tuple[Updated, tuple[Line, ...]]:
-    """One step from m and v as decoded, before they are coded again; and its lines as the codec has them."""
+    """One step from m and v as decoded, before they are coded again; and its lines as the codec has them.
+
+    Calculated in `dtype`, as in `oracle.update`.
+    """
     used = replace(hyper, eps=kernel_eps(codec, hyper.eps))
-    done = update(w, g, m, v, scale=scale, hyper=used, step=step, decays=decays, numerics=numerics, l2=l2)
+    done = update(
+        w, g, m, v, scale=scale, hyper=used, step=step, decays=decays, numerics=numerics, l2=l2, dtype=dtype
+    )
     if codec != "linear":
         return done, done.lines
-    return done, _limited(np.asarray(w, np.float64), done, hyper, numerics, l2)
+    return done, _limited(np.asarray(w, dtype), done, hyper, numerics, l2)
 
 
-def _limited(w: F64Array, done: Updated, hyper: Hyper, numerics: Numerics, l2: bool) -> tuple[Line, ...]:
-    """The lines with the ratio limited, and what follows from it."""
-    lr = float(hp_uniform(hyper, decays=True)[0]) if numerics == "published" else hyper.lr
+def _limited(w: Values, done: Updated, hyper: Hyper, numerics: Numerics, l2: bool) -> tuple[Line, ...]:
+    """The lines with the ratio limited, and what follows from it, in the type of `w`."""
+    lr = w.dtype.type(hp_uniform(hyper, decays=True)[0] if numerics == "published" else hyper.lr)
     with np.errstate(all="ignore"):
-        ratio = np.clip(done.line("ratio"), -LINEAR_RATIO_LIMIT, LINEAR_RATIO_LIMIT)
+        limit = w.dtype.type(LINEAR_RATIO_LIMIT)
+        ratio = np.clip(done.line("ratio"), -limit, limit)
         change = lr * (ratio if l2 else ratio + done.line("decay"))
         w1 = np.where(np.isfinite(change), w - change, w)
     values = {"ratio": ratio, "update": change, "w": w1}

@@ -1,0 +1,115 @@
+"""The columns of the table of params: what each figure is, where it comes from, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inspector.param_statistics import ParamTable
+from inspector.stores import Lane
+from inspector.ui import format as fmt
+
+Figures = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of figures, one a param. `write` makes text of one of them, `elements` says that it is an element."""
+
+    title: str
+    help: str
+    sample: str
+    figures: Callable[[ParamTable], Figures]
+    write: Callable[[float], str] = fmt.number
+    lane: Lane | None = None
+    alarm: bool = False
+    """Drawn in vermilion where it is not 0."""
+    is_element: bool = False
+
+
+def count_text(value: float) -> str:
+    return fmt.count(int(value))
+
+
+def _known(value: float) -> str:
+    return fmt.NA if np.isnan(value) else fmt.number(value)
+
+
+def _ratio(table: ParamTable) -> Figures:
+    weights = table.lanes["w"].norm
+    some = weights > 0
+    return np.where(some, table.update.norm / np.where(some, weights, 1.0), np.nan)
+
+
+UPDATE = (
+    Column("elements", "Elements of the param.", "116,017,920", lambda t: t.numel, count_text),
+    Column("‖w‖", "L2 norm of the weights before the update, over the finite ones.", "8.888e−8",
+           lambda t: t.lanes["w"].norm, lane="w"),
+    Column("‖g‖", "L2 norm of the gradient before clipping, over the finite elements.", "8.888e−8",
+           lambda t: t.lanes["g"].norm, lane="g"),
+    Column("‖Δw‖", "L2 norm of the update, lr · (m̂/(√v̂ + ε) + λ·w) with m and v after bias correction, over the "
+           "finite elements: in units of w.", "8.888e−8", lambda t: t.update.norm),
+    Column("‖Δw‖ / ‖w‖", "The update beside the weights it changes; n/a where all weights are 0.", "8.888e−8",
+           _ratio, _known),
+    Column("max |Δw| / lr", "The largest update of one element, in units of the learning rate.", "8.888e−8",
+           lambda t: t.update.largest),
+    Column("at", "The first element that has the largest update.", "[40,447, 767]",
+           lambda t: t.update.largest_at, is_element=True),
+    Column("g non-finite", "Gradients that are NaN or infinite: the kernels take them as 0.", "88,888,888",
+           lambda t: t.lanes["g"].nonfinite, count_text, "g", alarm=True),
+    Column("g first", "The first gradient that is not finite.", "[40,447, 767]", lambda t: t.lanes["g"].first,
+           lane="g", is_element=True),
+    Column("below ε", "Elements whose √v̂, with the bias correction of this step, is below ε: there ε sets the size of "
+           "the update, not the gradient.", "116,017,920", lambda t: t.update.below_eps, count_text),
+    Column("lost", "Updates that are not 0 and leave w as it is: rounded away in float32.", "116,017,920",
+           lambda t: t.update.lost, count_text),
+    Column("skipped", "Updates that are not finite: w stays as it is.", "88,888,888", lambda t: t.update.skipped,
+           count_text, alarm=True),
+    Column("f16 over", "Weights after the update that are infinite in half precision: 65,520 and more.",
+           "88,888,888", lambda t: t.update.f16_overflows, count_text, alarm=True),
+    Column("f16 under", "Weights after the update that are not 0 and become 0 in half precision: 2⁻²⁵ = 2.98e−8 and "
+           "less.", "116,017,920", lambda t: t.update.f16_underflows, count_text),
+)  # fmt: skip
+NAME, SHAPE, BLOCK, FIRST_FIGURE = range(4)
+WORD_COLUMNS = (
+    (
+        "param",
+        "The param; above all others the sums over all and over each block.",
+        "h.11.ffn.gate_up.weight",
+    ),
+    ("shape", "Extents of the param.", "40,448 × 768"),
+    ("block", "wd: weight decay applies. no-wd: it does not.", "no-wd"),
+)
+
+
+def lane_columns(lane: Lane) -> tuple[Column, ...]:
+    """The figures that every lane has, for one of them."""
+    when = "after the backward pass" if lane == "g" else "before the update"
+
+    def column(
+        title: str,
+        what: str,
+        figures: Callable[[ParamTable], Figures],
+        write: Callable[[float], str] = count_text,
+        sample: str = "88,888,888",
+        **more: bool,
+    ) -> Column:
+        return Column(title, f"{what} of {lane} {when}.", sample, figures, write, lane, **more)
+
+    return (
+        column(f"min {lane}", "Smallest finite value", lambda t: t.lanes[lane].low, _known, "−8.888e−8"),
+        column(f"max {lane}", "Largest finite value", lambda t: t.lanes[lane].high, _known, "−8.888e−8"),
+        column(f"max |{lane}|", "Largest finite magnitude", lambda t: t.lanes[lane].max_abs, _known, "8.888e−8"),
+        column(f"‖{lane}‖", "L2 norm over the finite elements", lambda t: t.lanes[lane].norm, _known, "8.888e−8"),
+        column(f"{lane} zeros", "Elements that are 0, of either sign,", lambda t: t.lanes[lane].zeros,
+               sample="116,017,920"),
+        column(f"{lane} NaN", "Elements that are NaN", lambda t: t.lanes[lane].nan, alarm=True),
+        column(f"{lane} +Inf", "Elements that are +Inf", lambda t: t.lanes[lane].posinf, alarm=True),
+        column(f"{lane} −Inf", "Elements that are −Inf", lambda t: t.lanes[lane].neginf, alarm=True),
+        column(f"{lane} first", "The first element that is not finite", lambda t: t.lanes[lane].first,
+               sample="[40,447, 767]", is_element=True),
+    )  # fmt: skip
