@@ -169,6 +169,7 @@ def _param(stats: ParamStats, layout: Layout, *, several: bool = False) -> dict[
         "name": stats.name,
         "block": stats.block,
         "numel": stats.numel,
+        **({} if several else {"state": layout[stats.name].state}),
         "lanes": {name: _lane(lane, layout, several) for name, lane in stats.lanes.items()},
         "update": {**update, **largest},
     }

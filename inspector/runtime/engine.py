@@ -92,6 +92,8 @@ class Engine:
         self._keep_checkpoint = keep_checkpoint
         self._checkpoint_cost = 0.0
         self._checkpoint_at = -float("inf")
+        self._form_since = 0
+        """The first step that runs in the present form."""
         self._history = HistoryRecorder()
         self._records: OrderedDict[int, StepRecord] = OrderedDict()
         self._pending: _Pending | None = None
@@ -310,7 +312,9 @@ class Engine:
         pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(Variant)]
         changed = ", ".join(f"{name} {was} → {now}" for name, was, now in pairs if was != now)
         if changed:
-            self.mark(self._applies_from(), changed)
+            self._form_since = self._applies_from()
+            self._checkpoint_at = -float("inf")
+            self.mark(self._form_since, changed)
 
     def replace_stepper(self, stepper: Stepper, cursor: Cursor) -> None:
         """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood."""
@@ -394,7 +398,8 @@ class Engine:
     def recover(self, stepper: Stepper) -> None:
         """Go on with a new stepper that was made from the checkpoint or the source's own state.
 
-        The few steps since then are run again, with the settings they had, up to the last complete one.
+        The few steps since then are run again, with the settings they had, up to the last complete one; not where any
+        of them ran in another form of the step.
         """
         lost_after = self.stepper.cursor.finished_steps
         settings = {step: pending.hyper for step, pending in self._pendings.items()}
@@ -406,7 +411,9 @@ class Engine:
         self._moved_back()
         self.record = self._records.get(stepper.cursor.step)
         missing = range(stepper.cursor.finished_steps + 1, lost_after + 1)
-        if len(missing) <= MAX_CATCH_UP and all(step in settings for step in missing):
+        same_form = missing.start >= self._form_since
+        self._form_since = min(self._form_since, missing.start)
+        if same_form and len(missing) <= MAX_CATCH_UP and all(step in settings for step in missing):
             for step in missing:
                 self.begin()
                 self._set_step_hyper(settings[step])
