@@ -12,7 +12,6 @@ from inspector.cli import USAGE
 from inspector.cli import options as o
 from inspector.cli.shaders import Shaders, with_shaders
 from inspector.files import check_writable
-from inspector.plan import Variant
 from inspector.statistics import StatsLevel
 
 VIEWS = (
@@ -293,6 +292,20 @@ def screenshot(
         float, typer.Option(help="Device pixels a pixel, 2 for a sharp picture.", min=0.5, max=4)
     ] = 1.0,
     dispatches: Annotated[int, typer.Option(help="Dispatches to run after the steps.")] = 0,
+    optimizer: o.Optimizer = "adamw",
+    kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
+    numerics: o.Numerics = "published",
+    reduce: o.Reduce = "two-pass",
+    dispatch: o.DispatchForm = "two-block",
+    unfused: o.Unfused = False,
+    lr: o.Lr = None,
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
     lockstep: o.Lockstep = None,
     shaders: Shaders = None,
     stats: Annotated[
@@ -307,8 +320,16 @@ def screenshot(
 
     o.whole_number("--steps", steps)
     o.whole_number("--dispatches", dispatches)
-    variant = with_shaders(Variant(), shaders)
-    opener = RunOpener(adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given={}, shaders=shaders)
+    given = {
+        "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
+        "max_grad_norm": max_grad_norm,
+    }  # fmt: skip
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state), shaders
+    )
+    opener = RunOpener(
+        adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given=given, shaders=shaders
+    )
     take_picture(
         opener,
         source,
