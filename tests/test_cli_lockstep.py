@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtGui import QImage
-from test_cli import Call, call, document  # noqa: F401 - the fixture
+from test_cli import Call, document
 
 from inspector.codecs import state_bytes
 
@@ -23,7 +23,7 @@ def lane(found: dict[str, Any], name: str) -> dict[str, Any]:
     return one
 
 
-def test_lockstep_of_each_step(call: Call) -> None:  # noqa: F811
+def test_lockstep_of_each_step(call: Call) -> None:
     found = document(call("run", f"synthetic:{ELEMENTS}", "--steps", 3, "--lockstep", "dynamic", "--json"))
     steps = [step["lockstep"] for step in found["steps"]]
     assert len(steps) == 3
@@ -50,12 +50,12 @@ def test_lockstep_of_each_step(call: Call) -> None:  # noqa: F811
     assert taken["8bit"]["allocated"] >= taken["8bit"]["total"]
 
 
-def test_without_it_steps_have_no_lockstep(call: Call) -> None:  # noqa: F811
+def test_without_it_steps_have_no_lockstep(call: Call) -> None:
     found = document(call("run", "synthetic:5000", "--steps", 1, "--json"))
     assert "lockstep" not in found["steps"][0]
 
 
-def test_beside_8_bit_state_runs_float32_and_params_have_their_errors(call: Call) -> None:  # noqa: F811
+def test_beside_8_bit_state_runs_float32_and_params_have_their_errors(call: Call) -> None:
     found = document(
         call(
             "run", f"synthetic:{ELEMENTS}", "--steps", 2, "--kernel", "8bit", "--codec", "sqrt",
@@ -75,7 +75,7 @@ def test_beside_8_bit_state_runs_float32_and_params_have_their_errors(call: Call
             assert set(param["coding"][name]["worst_block"]) == {"index", "rms"}
 
 
-def test_for_people_in_three_lines(call: Call) -> None:  # noqa: F811
+def test_for_people_in_three_lines(call: Call) -> None:
     code, out, err = call("run", "synthetic:8000", "--steps", 2, "--lockstep", "linear")
     assert (code, err) == (0, "")
     assert "Lockstep with linear, on gradients of the first run (open loop): drift ‖Δw‖/‖w‖ " in out
@@ -83,7 +83,7 @@ def test_for_people_in_three_lines(call: Call) -> None:  # noqa: F811
     assert "w, g, m, v take 128,000 bytes in float32" in out
 
 
-def test_a_codec_that_there_is_not(call: Call) -> None:  # noqa: F811
+def test_a_codec_that_there_is_not(call: Call) -> None:
     code, _, err = call("run", "synthetic:8000", "--steps", 1, "--lockstep", "cubic")
     assert code == 2
     assert "cubic" in err
