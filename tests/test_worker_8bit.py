@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.plan import Variant
 from inspector.runtime import commands as c
+from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import Snapshot
 from inspector.schedule import Schedule
 from inspector.sources.base import ReadWeights, Source
@@ -33,6 +36,9 @@ LINEAR = Variant(kernel="8bit")
 ALONE = replace(LINEAR, dispatch="per-tensor")
 DYNAMIC = Variant(kernel="8bit", codec="dynamic")
 SQRT = Variant(kernel="8bit", codec="sqrt", small_state="8bit", fused=False)
+
+
+T = TypeVar("T")
 
 
 def gradients(step: int) -> dict[str, F32Array]:
@@ -69,42 +75,59 @@ class Keeping(Opener):
         return self.steppers[-1]
 
 
-@dataclass
+@dataclass(frozen=True)
+class Look:
+    """Sent like a command: on the worker's thread, which alone may use the device, what it finds is put in a queue."""
+
+    look: Callable[[], Any]
+    found: SimpleQueue[Any] = field(default_factory=SimpleQueue)
+
+
 class Run:
-    watched: Watched
-    opener: Keeping
+    def __init__(self) -> None:
+        self.opener = Keeping()
+        self.watched = Watched(self.opener)
+        self.worker = self.watched.worker
+        self._drive = self.worker._drive
+        self.worker._drive = self._look_or_drive  # type: ignore[method-assign]
 
-    @property
-    def stepper(self) -> GpuStepper:
-        return self.opener.steppers[-1]
+    def _look_or_drive(self, engine: Engine, command: c.Command | Look) -> None:
+        if isinstance(command, Look):
+            command.found.put(command.look())
+        else:
+            self._drive(engine, command)
 
-    def send(self, *commands: c.Command) -> Snapshot:
-        """The snapshot once all are done and nothing runs."""
-        serial = self.watched.snapshots[-1].serial
-        for command in commands:
-            self.watched.worker.send(command)
-        return self.watched.until(lambda s: s.serial > serial and s.mode != "running")
+    def ask(self, look: Callable[[GpuStepper], T]) -> T:
+        """What is found in the stepper once all commands sent are done."""
+        asked = Look(lambda: look(self.opener.steppers[-1]))
+        self.worker.send(asked)  # type: ignore[arg-type]
+        found: T = asked.found.get(timeout=WAIT_S)
+        return found
+
+    def state(self) -> HostState:
+        return self.ask(lambda stepper: stepper.state())
+
+    def do(self, command: c.Command) -> Snapshot:
+        """A snapshot made when the command is done."""
+        self.worker.send(command)
+        serial = self.ask(lambda stepper: self.worker._serial)
+        return self.watched.until(lambda s: s.serial > serial)
 
     def step_to(self, step: int) -> Snapshot:
-        self.watched.worker.send(c.Run(until=step))
+        self.worker.send(c.Run(until=step))
         return self.watched.until(
             lambda s: (
                 s.mode == "paused" and s.cursor is not None and s.cursor.at_end and s.cursor.step == step
             )
         )
 
-    def change(self, variant: Variant) -> Snapshot:
-        self.watched.worker.send(c.SetVariant(variant))
-        return self.watched.until(lambda s: s.plan is not None and s.plan.variant == variant)
-
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    opener = Keeping()
-    watched = Watched(opener)
-    watched.at(1, 0)
-    yield Run(watched, opener)
-    assert watched.worker.close(WAIT_S)
+    made = Run()
+    made.watched.at(1, 0)
+    yield made
+    assert made.worker.close(WAIT_S)
 
 
 def bytes_of(values: Mapping[str, F32Array]) -> dict[str, bytes]:
@@ -133,18 +156,18 @@ def assert_coded_as(state: HostState, codec: Codec, values: HostState) -> None:
 def test_another_type_of_state_in_mid_run_keeps_what_can_be_kept(run: Run, at_start: bool) -> None:
     stands = run.step_to(3)
     if at_start:
-        stands = run.send(c.UndoIteration())
+        stands = run.do(c.UndoIteration())
     assert stands.cursor is not None
-    before = run.stepper.state()
+    before = run.state()
     wanted_g = gradients(3) if at_start else {p.name: np.zeros(p.numel, np.float32) for p in PARAMS}
 
     def changed(variant: Variant) -> HostState:
-        shown = run.change(variant)
+        shown = run.do(c.SetVariant(variant))
         assert shown.cursor is not None
         assert (shown.cursor.step, shown.cursor.dispatch == 0) == (3, at_start)
         assert shown.cursor.at_end != at_start
-        assert bytes_of(run.stepper.gradients()) == bytes_of(wanted_g)
-        state = run.stepper.state()
+        assert bytes_of(run.ask(lambda stepper: stepper.gradients())) == bytes_of(wanted_g)
+        state = run.state()
         assert bytes_of(state.w) == bytes_of(before.w)
         assert state.finished_steps == before.finished_steps
         return state
@@ -171,47 +194,47 @@ def test_another_type_of_state_in_mid_run_keeps_what_can_be_kept(run: Run, at_st
         assert bytes_of(getattr(plain, lane)) == bytes_of(getattr(sqrt, lane))
     texts = [m.text for m in run.watched.snapshots[-1].marks]
     assert (len(texts), texts[0]) == (7, "kernel f32 → 8bit")
-    assert run.send(c.StepIteration()).record is not None
-    assert run.stepper.state().finished_steps == (3 if at_start else 4)
+    assert run.do(c.StepIteration()).record is not None
+    assert run.state().finished_steps == (3 if at_start else 4)
 
 
 def test_a_change_of_form_is_gone_back_to_and_not_over(run: Run) -> None:
     run.step_to(2)
-    run.change(LINEAR)
-    changed = run.stepper.state()
+    run.do(c.SetVariant(LINEAR))
+    changed = run.state()
     run.step_to(4)
-    at_four = run.stepper.state()
-    run.send(c.Seek(2))
-    back = run.stepper.state()
+    at_four = run.state()
+    run.do(c.Seek(2))
+    back = run.state()
     assert (bytes_of(back.w), codes(back.coded)) == (bytes_of(changed.w), codes(changed.coded))
-    told = run.send(c.UndoDispatch())
+    told = run.do(c.UndoDispatch())
     assert told.notice is not None
     assert "does not reach" in told.notice.text
     run.step_to(4)
-    again = run.stepper.state()
+    again = run.state()
     assert (bytes_of(again.w), codes(again.coded)) == (bytes_of(at_four.w), codes(at_four.coded))
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_lost_device_loses_no_code(run: Run, codec: Codec) -> None:
     variant = Variant(kernel="8bit", codec=codec)
-    run.change(variant)
+    run.do(c.SetVariant(variant))
     run.step_to(2)
-    kept = run.stepper.state()
-    run.send(c.StepDispatch())
-    run.stepper._gpu.device.destroy()
-    run.watched.worker.send(c.StepDispatch())
+    kept = run.state()
+    run.do(c.StepDispatch())
+    run.ask(lambda stepper: stepper._gpu.device.destroy())
+    run.worker.send(c.StepDispatch())
     run.watched.until(lambda s: s.mode == "lost")
-    run.watched.worker.send(c.RecoverDevice())
+    run.worker.send(c.RecoverDevice())
     back = run.watched.at(3, 0)
     assert back.notice is not None
     assert "after step 2" in back.notice.text
-    state = run.stepper.state()
+    state = run.state()
     assert state.finished_steps == 2
     assert bytes_of(state.w) == bytes_of(kept.w)
     assert set(state.coded) == CODED
     assert codes(state.coded) == codes(kept.coded)
-    assert bytes_of(run.stepper.gradients()) == bytes_of(gradients(3))
+    assert bytes_of(run.ask(lambda stepper: stepper.gradients())) == bytes_of(gradients(3))
 
 
 def test_a_device_that_cannot_take_the_form_says_so_and_goes_on_as_before(
@@ -231,9 +254,9 @@ def test_a_device_that_cannot_take_the_form_says_so_and_goes_on_as_before(
             opened.remove(self)
 
     run.step_to(2)
-    before = run.stepper.state()
+    before = run.state()
     monkeypatch.setattr("inspector.gpu.opener.Gpu", Poor)
-    run.watched.worker.send(c.SetVariant(LINEAR))
+    run.worker.send(c.SetVariant(LINEAR))
     told = run.watched.until(lambda s: s.notice is not None)
     assert told.notice is not None
     assert told.notice.text.startswith(
@@ -241,7 +264,7 @@ def test_a_device_that_cannot_take_the_form_says_so_and_goes_on_as_before(
     )
     assert told.plan is not None
     assert told.plan.variant == F32
-    state = run.stepper.state()
+    state = run.state()
     for lane in ("w", *MOMENTS):
         assert bytes_of(getattr(state, lane)) == bytes_of(getattr(before, lane))
     run.step_to(3)
