@@ -82,6 +82,25 @@ def test_a_block_of_zeros_stays_one(call: Call, tmp_path: Path, form: tuple[str,
 
 
 @each_8bit
+def test_a_state_that_is_not_finite_is_found_though_codes_cannot_hold_it(
+    call: Call, tmp_path: Path, form: tuple[str, ...]
+) -> None:
+    """NaN becomes code 0 and infinity the largest with a code: what the file holds is what counts."""
+    m, v = np.full(5000, 0.1, np.float32), np.full(5000, 0.01, np.float32)
+    m[[7, 9]], v[4321] = [np.nan, -np.inf], np.inf
+    path = write(
+        tmp_path / "odd",
+        {"w/p": np.ones(5000, np.float32), "g/p": np.ones(5000, np.float32), "m/p": m, "v/p": v},
+    )
+    code, out, _ = call("run", path, "--steps", 1, "--json", *form)
+    found = [f for f in json.loads(out)["findings"] if f["rule"] == "nonfinite-state"]
+    assert code == 1
+    assert sorted(
+        f["evidence"]["nan"] + f["evidence"]["posinf"] + f["evidence"]["neginf"] for f in found
+    ) == [1, 2]
+
+
+@each_8bit
 def test_an_idle_coordinate_beside_busy_ones_does_not_move(
     call: Call, tmp_path: Path, form: tuple[str, ...]
 ) -> None:
