@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
@@ -50,14 +51,33 @@ class TensorEntry:
 class TensorFile:
     """An opened safetensors file: `entries` by name in the order they lie in it, and its text metadata."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        within: tuple[int, int] | None = None,
+        max_header_bytes: int = MAX_HEADER_BYTES,
+    ) -> None:
+        """`within` is (start, size) in bytes of a safetensors file that lies inside a larger one, unchanged."""
         self.path = path
-        self.entries, self.metadata = _read_header(path)
+        self.entries, self.metadata = _read_header(path, within, max_header_bytes)
 
     @cached_property
     def _bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The whole file in one map: one a tensor would take a file descriptor each."""
         return np.asarray(np.memmap(self.path, dtype=np.uint8, mode="r"))
+
+    def integers(self, name: str) -> npt.NDArray[np.int8] | npt.NDArray[np.uint8]:
+        """An I8 or U8 tensor in its shape, read-only and mapped."""
+        entry = self.entries[name]
+        if entry.dtype not in ("I8", "U8"):
+            raise UsageError(f"{self.path}: tensor {name!r} is {entry.dtype}, where codes are I8 or U8.")
+        kind: type[np.int8] | type[np.uint8] = np.int8 if entry.dtype == "I8" else np.uint8
+        if entry.start == entry.stop:
+            return np.zeros(entry.shape, kind)
+        values = self._bytes[entry.start : entry.stop].view(kind).reshape(entry.shape)
+        values.flags.writeable = False
+        return values
 
     def floats(self, name: str) -> F32Array:
         """A float tensor as float32, in its shape, read-only; float32 is mapped, not read."""
@@ -82,10 +102,13 @@ class TensorFile:
         return values
 
 
-def _read_header(path: Path) -> tuple[dict[str, TensorEntry], dict[str, str]]:
+def _read_header(
+    path: Path, within: tuple[int, int] | None, max_header_bytes: int
+) -> tuple[dict[str, TensorEntry], dict[str, str]]:
     try:
-        size = path.stat().st_size
+        start, size = within or (0, path.stat().st_size)
         with path.open("rb") as file:
+            file.seek(start)
             prefix = file.read(8)
             foreign = _foreign_format(prefix)
             if foreign:
@@ -95,7 +118,7 @@ def _read_header(path: Path) -> tuple[dict[str, TensorEntry], dict[str, str]]:
                     f"{path} is not a safetensors file: it has {size} bytes, its header alone takes 8."
                 )
             length = int.from_bytes(prefix, "little")
-            if length > min(MAX_HEADER_BYTES, size - 8):
+            if length > min(max_header_bytes, size - 8):
                 raise UsageError(
                     f"{path} is not a safetensors file, or is cut off: its header would take {length:,} "
                     f"bytes of {size:,}."
@@ -118,7 +141,7 @@ def _read_header(path: Path) -> tuple[dict[str, TensorEntry], dict[str, str]]:
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise UsageError(f"{path}: __metadata__ has to map names to strings.")
-    data_start = 8 + length
+    data_start = start + 8 + length
     entries = sorted((_entry(path, name, item, data_start) for name, item in header.items()), key=_place)
     end = data_start
     for entry in entries:
@@ -127,10 +150,11 @@ def _read_header(path: Path) -> tuple[dict[str, TensorEntry], dict[str, str]]:
                 f"{path} is damaged: tensor {entry.name!r} does not start where the one before ends."
             )
         end = entry.stop
-    if size < end:
-        raise UsageError(f"{path} is cut off: {end - size:,} bytes are missing at its end.")
-    if size > end:
-        raise UsageError(f"{path} is damaged: it has {size - end:,} bytes too many at its end.")
+    missing = end - (start + size)
+    if missing > 0:
+        raise UsageError(f"{path} is cut off: {missing:,} bytes are missing at its end.")
+    if missing < 0:
+        raise UsageError(f"{path} is damaged: it has {-missing:,} bytes too many at its end.")
     return {entry.name: entry for entry in entries}, metadata
 
 
