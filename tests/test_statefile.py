@@ -23,9 +23,9 @@ from state_files import file_bytes, header_and_data, write
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.layout import Param
+from inspector.session.tensorfile import TensorFile, write_tensors
 from inspector.sources.base import EndOfSourceError
 from inspector.sources.statefile import StateFile, write_state
-from inspector.session.tensorfile import TensorFile, write_tensors
 from inspector.stepping import GradStats
 
 

@@ -9,7 +9,7 @@ import sqlite3
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,7 @@ FORMAT = 1
 
 _META = "CREATE TABLE meta (key TEXT PRIMARY KEY, data TEXT NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID"
 _ITEM = "CREATE TABLE {} (id INTEGER PRIMARY KEY, data TEXT NOT NULL, crc INTEGER NOT NULL)"
-_EVENT = (
-    "CREATE TABLE {} (id INTEGER PRIMARY KEY, step INTEGER NOT NULL, data TEXT NOT NULL, crc INTEGER NOT NULL)"
-)
+_EVENT = "CREATE TABLE {} (id INTEGER PRIMARY KEY, step INTEGER NOT NULL, data TEXT NOT NULL, crc INTEGER NOT NULL)"
 _STEP = "CREATE TABLE {} (step INTEGER PRIMARY KEY, data BLOB NOT NULL, crc INTEGER NOT NULL)"
 SCHEMAS: dict[int, dict[str, str]] = {
     1: {
@@ -52,6 +50,8 @@ BUSY_SECONDS = 5.0
 _OPERATIONS = 200_000
 """Between two looks at the clock."""
 _CACHE_KIB = 4096
+_SLACK = 32 << 20
+"""What a log adds while a recording goes on."""
 
 
 @contextmanager
@@ -73,14 +73,15 @@ def reading(path: Path) -> Iterator[None]:
         raise UsageError(f"{path} is damaged: {error}.") from None
 
 
-def create(path: Path) -> None:
-    """A new database of the present format, without rows but the format."""
+def create(path: Path, meta: Mapping[str, str]) -> None:
+    """A new database of the present format, with the rows of `meta`."""
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.execute("PRAGMA page_size = 8192")
         for text in SCHEMAS[FORMAT].values():
             connection.execute(text)
-        set_meta(connection, "format", str(FORMAT))
+        for key, data in {"format": str(FORMAT), **meta}.items():
+            set_meta(connection, key, data)
     finally:
         connection.close()
 
@@ -123,9 +124,13 @@ def check_files(folder: Path) -> None:
 class ReadDatabase:
     """A database opened to read: `connection`, of the present format, upgraded in memory where it was older."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, scratch: Path | None = None) -> None:
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, nbytes: int, scratch: Path | None = None
+    ) -> None:
         """Closes the connection where it is refused."""
         self.path = path
+        self.nbytes = nbytes
+        """Bytes of the database: what is read of one query cannot be more."""
         self._scratch = scratch
         try:
             with reading(path):
@@ -148,11 +153,13 @@ class ReadDatabase:
         path = folder / DATABASE_NAME
         with reading(folder):
             wal = folder / f"{DATABASE_NAME}-wal"
-            if not live and not (wal.exists() and wal.stat().st_size):
+            logged = wal.stat().st_size if wal.exists() else 0
+            nbytes = path.stat().st_size + logged
+            if not live and not logged:
                 # Nobody writes and everything is in the one file.
-                return cls(folder, _connect(path, "mode=ro&immutable=1"))
+                return cls(folder, _connect(path, "mode=ro&immutable=1"), nbytes)
             try:
-                return cls(folder, _connect(path, "mode=ro"))
+                return cls(folder, _connect(path, "mode=ro"), nbytes)
             except UsageError as error:
                 if live or "cannot be read" not in str(error):
                     raise
@@ -165,11 +172,12 @@ class ReadDatabase:
         try:
             for end in ("", "-wal"):
                 shutil.copyfile(folder / f"{DATABASE_NAME}{end}", scratch / f"{DATABASE_NAME}{end}")
+            nbytes = sum(path.stat().st_size for path in scratch.iterdir())
             connection = _connect(scratch / DATABASE_NAME, "mode=ro")
         except OSError as error:
             shutil.rmtree(scratch, ignore_errors=True)
             raise UsageError(f"{folder} cannot be read: {error.strerror or error}.") from None
-        return cls(folder, connection, scratch)
+        return cls(folder, connection, nbytes, scratch)
 
     @classmethod
     def of_bytes(cls, path: Path, start: int, size: int) -> ReadDatabase:
@@ -178,15 +186,31 @@ class ReadDatabase:
         try:
             with path.open("rb") as file, reading(path):
                 page = start // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-                with mmap.mmap(
-                    file.fileno(), start - page + size, access=mmap.ACCESS_READ, offset=page
-                ) as whole:
-                    with memoryview(whole) as view, view[start - page :] as content:
-                        connection.deserialize(content)
+                with (
+                    mmap.mmap(
+                        file.fileno(), start - page + size, access=mmap.ACCESS_READ, offset=page
+                    ) as whole,
+                    memoryview(whole) as view,
+                    view[start - page :] as content,
+                ):
+                    connection.deserialize(content)
         except BaseException:
             connection.close()
             raise
-        return cls(path, connection)
+        return cls(path, connection, size)
+
+    def rows(self, sql: str, arguments: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query, ended where it takes too long or gives more than the file can hold.
+
+        Cells of a hostile file may share the pages that hold their values.
+        """
+        limit_time(self.connection)
+        total = 0
+        for row in self.connection.execute(sql, arguments):
+            total += sum(len(value) for value in row if isinstance(value, (bytes, str))) + 8
+            if total > self.nbytes + _SLACK:
+                raise ValueError("its database holds more than its size")
+            yield row
 
     def close(self) -> None:
         """Let go of the file."""
@@ -251,15 +275,15 @@ def check_format(path: Path, connection: sqlite3.Connection) -> int:
     if schema is None:
         raise UsageError(f"{path} has format {found}, which no version of the inspector wrote.")
     if len(rows) != len(schema) or any(kind != "table" for kind, _, _ in rows) or objects != schema:
-        raise UsageError(f"{path} is not opened: its database has tables or triggers that no recording makes.")
+        raise UsageError(
+            f"{path} is not opened: its database has tables or triggers that no recording makes."
+        )
     return found
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
     uri = f"{Path(os.path.abspath(path)).as_uri()}?{options}"
-    return sqlite3.connect(
-        uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-    )
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
 
 def _defend(connection: sqlite3.Connection) -> None:

@@ -7,6 +7,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
+from numbers import Integral
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from inspector import plan
@@ -45,7 +46,7 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
-    return int(value) if isinstance(value, int) else float(value)
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 @cache

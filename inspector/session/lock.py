@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 LOCK_NAME = "recording.lock"
 PATIENCE_S = 1.0
@@ -17,7 +17,7 @@ PATIENCE_S = 1.0
 if sys.platform == "win32":
     import msvcrt
 
-    def _try(file: BinaryIO, *, shared: bool) -> bool:
+    def _try(file: IO[bytes], *, shared: bool) -> bool:
         file.seek(1 << 20)  # Beyond the text, so that others can read it.
         try:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
@@ -28,7 +28,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _try(file: BinaryIO, *, shared: bool) -> bool:
+    def _try(file: IO[bytes], *, shared: bool) -> bool:
         # flock, not lockf: a lock of the open file, so that a reader in the same process sees it as well.
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -40,7 +40,7 @@ else:
 class RecordingLock:
     """Held while a session is written to."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
     @classmethod
@@ -72,7 +72,7 @@ def is_recording(folder: Path) -> bool:
         if not stat.S_ISREG(path.lstat().st_mode):
             return False
         with path.open("rb", buffering=0) as file:
-            return not _try(file, shared=True)  # type: ignore[arg-type]
+            return not _try(file, shared=True)
     except OSError:
         return False
 

@@ -62,7 +62,11 @@ class Policy:
         """The text that `from_text` reads back as an equal policy."""
         if self == ALL:
             return "all"
-        pairs = (("grads", self.gradients_every), ("keyframes", self.keyframes_every), ("flight", self.flight))
+        pairs = (
+            ("grads", self.gradients_every),
+            ("keyframes", self.keyframes_every),
+            ("flight", self.flight),
+        )
         return "+".join(f"{name}:{every}" for name, every in pairs if every) or "stats"
 
     @property
@@ -88,7 +92,9 @@ class Policy:
         stored, kept = self.stores(step, start), self.keeps(step, start)
         return Wanted(stored.gradients or kept.gradients, stored.keyframe or kept.keyframe)
 
-    def expected_bytes(self, layout: Layout, steps: int, *, stats: StatsLevel = "full", start: int = 0) -> int:
+    def expected_bytes(
+        self, layout: Layout, steps: int, *, stats: StatsLevel = "full", start: int = 0
+    ) -> int:
         """Bytes on disk of a recording of `steps` steps after step `start`; of flight, one find is counted."""
         last = start + steps
         total = steps * (STEP_BYTES + (PARAM_BYTES * len(layout.segments) if stats == "full" else 0))

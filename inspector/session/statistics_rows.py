@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inspector.floats import F64Array
 from inspector.layout import BlockName, Param
 from inspector.param_statistics import LaneColumns, ParamTable, UpdateColumns
 from inspector.statistics import BINS
@@ -66,8 +65,8 @@ def unpack(data: bytes, params: Sequence[Param]) -> ParamTable:
     figures = [
         {name: read.take("<i8" if name in _WHOLE else "<f8", count) for name in _WHOLE + _REAL} for _ in LANES
     ]
-    whole = {name: read.take("<i8", count) for name in _UPDATE_WHOLE}
-    real: dict[str, F64Array] = {name: read.take("<f8", count) for name in _UPDATE_REAL}
+    update = {name: read.take("<i8", count) for name in _UPDATE_WHOLE}
+    update |= {name: read.take("<f8", count) for name in _UPDATE_REAL}
     filled = read.take("u1", len(LANES) * count).astype(np.intp)
     bins, counts = read.take("u1", int(filled.sum())), read.take("<u4", int(filled.sum()))
     if read.left or (bins >= BINS).any():
@@ -85,7 +84,7 @@ def unpack(data: bytes, params: Sequence[Param]) -> ParamTable:
                 for i, lane in enumerate(LANES)
             }
         ),
-        UpdateColumns(**whole, **real),
+        UpdateColumns(**update),
     )
 
 

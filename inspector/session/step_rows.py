@@ -45,7 +45,7 @@ _STEP_STRUCT = struct.Struct("<q" + "d" * (2 + len(HYPER_NAMES)) + "IIqqqqHH")
 _KERNEL_STRUCT = struct.Struct("<HHdd")
 assert _STEP_STRUCT.size == STEP.itemsize
 assert _KERNEL_STRUCT.size == KERNEL.itemsize
-assert HYPER_NAMES == tuple(f.name for f in fields(Hyper))
+assert tuple(f.name for f in fields(Hyper)) == HYPER_NAMES
 
 SCALARS = ("loss", "grad_norm", "clip_scale", *HYPER_NAMES, "nonfinite", "nan", "posinf", "neginf", "ended")
 """The metrics that every step has, NaN where unknown."""
@@ -131,7 +131,9 @@ def unpack_step(
     )
 
 
-def _kernel(names: Sequence[tuple[str, str | None]], name: int, has: int, ms: float, began: float) -> KernelTime:
+def _kernel(
+    names: Sequence[tuple[str, str | None]], name: int, has: int, ms: float, began: float
+) -> KernelTime:
     text, block = names[name]
     return KernelTime(
         text,

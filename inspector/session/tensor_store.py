@@ -1,7 +1,7 @@
 """Captured tensors as files: several steps a file, written once with their checksum; read only where it matches.
 
 A file is an ordinary safetensors file. Its tensors are g@T/NAME, w@T/NAME, m@T/NAME and v@T/NAME as in state files;
-of 8-bit state m_codes@T/NAME, m_scales@T/NAME and so on instead, as the codec has them.
+of 8-bit state m_codes@T/NAME, m_scales@T/NAME and so on instead, and codec@T in the metadata.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inspector.codecs import Moments8bit
 from inspector.floats import F32Array
 from inspector.session.records import CaptureKind, StoredFile
 from inspector.stepping import HostState
@@ -42,6 +41,8 @@ class Capture:
     step: int
     kind: CaptureKind
     tensors: Mapping[tuple[str, str], Array]
+    codec: str | None = None
+    """Of the codes among them."""
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,33 +59,21 @@ class Capture:
         tensors: dict[tuple[str, str], Array] = {("w", name): values for name, values in state.w.items()}
         for lane, moments in (("m", state.m), ("v", state.v)):
             for name, values in moments.items():
-                coded = state.coded.get(name)
-                if coded is None:
+                if name not in state.coded:
                     tensors[lane, name] = values
         for name, coded in state.coded.items():
             for lane, encoded in (("m", coded.m), ("v", coded.v)):
                 tensors[f"{lane}_codes", name] = encoded.codes
                 tensors[f"{lane}_scales", name] = encoded.scales
-        return cls(state.finished_steps, "keyframe", tensors)
-
-    @property
-    def codecs(self) -> Mapping[str, str]:
-        """Nothing: the codec of a step is that of its variant."""
-        return {}
-
-
-def coded_params(state: HostState) -> Mapping[str, Moments8bit]:
-    """The params whose codes a keyframe holds."""
-    return state.coded
+        codec = next((coded.codec for coded in state.coded.values()), None)
+        return cls(state.finished_steps, "keyframe", tensors, codec)
 
 
 def file_name(serial: int, captures: Sequence[Capture]) -> str:
     """Where the tensors of `captures` go, below the session's folder; `serial` is the number of the file."""
     steps = sorted({capture.step for capture in captures})
     span = str(steps[0]) if len(steps) == 1 else f"{steps[0]}-{steps[-1]}"
-    return (
-        f"{FOLDER}/{serial // FILES_A_FOLDER:04d}/{serial:07d}-{captures[0].kind}-{span}.safetensors"
-    )
+    return f"{FOLDER}/{serial // FILES_A_FOLDER:04d}/{serial:07d}-{captures[0].kind}-{span}.safetensors"
 
 
 def write_file(
@@ -103,7 +92,8 @@ def write_file(
     ]
     # As the format has it: the widest items first, so that all are aligned.
     tensors.sort(key=lambda each: -each[3].dtype.itemsize)
-    header: dict[str, Any] = {}
+    codecs = {f"codec@{capture.step}": capture.codec for capture in captures if capture.codec}
+    header: dict[str, Any] = {"__metadata__": codecs} if codecs else {}
     at = 0
     for key, lane, param, values in tensors:
         shape = shapes.get(param) if len(lane) == 1 else None
@@ -151,7 +141,7 @@ class _NewFile:
         """The elements, little-endian."""
         flat = np.ascontiguousarray(values, _DTYPES[values.dtype.name][1]).reshape(-1)
         if flat.size:
-            self.write(memoryview(flat).cast("B"))
+            self.write(flat.view(np.uint8).data)
 
     def write(self, data: bytes | memoryview) -> None:
         """All of `data`; what is checked is still in the processor's cache when it is written."""

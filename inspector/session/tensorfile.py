@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from inspector.codecs import Codes
 from inspector.errors import UsageError
 from inspector.files import replacing
 from inspector.floats import F32Array
@@ -67,15 +67,16 @@ class TensorFile:
         """The whole file in one map: one a tensor would take a file descriptor each."""
         return np.asarray(np.memmap(self.path, dtype=np.uint8, mode="r"))
 
-    def integers(self, name: str) -> npt.NDArray[np.int8] | npt.NDArray[np.uint8]:
+    def codes(self, name: str) -> Codes:
         """An I8 or U8 tensor in its shape, read-only and mapped."""
         entry = self.entries[name]
         if entry.dtype not in ("I8", "U8"):
             raise UsageError(f"{self.path}: tensor {name!r} is {entry.dtype}, where codes are I8 or U8.")
-        kind: type[np.int8] | type[np.uint8] = np.int8 if entry.dtype == "I8" else np.uint8
-        if entry.start == entry.stop:
-            return np.zeros(entry.shape, kind)
-        values = self._bytes[entry.start : entry.stop].view(kind).reshape(entry.shape)
+        raw: np.ndarray[Any, np.dtype[Any]] = np.zeros(0, np.uint8)
+        if entry.start != entry.stop:
+            raw = self._bytes[entry.start : entry.stop]
+        kind: Any = np.int8 if entry.dtype == "I8" else np.uint8
+        values: Codes = raw.view(kind).reshape(entry.shape)
         values.flags.writeable = False
         return values
 

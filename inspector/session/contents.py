@@ -1,0 +1,250 @@
+"""The rows of a session, each held against its checksum as it is read, and kept until the recording changes them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import OrderedDict
+from typing import Any, TypeVar
+
+from inspector.errors import UsageError
+from inspector.findings import Finding
+from inspector.floats import F64Array
+from inspector.param_statistics import ParamTable
+from inspector.plan import Variant
+from inspector.session import jsonform, statistics_rows
+from inspector.session.database import get_meta, limit_time, reading
+from inspector.session.places import Places
+from inspector.session.records import About, Ending, Note, RecordedStep, State, StoredFile
+from inspector.session.step_rows import HAS_STATISTICS, StepColumns, checksum, unpack_step
+
+T = TypeVar("T")
+TABLES_KEPT = 8
+"""Statistics of as many steps are kept unpacked."""
+
+
+class Contents:
+    """What the database of a session holds, as of the last `look`. UsageError for what is damaged."""
+
+    about: About
+    ending: Ending | None
+    state: State
+    generation: str | None
+    """Changes when rows that were read may be others."""
+    first_step: int
+    last_step: int
+
+    _rows: list[bytes]
+    _columns: StepColumns | None
+    _kernel_ms: dict[str, F64Array] | None
+    _tables: OrderedDict[int, ParamTable]
+    _named: dict[str, list[Any]]
+    _findings: tuple[Finding, ...] | None
+    _notes: tuple[Note, ...] | None
+    _index: dict[tuple[int, str], StoredFile] | None
+
+    def __init__(self, places: Places) -> None:
+        self.path = places.path
+        self._places = places
+        self._database = places.database()
+        self._signature = places.signature
+        self._forget()
+        try:
+            with reading(self.path):
+                text = get_meta(self._database.connection, "about")
+                self.about = jsonform.from_text(About, text)
+                self._look()
+        except BaseException:
+            self._database.close()
+            raise
+
+    @property
+    def format(self) -> int:
+        """The version of the format on disk."""
+        return self._database.format
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+    def copy(self, target: sqlite3.Connection) -> None:
+        """Copy the whole database."""
+        self._database.connection.backup(target)
+
+    def look(self) -> bool:
+        """See where the recording stands; True where what was read before may have changed."""
+        if not self._places.recording and self._signature != self._places.signature:
+            # Opened as a file that nobody changes, and somebody has.
+            self._database.close()
+            self._database = self._places.database()
+            self._signature = self._places.signature
+        with reading(self.path):
+            changed = get_meta(self._database.connection, "generation") != self.generation
+            if changed:
+                self._forget()
+            self._findings = self._notes = self._index = None
+            self._look()
+        return changed
+
+    # --- steps
+
+    def columns(self) -> StepColumns:
+        """The scalars of all steps."""
+        count = self.last_step + 1 - self.first_step
+        if self._columns is None or len(self._rows) < count:
+            with reading(self.path):
+                self._read_rows()
+                self._columns = StepColumns(self._rows)
+                self._kernel_ms = None
+        return self._columns
+
+    def kernel_ms(self) -> dict[str, F64Array]:
+        """Kernel times of all steps, "ms/KEY" and "cold/KEY"."""
+        columns = self.columns()
+        if self._kernel_ms is None:
+            with reading(self.path):
+                keys = [
+                    f"{name} {block.replace('_', '-')}" if block else name for name, block in self._kernels()
+                ]
+                self._kernel_ms = columns.kernel_ms(keys)
+        return self._kernel_ms
+
+    def step(self, step: int) -> RecordedStep:
+        """One step."""
+        with reading(self.path):
+            data = self._row("steps", step)
+            if data is None:
+                raise ValueError(f"the row of step {step} is missing")
+            return unpack_step(data, self._items("forms", Variant), self._kernels())
+
+    def table(self, step: int) -> ParamTable | None:
+        """The statistics of one step, None where they were not counted."""
+        table = self._tables.get(step)
+        if table is None:
+            with reading(self.path):
+                data = self._row("statistics", step)
+                if data is None:
+                    if self.columns().fixed["has"][step - self.first_step] & HAS_STATISTICS:
+                        raise ValueError(f"the statistics of step {step} are missing")
+                    return None
+                table = statistics_rows.unpack(data, self.about.params)
+            self._tables[step] = table
+            if len(self._tables) > TABLES_KEPT:
+                self._tables.popitem(last=False)
+        self._tables.move_to_end(step)
+        return table
+
+    # --- beside the steps
+
+    def findings(self) -> tuple[Finding, ...]:
+        """In the order of the steps."""
+        if self._findings is None:
+            self._findings = self._events("findings", Finding)
+        return self._findings
+
+    def notes(self) -> tuple[Note, ...]:
+        """In the order of the steps."""
+        if self._notes is None:
+            self._notes = self._events("notes", Note)
+        return self._notes
+
+    def captures(self) -> dict[tuple[int, str], StoredFile]:
+        """The file of each capture, by step and kind."""
+        if self._index is None:
+            with reading(self.path):
+                self._index = self._read_index()
+        return self._index
+
+    # --- inner parts
+
+    def _forget(self) -> None:
+        self._rows = []
+        self._columns = None
+        self._kernel_ms = None
+        self._tables = OrderedDict()
+        self._named = {}
+        self._findings = self._notes = self._index = None
+
+    def _look(self) -> None:
+        connection = self._database.connection
+        limit_time(connection)
+        recording = self._places.recording
+        self.generation = get_meta(connection, "generation")
+        ending = get_meta(connection, "end")
+        self.ending = None if ending is None else jsonform.from_text(Ending, ending)
+        (last,) = connection.execute("SELECT max(step) FROM steps").fetchone()
+        (first,) = connection.execute("SELECT min(step) FROM steps").fetchone()
+        self.first_step = self.about.finished_steps + 1
+        if first is not None and first != self.first_step:
+            raise ValueError(f"its first step is {first}, where step {self.first_step} comes next")
+        self.last_step = self.first_step - 1 if last is None else int(last)
+        if self.ending and self.ending.last != self.last_step:
+            raise ValueError(f"it ended after step {self.ending.last}, and its last is {self.last_step}")
+        self.state = "complete" if self.ending else "recording" if recording else "interrupted"
+
+    def _row(self, table: str, step: int) -> bytes | None:
+        for data, crc in self._database.rows(f"SELECT data, crc FROM {table} WHERE step = ?", (step,)):
+            if not isinstance(data, bytes) or crc != checksum(table, step, data):
+                raise ValueError(f"the row of step {step} in {table} does not match its checksum")
+            return data
+        return None
+
+    def _read_rows(self) -> None:
+        expected = self.first_step + len(self._rows)
+        sql = "SELECT step, data, crc FROM steps WHERE step >= ? AND step <= ? ORDER BY step"
+        for step, data, crc in self._database.rows(sql, (expected, self.last_step)):
+            if step != expected or not isinstance(data, bytes) or crc != checksum("steps", step, data):
+                raise ValueError(f"the row of step {expected} is missing or does not match its checksum")
+            self._rows.append(data)
+            expected += 1
+        if expected != self.last_step + 1:
+            raise ValueError(f"the row of step {expected} is missing")
+
+    def _kernels(self) -> list[tuple[str, str | None]]:
+        return self._items("kernels", tuple[str, str | None])
+
+    def _items(self, table: str, kind: Any) -> list[Any]:
+        """Rows numbered from 0, without a gap; they are added to, never changed."""
+        known = self._named.setdefault(table, [])
+        sql = f"SELECT id, data, crc FROM {table} WHERE id >= ? ORDER BY id"
+        for number, data, crc in self._database.rows(sql, (len(known),)):
+            if number != len(known) or not isinstance(data, str) or crc != checksum(table, number, data):
+                raise ValueError(f"row {len(known)} of {table} is missing or does not match its checksum")
+            known.append(jsonform.from_text(kind, data))
+        return known
+
+    def _events(self, table: str, kind: type[T]) -> tuple[T, ...]:
+        found: list[tuple[int, T]] = []
+        with reading(self.path):
+            sql = f"SELECT id, step, data, crc FROM {table} ORDER BY id"
+            for number, step, data, crc in self._database.rows(sql):
+                if not isinstance(data, str) or crc != checksum(table, f"{number}:{step}", data):
+                    raise ValueError(f"row {number} of {table} does not match its checksum")
+                found.append((step, jsonform.from_text(kind, data)))
+            if self.ending and len(found) != getattr(self.ending, table):
+                raise ValueError(f"rows of {table} are missing")
+        return tuple(item for _, item in sorted(found, key=lambda each: each[0]))
+
+    def _read_index(self) -> dict[tuple[int, str], StoredFile]:
+        files: dict[int, StoredFile] = {}
+        for number, data, crc in self._database.rows("SELECT id, data, crc FROM files ORDER BY id"):
+            if not isinstance(data, str) or crc != checksum("files", number, data):
+                raise ValueError(f"row {number} of files does not match its checksum")
+            files[number] = jsonform.from_text(StoredFile, data)
+        captures: dict[tuple[int, str], StoredFile] = {}
+        sql = "SELECT step, kind, file, crc FROM captures ORDER BY step, kind"
+        for step, kind, file, crc in self._database.rows(sql):
+            if crc != checksum("captures", f"{step}:{kind}", str(file)) or file not in files:
+                raise ValueError(f"the entry of a capture of step {step} does not match its checksum")
+            captures[step, kind] = files[file]
+        if self.ending and len(captures) != self.ending.captures:
+            raise ValueError("entries of captures are missing")
+        return captures
+
+
+def attempt(problems: list[str], part: Any, *arguments: object) -> None:
+    """Call `part`; what it finds damaged is added to `problems`, once."""
+    try:
+        part(*arguments)
+    except UsageError as error:
+        if str(error) not in problems:
+            problems.append(str(error))
