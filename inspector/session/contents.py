@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
+
+import numpy as np
 
 from inspector.errors import UsageError
 from inspector.findings import Finding
@@ -15,7 +19,7 @@ from inspector.session import jsonform, statistics_rows
 from inspector.session.database import get_meta, limit_time, reading
 from inspector.session.places import Places
 from inspector.session.records import About, Ending, Note, RecordedStep, State, StoredFile
-from inspector.session.step_rows import HAS_STATISTICS, StepColumns, checksum, unpack_step
+from inspector.session.step_rows import HAS_STATISTICS, STEP, StepColumns, checksum, unpack_step
 
 T = TypeVar("T")
 TABLES_KEPT = 8
@@ -77,13 +81,11 @@ class Contents:
             self._database.close()
             self._database = self._places.database()
             self._signature = self._places.signature
-        with reading(self.path):
-            changed = get_meta(self._database.connection, "generation") != self.generation
-            if changed:
-                self._forget()
+        before = self.generation
+        with self._snapshot():
             self._findings = self._notes = self._index = None
             self._look()
-        return changed
+        return before != self.generation
 
     # --- steps
 
@@ -91,7 +93,7 @@ class Contents:
         """The scalars of all steps."""
         count = self.last_step + 1 - self.first_step
         if self._columns is None or len(self._rows) < count:
-            with reading(self.path):
+            with self._snapshot():
                 self._read_rows()
                 self._columns = StepColumns(self._rows)
                 self._kernel_ms = None
@@ -101,7 +103,7 @@ class Contents:
         """Kernel times of all steps, "ms/KEY" and "cold/KEY"."""
         columns = self.columns()
         if self._kernel_ms is None:
-            with reading(self.path):
+            with self._snapshot():
                 keys = [
                     f"{name} {block.replace('_', '-')}" if block else name for name, block in self._kernels()
                 ]
@@ -110,7 +112,7 @@ class Contents:
 
     def step(self, step: int) -> RecordedStep:
         """One step."""
-        with reading(self.path):
+        with self._snapshot():
             data = self._row("steps", step)
             if data is None:
                 raise ValueError(f"the row of step {step} is missing")
@@ -120,10 +122,11 @@ class Contents:
         """The statistics of one step, None where they were not counted."""
         table = self._tables.get(step)
         if table is None:
-            with reading(self.path):
+            with self._snapshot():
                 data = self._row("statistics", step)
                 if data is None:
-                    if self.columns().fixed["has"][step - self.first_step] & HAS_STATISTICS:
+                    row = self._row("steps", step) or bytes(STEP.itemsize)
+                    if np.frombuffer(row, STEP, 1)["has"][0] & HAS_STATISTICS:
                         raise ValueError(f"the statistics of step {step} are missing")
                     return None
                 table = statistics_rows.unpack(data, self.about.params)
@@ -150,11 +153,27 @@ class Contents:
     def captures(self) -> dict[tuple[int, str], StoredFile]:
         """The file of each capture, by step and kind."""
         if self._index is None:
-            with reading(self.path):
+            with self._snapshot():
                 self._index = self._read_index()
         return self._index
 
     # --- inner parts
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """Within the block the database stands still; what was read before a run went back is forgotten."""
+        connection = self._database.connection
+        with reading(self.path):
+            connection.execute("BEGIN")
+            try:
+                if get_meta(connection, "generation") != self.generation:
+                    self._forget()
+                    self._look()
+                yield
+            finally:
+                # SQLite ends a transaction itself where the file is damaged.
+                with suppress(sqlite3.Error):
+                    connection.execute("COMMIT")
 
     def _forget(self) -> None:
         self._rows = []
@@ -214,7 +233,7 @@ class Contents:
 
     def _events(self, table: str, kind: type[T]) -> tuple[T, ...]:
         found: list[tuple[int, T]] = []
-        with reading(self.path):
+        with self._snapshot():
             sql = f"SELECT id, step, data, crc FROM {table} ORDER BY id"
             for number, step, data, crc in self._database.rows(sql):
                 if not isinstance(data, str) or crc != checksum(table, f"{number}:{step}", data):

@@ -234,8 +234,9 @@ def open_to_write(folder: Path) -> sqlite3.Connection:
             if problem != "ok":
                 raise UsageError(f"{folder} is damaged: {problem}.")
             # Changing to a log rewrites one page, for which no journal is left behind that names paths.
-            connection.execute("PRAGMA journal_mode = MEMORY")
-            connection.execute("PRAGMA journal_mode = WAL")
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                connection.execute("PRAGMA journal_mode = MEMORY")
+                connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             if found < FORMAT:
                 connection.execute("BEGIN IMMEDIATE")

@@ -47,15 +47,17 @@ class Policy:
         given: dict[str, int] = {}
         for part in text.strip().split("+"):
             kind, colon, number = (word.strip() for word in part.partition(":"))
-            if kind in ("stats", "all") and not colon:
-                names = {"stats": 0, "grads": 1, "keyframes": 1} if kind == "all" else {"stats": 0}
+            if kind == "stats" and not colon:
+                continue
+            if kind == "all" and not colon:
+                names = {"grads": 1, "keyframes": 1}
             elif kind in ("grads", "keyframes", "flight") and colon:
                 names = {kind: _steps(number, text)}
             else:
                 raise UsageError(f"{text[:80]!r} is not a capture policy: {_FORMS}.")
-            for name, every in names.items():
-                if given.setdefault(name, every) != every or (name == kind and names is given):
-                    raise UsageError(f"The capture policy {text[:80]!r} gives {name} twice: give it once.")
+            for name in names.keys() & given.keys():
+                raise UsageError(f"The capture policy {text[:80]!r} gives {name} twice: give it once.")
+            given |= names
         return cls(given.get("grads"), given.get("keyframes"), given.get("flight"))
 
     def __str__(self) -> str:
