@@ -36,6 +36,7 @@ from safetensors.numpy import load_file
 import inspector
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
+from inspector.layout import Param
 from inspector.own_kernels import OwnKernel, OwnKernels
 from inspector.plan import Variant
 from inspector.session import database, jsonform, tensor_store
@@ -233,6 +234,19 @@ def test_coded_state_comes_back_byte_for_byte(tmp_path: Path) -> None:
             decoded = session.tensor(which, 0, name)  # type: ignore[arg-type]
             assert same_bits(decoded.reshape(-1), getattr(wanted, which)[name])
             assert not decoded.flags.writeable
+
+
+def test_many_small_captures_share_files(tmp_path: Path) -> None:
+    path = tmp_path / "run.session"
+    odd = tuple(Param(f'{{"a":[{i},,,:]}}', (2,)) for i in range(30))
+    gradients = {p.name: np.full(2, i, np.float32) for i, p in enumerate(odd)}
+    with Recorder.create(path, about("grads:1", params=odd)) as recorder:
+        for step in range(1, 1001):
+            recorder.offer(recorded(step), gradients=gradients)
+    session = Session.open(path)
+    assert len(session.files()) < 500
+    assert session.verify() == []
+    assert session.tensor("g", 777, odd[7].name).tolist() == [7, 7]
 
 
 def test_any_tool_of_the_field_opens_the_tensors(tmp_path: Path) -> None:

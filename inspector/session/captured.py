@@ -13,7 +13,7 @@ from inspector.floats import F32Array
 from inspector.layout import Param
 from inspector.session.places import Places
 from inspector.session.records import StoredFile
-from inspector.session.tensor_store import file_crc32
+from inspector.session.tensor_store import MAX_TENSORS, file_crc32
 from inspector.session.tensorfile import TensorFile
 from inspector.stepping import HostState
 from inspector.stores import MOMENTS, Lane
@@ -21,8 +21,8 @@ from inspector.stores import MOMENTS, Lane
 _STATE: tuple[Lane, ...] = ("w", "m", "v")
 OPEN_FILES = 64
 """Maps kept at a time."""
-_HEADER_BYTES = 1 << 20
-_HEADER_BYTES_A_TENSOR = 1024
+_TENSORS_A_PARAM = 5
+"""At most: w, and codes and scales of m and v."""
 
 
 class CapturedTensors:
@@ -36,6 +36,7 @@ class CapturedTensors:
     ) -> None:
         self._places = places
         self._params = {p.name: p for p in params}
+        self._signs = max((sum(map(name.count, "{[,:")) for name in self._params), default=0)
         self._file_of = file_of
         self._open: OrderedDict[str, TensorFile] = OrderedDict()
         self._checked: set[tuple[str, int]] = set()
@@ -122,9 +123,11 @@ class CapturedTensors:
                         f"{self._places.path} is damaged: {stored.name} does not match its checksum."
                     )
                 self._checked.add((stored.name, stored.crc32))
-            most = _HEADER_BYTES + _HEADER_BYTES_A_TENSOR * 5 * len(self._params)
             file = TensorFile(
-                place.path, within=(place.start, place.size), max_header_bytes=min(most, place.size)
+                place.path,
+                within=(place.start, place.size),
+                max_tensors=MAX_TENSORS + _TENSORS_A_PARAM * len(self._params),
+                max_signs=self._signs,
             )
         except OSError as error:
             raise UsageError(f"{place.path} cannot be read: {error.strerror or error}.") from None

@@ -141,13 +141,24 @@ class Contents:
     def findings(self) -> tuple[Finding, ...]:
         """In the order of the steps."""
         if self._findings is None:
-            self._findings = self._events("findings", Finding)
+            with self._snapshot():
+                found = self._events("findings", Finding)
+                row = self._row("steps", self.last_step) or bytes(STEP.itemsize)
+                count = int(np.frombuffer(row, STEP, 1)["findings"][0])
+                if len(found) < count:
+                    raise ValueError("rows of findings are missing")
+                # A recording that goes on may have more by now.
+                self._findings = _by_step(found[:count])
         return self._findings
 
     def notes(self) -> tuple[Note, ...]:
         """In the order of the steps."""
         if self._notes is None:
-            self._notes = self._events("notes", Note)
+            with self._snapshot():
+                notes = self._events("notes", Note)
+                if self.ending and len(notes) != self.ending.notes:
+                    raise ValueError("rows of notes are missing")
+                self._notes = _by_step(notes)
         return self._notes
 
     def captures(self) -> dict[tuple[int, str], StoredFile]:
@@ -231,17 +242,15 @@ class Contents:
             known.append(jsonform.from_text(kind, data))
         return known
 
-    def _events(self, table: str, kind: type[T]) -> tuple[T, ...]:
+    def _events(self, table: str, kind: type[T]) -> list[tuple[int, T]]:
+        """Steps, and what was found or noted of them, in the order of writing."""
         found: list[tuple[int, T]] = []
-        with self._snapshot():
-            sql = f"SELECT id, step, data, crc FROM {table} ORDER BY id"
-            for number, step, data, crc in self._database.rows(sql):
-                if not isinstance(data, str) or crc != checksum(table, f"{number}:{step}", data):
-                    raise ValueError(f"row {number} of {table} does not match its checksum")
-                found.append((step, jsonform.from_text(kind, data)))
-            if self.ending and len(found) != getattr(self.ending, table):
-                raise ValueError(f"rows of {table} are missing")
-        return tuple(item for _, item in sorted(found, key=lambda each: each[0]))
+        sql = f"SELECT id, step, data, crc FROM {table} ORDER BY id"
+        for number, step, data, crc in self._database.rows(sql):
+            if not isinstance(data, str) or crc != checksum(table, f"{number}:{step}", data):
+                raise ValueError(f"row {number} of {table} does not match its checksum")
+            found.append((step, jsonform.from_text(kind, data)))
+        return found
 
     def _read_index(self) -> dict[tuple[int, str], StoredFile]:
         files: dict[int, StoredFile] = {}
@@ -258,6 +267,10 @@ class Contents:
         if self.ending and len(captures) != self.ending.captures:
             raise ValueError("entries of captures are missing")
         return captures
+
+
+def _by_step(found: list[tuple[int, T]]) -> tuple[T, ...]:
+    return tuple(item for _, item in sorted(found, key=lambda each: each[0]))
 
 
 def attempt(problems: list[str], part: Any, *arguments: object) -> None:

@@ -19,7 +19,7 @@ from inspector.session.records import About, Note, RecordedStep, StoredFile
 from inspector.session.step_rows import HAS_STATISTICS, STEP, checksum, pack_step
 from inspector.session.tensor_store import Capture
 
-Numbers = tuple[dict[Any, int], dict[Any, int], "tuple[int, Note] | None"]
+Numbers = tuple[dict[Any, int], dict[Any, int], "tuple[int, Note] | None", int]
 
 
 @dataclass(slots=True)
@@ -31,6 +31,7 @@ class RowWriter:
     _forms: dict[Any, int] = field(default_factory=dict)
     _kernels: dict[Any, int] = field(default_factory=dict)
     _gap: tuple[int, Note] | None = None
+    _found: int = 0
     _places: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -38,11 +39,11 @@ class RowWriter:
 
     def numbers(self) -> Numbers:
         """What it remembers, for `restore` where the transaction is rolled back."""
-        return dict(self._forms), dict(self._kernels), self._gap
+        return dict(self._forms), dict(self._kernels), self._gap, self._found
 
     def restore(self, numbers: Numbers) -> None:
         """Remember what `numbers` gave."""
-        self._forms, self._kernels, self._gap = numbers
+        self._forms, self._kernels, self._gap, self._found = numbers
 
     # --- forward
 
@@ -50,7 +51,9 @@ class RowWriter:
         """A step with its statistics and findings."""
         names = [self._number(self._kernels, "kernels", (k.name, k.block)) for k in step.kernels]
         form = self._number(self._forms, "forms", step.variant)
-        self._insert("steps", step.step, pack_step(step, form, names, statistics=statistics is not None))
+        self._found += len(findings)
+        row = pack_step(step, form, names, findings=self._found, statistics=statistics is not None)
+        self._insert("steps", step.step, row)
         if statistics is not None:
             self._insert("statistics", step.step, statistics_rows.pack(statistics, self._places))
         for finding in findings:
@@ -92,6 +95,7 @@ class RowWriter:
         self._gap = None
         for table in ("steps", "statistics", "findings", "captures"):
             run(f"DELETE FROM {table} WHERE step > ?", (step,))
+        (self._found,) = run("SELECT count(*) FROM findings").fetchone()
         # A mark of the next step stays, since the run goes on there; a gap is cut.
         run("DELETE FROM notes WHERE step > ?", (step + 1,))
         gaps = run('SELECT id, data FROM notes WHERE data LIKE \'{"kind":"gap"%\'').fetchall()

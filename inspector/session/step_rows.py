@@ -31,17 +31,21 @@ STEP = np.dtype(
         ("posinf", "<i8"),
         ("neginf", "<i8"),
         ("first", "<i8"),
+        ("findings", "<u4"),
         ("form", "<u2"),
         ("has", "<u2"),
     ]
 )
-"""The fixed part of a step's row. grad_norm and clip_scale are float32 as bits; `form` is the number of its variant."""
+"""The fixed part of a step's row. grad_norm and clip_scale are float32 as bits; `form` is the number of its variant.
+
+`findings` counts those of all steps up to this one, so that one that goes missing is missed.
+"""
 KERNEL = np.dtype([("name", "<u2"), ("has", "<u2"), ("ms", "<f8"), ("began_ms", "<f8")])
 """What follows it, once a kernel; `name` is the number of its name and block."""
 
 HAS_LOSS, HAS_GRAD_NORM, HAS_CLIP_SCALE, HAS_STATISTICS = 1, 2, 4, 8
 _HAS_MS, _HAS_BEGAN, _GPU_CLOCK, _COLD = 1, 2, 4, 8
-_STEP_STRUCT = struct.Struct("<q" + "d" * (2 + len(HYPER_NAMES)) + "IIqqqqHH")
+_STEP_STRUCT = struct.Struct("<q" + "d" * (2 + len(HYPER_NAMES)) + "IIqqqqIHH")
 _KERNEL_STRUCT = struct.Struct("<HHdd")
 assert _STEP_STRUCT.size == STEP.itemsize
 assert _KERNEL_STRUCT.size == KERNEL.itemsize
@@ -57,8 +61,13 @@ def checksum(table: str, key: int | str, data: bytes | str) -> int:
     return zlib.crc32(raw, zlib.crc32(f"{table}:{key}:".encode("utf-8", "surrogatepass")))
 
 
-def pack_step(step: RecordedStep, form: int, names: Sequence[int], *, statistics: bool) -> bytes:
-    """The row of a step; `form` and `names` are the numbers of its variant and of its kernels' names."""
+def pack_step(
+    step: RecordedStep, form: int, names: Sequence[int], *, findings: int, statistics: bool
+) -> bytes:
+    """The row of a step; `form` and `names` are the numbers of its variant and of its kernels' names.
+
+    `findings` is the number of them up to this step.
+    """
     counts = step.nonfinite
     has = (
         HAS_LOSS * (step.loss is not None)
@@ -77,6 +86,7 @@ def pack_step(step: RecordedStep, form: int, names: Sequence[int], *, statistics
         counts.posinf,
         counts.neginf,
         -1 if counts.first is None else counts.first,
+        findings,
         form,
         has,
     )
@@ -113,7 +123,7 @@ def unpack_step(
     if len(data) < STEP.itemsize or (len(data) - STEP.itemsize) % KERNEL.itemsize:
         raise ValueError("the row has the wrong size")
     step, ended, loss, *rest = _STEP_STRUCT.unpack_from(data)
-    hyper, (grad_norm, clip_scale, nan, posinf, neginf, first, form, has) = (
+    hyper, (grad_norm, clip_scale, nan, posinf, neginf, first, _, form, has) = (
         rest[: len(HYPER_NAMES)],
         rest[len(HYPER_NAMES) :],
     )

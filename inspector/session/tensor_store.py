@@ -28,6 +28,9 @@ FILES_A_FOLDER = 1000
 NAME = re.compile(r"tensors/[0-9]{4,12}/[0-9]{7,15}-[a-z]{1,20}-[0-9]{1,19}(-[0-9]{1,19})?\.safetensors")
 """What a name in the index may be; nothing else is opened."""
 
+MAX_TENSORS = 4096
+"""Of a file with more than one capture: its header is read whole for any of them."""
+
 _CHUNK = 8 << 20
 _DTYPES = {"float32": ("F32", "<f4"), "int8": ("I8", "i1"), "uint8": ("U8", "u1")}
 

@@ -56,11 +56,16 @@ class TensorFile:
         path: Path,
         *,
         within: tuple[int, int] | None = None,
-        max_header_bytes: int = MAX_HEADER_BYTES,
+        max_tensors: int | None = None,
+        max_signs: int = 0,
     ) -> None:
-        """`within` is (start, size) in bytes of a safetensors file that lies inside a larger one, unchanged."""
+        """`within` is (start, size) in bytes of a safetensors file that lies inside a larger one, unchanged.
+
+        With `max_tensors` a header that could hold more is refused before it takes memory; a name in it may have
+        `max_signs` commas and brackets.
+        """
         self.path = path
-        self.entries, self.metadata = _read_header(path, within, max_header_bytes)
+        self.entries, self.metadata = _read_header(path, within, max_tensors, max_signs)
 
     @cached_property
     def _bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -104,7 +109,7 @@ class TensorFile:
 
 
 def _read_header(
-    path: Path, within: tuple[int, int] | None, max_header_bytes: int
+    path: Path, within: tuple[int, int] | None, max_tensors: int | None, max_signs: int
 ) -> tuple[dict[str, TensorEntry], dict[str, str]]:
     try:
         start, size = within or (0, path.stat().st_size)
@@ -119,12 +124,16 @@ def _read_header(
                     f"{path} is not a safetensors file: it has {size} bytes, its header alone takes 8."
                 )
             length = int.from_bytes(prefix, "little")
-            if length > min(max_header_bytes, size - 8):
+            if length > min(MAX_HEADER_BYTES, size - 8):
                 raise UsageError(
                     f"{path} is not a safetensors file, or is cut off: its header would take {length:,} "
                     f"bytes of {size:,}."
                 )
             raw = file.read(length)
+        if max_tensors is not None:
+            for sign, most in ((b"{", 1), (b"[", 2), (b",", 4 + MAX_DIMENSIONS // 4), (b":", 4)):
+                if raw.count(sign) > (max_tensors + 2) * (most + max_signs):
+                    raise UsageError(f"{path} is damaged: its header lists more tensors than there can be.")
     except IsADirectoryError:
         raise UsageError(f"{path} is a folder: name a safetensors file.") from None
     except OSError as error:

@@ -21,7 +21,7 @@ from inspector.session.database import get_meta, reading, set_meta
 from inspector.session.lock import RecordingLock, recorder_pid
 from inspector.session.records import About, Ending, Note, RecordedStep, StoredFile
 from inspector.session.row_writer import RowWriter
-from inspector.session.tensor_store import FOLDER, Capture, remove_strangers, write_file
+from inspector.session.tensor_store import FOLDER, MAX_TENSORS, Capture, remove_strangers, write_file
 
 MAX_FILE_BYTES = 256 << 20
 """Captures are put in one file up to so many bytes; a larger one has a file of its own."""
@@ -223,15 +223,15 @@ class SessionWriter:
 
 
 def _grouped(captures: Sequence[Capture]) -> list[list[Capture]]:
-    """Captures of one kind that follow each other, up to MAX_FILE_BYTES a group."""
+    """Captures of one kind that follow each other, up to MAX_FILE_BYTES and MAX_TENSORS a group."""
     groups: list[list[Capture]] = []
     ordered = sorted(captures, key=lambda c: (c.kind, c.step))
     for _, same in groupby(ordered, key=lambda c: c.kind):
-        size = MAX_FILE_BYTES
+        size, count = MAX_FILE_BYTES + 1, 0
         for capture in same:
-            if size + capture.nbytes > MAX_FILE_BYTES:
+            size, count = size + capture.nbytes, count + len(capture.tensors)
+            if size > MAX_FILE_BYTES or count > MAX_TENSORS:
                 groups.append([])
-                size = 0
+                size, count = capture.nbytes, len(capture.tensors)
             groups[-1].append(capture)
-            size += capture.nbytes
     return groups
