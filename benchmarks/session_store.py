@@ -199,8 +199,9 @@ def tensors(work: Path, megabytes: int) -> None:
     print(f"{nbytes / 1e6:,.0f} MB of gradients, written durably (MB/s, median of {ROUNDS}):")
     for name, rates in taken.items():
         print(f"  {name}: {middle[name]:,.0f} ({min(rates):,.0f} to {max(rates):,.0f})")
+    durable, cached = (middle[f"store{how}"] / middle[f"safetensors{how}"] for how in ("", ", to the cache"))
     print(
-        f"  the store writes at {middle['store'] / middle['safetensors']:.2f} times the speed of safetensors"
+        f"  the store writes at {durable:.2f} times the speed of safetensors, to the cache {cached:.2f} times"
     )
     path = work / "large.session"
     with Recorder.create(path, about(params, "grads:1")) as recorder:
