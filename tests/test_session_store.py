@@ -307,6 +307,31 @@ def test_a_change_in_the_middle_is_in_the_steps(tmp_path: Path) -> None:
     assert [n.text for n in session.notes("bookmark")] == ["look here"]
 
 
+def test_following_step_by_step_gives_the_same_as_reading_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "run.session"
+    with Recorder.create(path, about("grads:3+flight:5")) as recorder:
+        recorder.offer_start(state(0))
+        recorder.flush()
+        follower = Session.open(path)
+        assert follower.metric("loss").shape == (0,)
+        for step in range(1, 71):
+            record_on(recorder, step, statistics=False)
+            recorder.flush()
+            assert follower.follow()
+            assert not follower.follow()
+            assert len(follower.metric("ms/adamw_update wd" if step > 1 else "loss")) == step
+            assert len(follower.findings()) == step // 10
+            assert follower.captures("gradients")[-1:] == (
+                () if step < 3 else (max(step // 3 * 3, step // 10 * 10),)
+            )
+    follower.follow()
+    fresh = Session.open(path)
+    for name in fresh.metric_names():
+        assert same_bits(follower.metric(name), fresh.metric(name))
+    assert follower.findings() == fresh.findings()
+    assert follower.captures("gradients") == fresh.captures("gradients")
+
+
 # --- going back, flight, gaps
 
 
@@ -434,6 +459,37 @@ def test_a_full_disk_ends_the_recording_in_order(tmp_path: Path) -> None:
     assert session.captures("gradients") == (1, 2, 3, 4, 5, 6)
     assert [str(n) for n in session.notes("gap")] == ["Step 7: gradients not captured, the disk was full"]
     assert session.verify() == []
+
+
+def test_a_fault_of_ours_does_not_pass_for_an_end_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: object, items: object) -> None:
+        raise KeyError("a mistake")
+
+    noticed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", noticed.append)
+    monkeypatch.setattr(SessionWriter, "write", broken)
+    recorder = Recorder.create(tmp_path / "run.session", about())
+    recorder.offer(recorded(1))
+    recorder.flush()
+    recorder.close()
+    assert recorder.problem is not None
+    assert "has ended by a fault of the inspector" in recorder.problem
+    assert noticed
+    assert Session.open(recorder.path).ended_because == recorder.problem
+
+
+def test_tensors_that_fit_no_param_are_a_mistake_of_the_caller(tmp_path: Path) -> None:
+    with Recorder.create(tmp_path / "run.session", about("grads:1")) as recorder:
+        for wrong in (
+            {"x": np.zeros(1, np.float32)},
+            {NAMES[1]: np.zeros(8, np.float32)},
+            {NAMES[1]: np.zeros(7)},
+        ):
+            with pytest.raises(ValueError, match=r"g of '.*' is float"):
+                recorder.offer(recorded(1), gradients=wrong)  # type: ignore[arg-type]
+        recorder.offer(recorded(1), gradients=values(1, "g"))
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
