@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -131,7 +132,6 @@ class ReadDatabase:
         self.path = path
         self.nbytes = nbytes
         """Bytes of the database: what is read of one query cannot be more."""
-        self._scratch = scratch
         try:
             with reading(path):
                 _defend(connection)
@@ -142,9 +142,10 @@ class ReadDatabase:
                     connection.close()
                 self.connection.execute("PRAGMA query_only = ON")
         except BaseException:
-            connection.close()
-            self._drop_scratch()
+            _release(connection, scratch)
             raise
+        # Whoever forgets to close it leaves nothing behind either.
+        self._release = weakref.finalize(self, _release, self.connection, scratch)
 
     @classmethod
     def of_folder(cls, folder: Path, *, live: bool) -> ReadDatabase:
@@ -215,12 +216,13 @@ class ReadDatabase:
 
     def close(self) -> None:
         """Let go of the file."""
-        self.connection.close()
-        self._drop_scratch()
+        self._release()
 
-    def _drop_scratch(self) -> None:
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+
+def _release(connection: sqlite3.Connection, scratch: Path | None) -> None:
+    connection.close()
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def open_to_write(folder: Path) -> sqlite3.Connection:
