@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -735,8 +736,6 @@ def test_a_packed_session_opens_in_place(tmp_path: Path) -> None:
 
 
 def test_zip_files_by_other_programs(tmp_path: Path) -> None:
-    import zipfile
-
     path = tmp_path / "run.session"
     record(path, 5, "grads:1")
     for method, folder in ((zipfile.ZIP_STORED, "run.session/"), (zipfile.ZIP_DEFLATED, "")):
@@ -753,6 +752,35 @@ def test_zip_files_by_other_programs(tmp_path: Path) -> None:
         archive.writestr("x.txt", "x")
     with pytest.raises(UsageError, match=r"the zip file holds no session\.sqlite"):
         Session.open(tmp_path / "none.zip")
+
+
+def zipped(path: Path) -> Path:
+    """As another program stores a folder."""
+    out = path.with_suffix(".zip")
+    with zipfile.ZipFile(out, "w") as archive:
+        for file in sorted(path.rglob("*")):
+            archive.write(file, f"{path.name}/{file.relative_to(path)}")
+    return out
+
+
+def test_a_zip_file_of_a_recording_with_its_log(tmp_path: Path) -> None:
+    path = tmp_path / "killed.session"
+    interrupted(path, 5)
+    with pytest.raises(UsageError, match="holds the log of a recording that had not ended: unpack it"):
+        Session.open(zipped(path))
+    assert Session.open(pack(path)).state == "interrupted"
+    # A reader that stays keeps the log beside the database when the recording ends.
+    path = tmp_path / "watched.session"
+    with Recorder.create(path, about("grads:1")) as recorder:
+        reader = Session.open(path)
+        record_on(recorder, 5)
+    assert reader.follow()
+    reader.close()
+    if (path / "session.sqlite-wal").exists():
+        assert (path / "session.sqlite-wal").stat().st_size == 0
+    assert Session.open(path).verify() == []
+    assert Session.open(zipped(path)).verify() == []
+    assert Session.open(pack(path)).verify() == []
 
 
 def test_a_damaged_session_is_not_packed(tmp_path: Path) -> None:

@@ -142,6 +142,10 @@ class ZipPlaces:
 
     def database(self) -> ReadDatabase:
         """Opened to read, in memory."""
+        if self._members.get(f"{self._folder}{DATABASE_NAME}-wal", (0, 0))[1]:
+            raise UsageError(
+                f"{self.path} holds the log of a recording that had not ended: unpack it, open the folder."
+            )
         place = self._place(self._folder + DATABASE_NAME)
         return ReadDatabase.of_bytes(self.path, place.start, place.size)
 
@@ -206,7 +210,7 @@ class ZipPlaces:
             extra = directory[at + name_bytes : at + name_bytes + extra_bytes]
             at += name_bytes + extra_bytes + comment_bytes
             packed, size, header = _wide(extra, size, packed, header)
-            if not (_is_database(name) or name.endswith(".safetensors")):
+            if not (_is_database(name.removesuffix("-wal")) or name.endswith(".safetensors")):
                 continue
             if method or flags & 1 or packed != size:
                 raise UsageError(
