@@ -17,8 +17,8 @@ from inspector.floats import F32Array, parse_number, shortest
 from inspector.hyper import HYPER_NAMES, Hyper
 from inspector.layout import Param
 from inspector.schedule import Schedule
+from inspector.session.tensorfile import TensorFile, write_tensors
 from inspector.sources.base import EndOfSourceError, ReadWeights
-from inspector.sources.tensorfile import TensorFile, write_tensors
 from inspector.stepping import GradStats, HostGradients, HostState
 
 _KEY = re.compile(r"(?P<lane>[wgmv])(?:@(?P<step>[0-9]{1,10}))?/(?P<name>.+)", re.DOTALL)
