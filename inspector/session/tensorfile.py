@@ -35,6 +35,8 @@ _ITEM_BYTES = {
     "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
 }  # fmt: skip
 FLOAT_TYPES = ("F32", "F16", "BF16")
+TensorData = F32Array | Codes
+"""What is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,7 @@ def _foreign_format(prefix: bytes) -> str | None:
     return None
 
 
-def write_tensors(path: Path, tensors: Mapping[str, F32Array], metadata: Mapping[str, str]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, TensorData], metadata: Mapping[str, str]) -> None:
     """Write a safetensors file so that `path` holds the old content or the whole new one at every instant.
 
     UsageError where it cannot be written.
