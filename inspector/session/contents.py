@@ -20,7 +20,7 @@ from inspector.session import jsonform, statistics_rows
 from inspector.session.database import get_meta, limit_time, reading
 from inspector.session.places import Places
 from inspector.session.records import About, Ending, Note, RecordedStep, State, StoredFile
-from inspector.session.step_rows import HAS_STATISTICS, STEP, StepColumns, checksum, unpack_step
+from inspector.session.step_rows import HAS_STATISTICS, STEP, StepColumns, check_size, checksum, unpack_step
 
 T = TypeVar("T")
 TABLES_KEPT = 8
@@ -214,6 +214,7 @@ class Contents:
         data = self._row("steps", step)
         if data is None:
             raise ValueError(f"the row of step {step} is missing")
+        check_size(data)
         return data
 
     def _fixed(self, step: int) -> Any:
