@@ -403,6 +403,18 @@ def test_the_table_for_people_has_every_variant_and_its_kernels(call: Call) -> N
     assert "from the first dispatch to the end of the last" in out
 
 
+@pytest.mark.gpu
+def test_the_published_grid_takes_the_sum_it_goes_with_and_refuses_the_other(call: Call) -> None:
+    code, out, err = call("--grid", "published", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["variant"]["reduce"] == "atomic"
+    assert call("--grid", "published", "--reduce", "two-pass") == (
+        2, "", "inspector: The published grid goes with --reduce atomic.\n",
+    )  # fmt: skip
+    code, out, err = call("--json")
+    assert json.loads(out)["variant"]["reduce"] == "two-pass"
+
+
 @pytest.mark.parametrize(
     "words",
     [
