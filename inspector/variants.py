@@ -9,9 +9,9 @@ from typing import Any, get_args, get_type_hints
 from inspector.errors import UsageError
 from inspector.optimizers import OPTIMIZERS, plan_step
 from inspector.own_kernels import NO_OWN_KERNELS, OwnKernels
-from inspector.plan import Plan, Variant, layout_for
+from inspector.plan import SMALL_ELEMENTS, Plan, Variant, layout_for
 
-DEFAULT = "default"
+DEFAULT, GIVEN = "default", "as given"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,11 @@ def changes(base: Variant, variant: Variant) -> str:
     return ", ".join(words) or DEFAULT
 
 
+def name_of_base(base: Variant) -> str:
+    """What the variant is called that others are compared with."""
+    return DEFAULT if base == Variant() else GIVEN
+
+
 def comparable(
     base: Variant, plan: Callable[[Variant], Plan]
 ) -> tuple[tuple[Compared, ...], tuple[Skipped, ...]]:
@@ -100,7 +105,7 @@ def comparable(
     allowed and changes something: the published grid goes with the atomic sum only.
     """
     first = plan(base)
-    found = [Compared(DEFAULT, base)]
+    found = [Compared(name_of_base(base), base)]
     skipped: list[Skipped] = []
     for field in fields(Variant):
         for value in choices(field.name):
@@ -108,7 +113,11 @@ def comparable(
                 continue
             variant = replace(base, **{field.name: value})
             try:
-                if _differ(first, plan(variant)):
+                made = plan(variant)
+                if field.name == "kernel" and value == "8bit" and not _has_codes(made):
+                    skipped.append(Skipped(changes(base, variant), _NO_CODES))
+                    continue
+                if _differ(first, made):
                     found.append(Compared(changes(base, variant), variant))
                     continue
                 reason = ""
@@ -139,6 +148,13 @@ def _with_another(
                     yield both
             except UsageError:
                 continue
+
+
+_NO_CODES = f"No param has {SMALL_ELEMENTS:,} elements, so none would have 8-bit state."
+
+
+def _has_codes(plan: Plan) -> bool:
+    return any(segment.state == "8bit" for segment in plan.layout.segments)
 
 
 def _differ(a: Plan, b: Plan) -> bool:

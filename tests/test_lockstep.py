@@ -233,16 +233,43 @@ def test_it_goes_back_with_the_first_run_byte_for_byte(gpu: Gpu) -> None:
     assert metric(engine, "coding/v")[0] > 0
 
 
-def test_where_its_memory_does_not_reach_it_ends_and_says_so(gpu: Gpu) -> None:
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("target", [1, 2])
+def test_before_the_step_in_which_it_began_it_ends_and_says_so(gpu: Gpu, begun: bool, target: int) -> None:
     engine = engine_of(gpu)
     engine.step_iteration()
     engine.step_iteration()
+    if begun:
+        engine.begin()
     engine.eight_bit.start(engine.stepper, Asked("linear"))
     engine.step_iteration()
-    assert engine.rewind_to(1)
+    assert engine.rewind_to(target)
+    picture = engine.eight_bit.picture(engine.stepper)
+    if target == 2 and not begun:
+        assert picture.companion == "8bit"
+        return
+    assert picture.companion is None
+    assert picture.message == (
+        f"Lockstep ended: it began {'at the start of step 3' if begun else 'after step 2'}, and the run stands before "
+        "that now. Start it again from here."
+    )
+    assert engine.eight_bit.said == picture.message
+
+
+def test_where_its_memory_does_not_reach_it_ends_and_says_so(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(gpu)
+    engine.step_iteration()
+    engine.eight_bit.start(engine.stepper, Asked("linear"))
+    engine.step_iteration()
+    engine.step_iteration()
+    monkeypatch.setattr(second(engine), "rewind_to", lambda step: False)
+    assert engine.rewind_to(2)
     picture = engine.eight_bit.picture(engine.stepper)
     assert picture.companion is None
-    assert "does not reach back to step 1" in picture.message
+    assert "does not reach back to step 2" in picture.message
+    assert "--undo-mb" in picture.message
     assert engine.eight_bit.said == picture.message
     engine.step_iteration()
     engine.eight_bit.start(engine.stepper, Asked("linear"))
@@ -358,7 +385,7 @@ def test_a_new_layout_ends_it_with_a_notice() -> None:
         shown = watched.until(lambda s: s.plan is not None and s.plan.variant.kernel == "8bit")
         shown = watched.until(lambda s: s.notice is not None)
         assert shown.notice is not None
-        assert "Lockstep ended with the old device" in shown.notice.text
+        assert "Lockstep ended with the change of form" in shown.notice.text
         watched.worker.send(c.StartLockstep("linear"))
         watched.worker.send(c.StepIteration())
         shown = watched.until(lambda s: _drift_step(s) == 1)

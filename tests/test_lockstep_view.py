@@ -249,6 +249,18 @@ def test_what_it_costs_and_that_the_loop_is_open_is_said(qtbot: QtBot) -> None:
     assert view.words.text() == "Lockstep ended: the GPU ran out of memory."
 
 
+def test_a_step_without_a_second_run_reads_out_as_not_known(qtbot: QtBot) -> None:
+    recorder = HistoryRecorder()
+    recorder.append(1, {"lockstep/drift": 1e-4, "coding/m": 0.01, "coding/v": 0.03})
+    recorder.append(2, {"loss": 1.0})
+    view, _ = shown(qtbot, moment(off(), history=recorder.freeze()))
+    assert view.plots.drift.title.endswith("  n/a")
+    assert "m n/a  v n/a" in view.plots.errors.title
+    recorder.append(3, {"lockstep/drift": math.nan})
+    view.show_snapshot(moment(off(), history=recorder.freeze()))
+    assert view.plots.drift.title.endswith("  NaN"), "the weights are"
+
+
 def test_drift_and_errors_over_steps(qtbot: QtBot) -> None:
     view, _ = shown(qtbot, moment(picture()))
     drift = view.plots.drift.drawn("lockstep/drift")

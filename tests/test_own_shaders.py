@@ -538,8 +538,8 @@ def test_bench_measures_an_own_kernel_beside_the_built_in_one(call: Call, tmp_pa
     document = json.loads(out)
     assert code == 0
     names = {each["name"]: each for each in document["variants"]}
-    assert "adamw_update wd (own)" in [k["name"] for k in names["default"]["kernels"]]
-    assert names["default"]["shaders"] == {"adamw_update": str(folder / "a.wgsl")}
+    assert "adamw_update wd (own)" in [k["name"] for k in names["as given"]["kernels"]]
+    assert names["as given"]["shaders"] == {"adamw_update": str(folder / "a.wgsl")}
     assert "adamw_update wd" in [k["name"] for k in names["built-in kernels"]["kernels"]]
     assert names["built-in kernels"]["shaders"] == {}
 

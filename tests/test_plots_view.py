@@ -257,6 +257,29 @@ def test_ticks_are_written_as_numbers_elsewhere() -> None:
     assert axis.tickStrings([-2e-5], 1, 2e-5) == ["−2e−5"]
 
 
+@pytest.mark.parametrize("size", [20, 60, 150, 400, 1200])
+def test_an_axis_with_one_point_has_a_tick_there(qtbot: QtBot, size: int) -> None:
+    axis = Axis("bottom", whole=True)
+    for step in (*range(200), 1001, 99_999, 123_457):
+        for room in (0.5, 0.51, 0.7):
+            levels = axis.tickValues(step - room, step + room, size)
+            assert [round(v) for _, ticks in levels for v in ticks].count(step) == 1, (step, room)
+
+
+@pytest.mark.parametrize("size", [20, 60, 150, 400])
+def test_a_logarithmic_axis_has_ticks_and_no_two_that_read_the_same(qtbot: QtBot, size: int) -> None:
+    axis = Axis("left", log=True)
+    rng = np.random.default_rng(8)
+    for low in rng.uniform(-12, 4, 60):
+        for height in 10.0 ** np.arange(-9, 2):
+            levels = axis.tickValues(low, low + height, size)
+            values = [v for _, ticks in levels for v in ticks]
+            assert 1 <= len(values) <= max(size // 18, 1)
+            words = axis.tickStrings(values, 1, 1)
+            assert len(set(words)) == len(words), (low, height, words)
+            assert all(words)
+
+
 def test_the_newest_step_is_not_at_the_edge(qtbot: QtBot) -> None:
     view = shown(qtbot, history_of({"loss": [1.0, 2.0]}))
     chart = view.charts["loss"]

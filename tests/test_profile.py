@@ -43,9 +43,11 @@ from inspector.plan import (
     KERNELS,
     REDUCES,
     Binding,
+    Kernel,
     Limits,
     Plan,
     Variant,
+    layout_for,
     required_placement,
 )
 from inspector.stepping import KernelTime
@@ -203,6 +205,26 @@ def test_what_cannot_run_is_named_with_its_reason() -> None:
     assert "kernel f32" in [v.name for v in found]
     assert [s.name for s in skipped] == ["grid published"]
     assert "--reduce atomic" in skipped[0].reason
+
+
+def test_the_one_compared_with_is_the_default_only_where_it_is() -> None:
+    assert comparable(Variant(), even_plan)[0][0].name == "default"
+    for base in (Variant(kernel="f16"), Variant(reduce="atomic", grid="published")):
+        assert comparable(base, even_plan)[0][0].name == "as given"
+
+
+@pytest.mark.parametrize("kernel", ["f32", "f16"])
+def test_8_bit_state_that_no_param_would_have_is_not_measured(kernel: Kernel) -> None:
+    def small(variant: Variant) -> Plan:
+        return plan_step(layout_for(PARAMS, Limits(), variant), Limits(), variant)
+
+    found, skipped = comparable(Variant(kernel=kernel), small)
+    assert "kernel 8bit" not in [v.name for v in found]
+    assert {s.name: s.reason for s in skipped}["kernel 8bit"] == (
+        "No param has 4,096 elements, so none would have 8-bit state."
+    )
+    assert "kernel 8bit, small_state 8bit" in [v.name for v in found]
+    assert "kernel 8bit" in [v.name for v in comparable(Variant(), even_plan)[0]]
 
 
 def test_a_value_that_changes_nothing_is_left_out() -> None:
@@ -401,6 +423,18 @@ def test_the_table_for_people_has_every_variant_and_its_kernels(call: Call) -> N
     code, out, err = call()
     assert (code, err) == (0, "")
     assert "from the first dispatch to the end of the last" in out
+
+
+@pytest.mark.gpu
+def test_the_published_grid_takes_the_sum_it_goes_with_and_refuses_the_other(call: Call) -> None:
+    code, out, err = call("--grid", "published", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["variant"]["reduce"] == "atomic"
+    assert call("--grid", "published", "--reduce", "two-pass") == (
+        2, "", "inspector: The published grid goes with --reduce atomic.\n",
+    )  # fmt: skip
+    code, out, err = call("--json")
+    assert json.loads(out)["variant"]["reduce"] == "two-pass"
 
 
 @pytest.mark.parametrize(

@@ -291,6 +291,49 @@ def test_in_a_narrow_window_the_buttons_stay(shown: Shown, width: int) -> None:
     assert combo.fontMetrics().horizontalAdvance(combo.currentText()) + COMBO_FRAME <= combo.width()
 
 
+@pytest.mark.parametrize("name", ["source", "kernel", "codec", "reduce", "dispatch", "numerics"])
+def test_a_choice_by_mouse_leaves_the_keys_where_they_were(shown: Shown, name: str) -> None:
+    shown.window.resize(2200, 900)
+    show_8bit(shown)
+    before = shown.window.focusWidget()
+    assert before is shown.window.views["map"].focusProxy()
+    combo = shown.child(QComboBox, f"{name}_combo")
+    assert isinstance(combo, QComboBox)
+    shown.qtbot.waitUntil(combo.isVisible)
+    shown.qtbot.mouseClick(combo, Qt.MouseButton.LeftButton)
+    shown.qtbot.waitUntil(combo.view().isVisible)
+    shown.qtbot.keyClick(combo.view(), Key.Key_Up if combo.currentIndex() else Key.Key_Down)
+    shown.qtbot.keyClick(combo.view(), Key.Key_Return)
+    shown.qtbot.waitUntil(lambda: len(shown.commands()) == 1)
+    shown.qtbot.waitUntil(lambda: not combo.view().isVisible())
+    assert shown.window.focusWidget() is before
+    shown.worker.sent.clear()
+    for key in (Key.Key_Home, Key.Key_8, Key.Key_L):
+        shown.qtbot.keyClick(shown.window.focusWidget(), key)
+    assert not [c for c in shown.commands() if isinstance(c, SetVariant | OpenSource)]
+    assert combo.focusPolicy() == Qt.FocusPolicy.TabFocus
+
+
+@pytest.mark.parametrize("width", [800, 1024, 1280, 1600, 2200])
+def test_no_choice_is_ever_cut(shown: Shown, width: int) -> None:
+    shown.window.resize(width, 700)
+    show_8bit(shown)
+    shown.qtbot.wait(20)
+    toolbar = shown.window.toolbar
+    seen = [combo for combo in (toolbar.source, *toolbar.choices.values()) if combo.isVisible()]
+    for combo in seen:
+        for row in range(combo.count()):
+            wide = combo.fontMetrics().horizontalAdvance(combo.itemText(row))
+            assert wide + COMBO_FRAME <= combo.width(), combo.itemText(row)
+        assert combo.mapTo(shown.window, combo.rect().topRight()).x() < width
+    assert len(seen) >= {800: 1, 1024: 1, 1280: 2, 1600: 4, 2200: 6}[width]
+    label = toolbar.cursor_label
+    shown.post(cursor=Cursor(8888, 5, 5))
+    assert label.isVisible()
+    assert label.fontMetrics().horizontalAdvance(label.text()) <= label.width()
+    assert label.text() == "step 8,888 · dispatch 5/5 → step 8,889"
+
+
 def test_open_file_asks_for_one_without_stopping_the_window(shown: Shown) -> None:
     shown.press(Key.Key_O, Control)
     dialog = shown.child(QFileDialog, "open_dialog")
@@ -703,6 +746,14 @@ def test_what_the_device_refuses_is_greyed_out_and_says_why(shown: Shown) -> Non
     assert combo.itemData(row, Qt.ItemDataRole.ToolTipRole) is None
     shown.qtbot.keyClick(combo, Key.Key_Down)
     assert shown.commands() == [SetVariant(Variant(kernel="f16"))]
+
+
+def show_8bit(shown: Shown) -> None:
+    """A run with 8-bit state, where every choice can be made."""
+    variant = Variant(kernel="8bit")
+    plan = plan_step(layout_for(small_plan().layout.params, Limits(), variant), Limits(), variant)
+    shown.post(plan=plan, choices=())
+    shown.worker.sent.clear()
 
 
 def test_the_codec_can_be_chosen_where_there_is_one(shown: Shown) -> None:

@@ -260,7 +260,7 @@ def bench(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     numerics: o.Numerics = "published",
-    reduce: o.Reduce = "two-pass",
+    reduce: o.ReduceOrNone = None,
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
     shaders: Shaders = None,
@@ -284,13 +284,15 @@ def bench(
     """Time each kernel on this GPU, beside the bandwidth of a copy."""
     from inspector.cli.bench import Request, measure, show
 
+    # What the grid goes with, where nothing else was asked for.
+    summed = reduce or ("atomic" if grid == "published" else "two-pass")
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        o.make_variant(optimizer, kernel, numerics, summed, dispatch, unfused, codec, small_state, grid),
         shaders,
     )
     report = measure(
         Request(
-            preset, elements, variant, grid, samples, seconds, seed, adapter,
+            preset, elements, variant, samples, seconds, seed, adapter,
             every=every, drift_steps=drift_steps, csv=csv, perfetto=perfetto,
         )
     )  # fmt: skip

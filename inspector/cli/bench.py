@@ -22,7 +22,7 @@ from inspector.errors import UsageError
 from inspector.files import check_writable, write_text
 from inspector.gpu.bench import BenchReport, Comparison, bench, compare, drift
 from inspector.gpu.device import Gpu
-from inspector.plan import Grid, Variant
+from inspector.plan import Variant
 from inspector.preset import GPT_116M
 from inspector.sources.synthetic import Synthetic
 from inspector.trace_export import Track, chrome_trace
@@ -37,7 +37,6 @@ class Request:
     preset: str | None
     elements: int | None
     variant: Variant
-    grid: Grid
     samples: int
     seconds: float
     seed: int | None
@@ -55,8 +54,6 @@ def measure(request: Request) -> dict[str, Any]:
     if request.drift_steps and not request.every:
         raise UsageError("--drift-steps compares variants: give --all with it.")
     variant = request.variant
-    if request.grid == "published":
-        variant = dataclasses.replace(variant, grid=request.grid, reduce="atomic")
     gpu = Gpu(request.adapter)
     seed = request.seed or 0
     try:

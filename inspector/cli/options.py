@@ -44,6 +44,10 @@ Numerics = Annotated[
 Reduce = Annotated[
     plan.Reduce, typer.Option(help="How the norm is added up; two-pass gives the same bits every run.")
 ]
+ReduceOrNone = Annotated[
+    plan.Reduce | None,
+    typer.Option(help="As for run; two-pass if left out, atomic with --grid published.", show_default=False),
+]
 DispatchForm = Annotated[
     plan.DispatchForm, typer.Option("--dispatch", help="Update dispatches: one a block, or one a tensor.")
 ]
@@ -88,11 +92,12 @@ def make_variant(
     unfused: bool = False,
     codec: codecs.Codec = "linear",
     small_state: StateType = "f32",
+    grid: plan.Grid = "capped",
 ) -> plan.Variant:
     """The variant that the options name."""
     return plan.Variant(
         optimizer=optimizer, kernel=kernel, numerics=numerics, reduce=reduce, dispatch=dispatch,
-        fused=not unfused, codec=codec, small_state=small_state,
+        fused=not unfused, codec=codec, small_state=small_state, grid=grid,
     )  # fmt: skip
 
 

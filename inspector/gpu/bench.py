@@ -22,7 +22,7 @@ from inspector.optimizers import plan_step
 from inspector.plan import Plan, Variant
 from inspector.preset import drawn_gradients, drawn_state
 from inspector.stepping import KernelTime
-from inspector.variants import DEFAULT, Compared, Skipped, comparable
+from inspector.variants import DEFAULT, Compared, Skipped, comparable, name_of_base
 
 MIN_SAMPLES = 3
 TURN_SAMPLES = 5
@@ -100,7 +100,7 @@ def bench(
 ) -> BenchReport:
     """Time `samples` steps (fewer where `seconds` run out, at least 3) after a warm-up."""
     copied = copy if copy is not None else copy_gbps(gpu)
-    wanted = (Compared(DEFAULT, variant),)
+    wanted = (Compared(name_of_base(variant), variant),)
     return _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress).reports[0]
 
 

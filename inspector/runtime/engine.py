@@ -319,7 +319,7 @@ class Engine:
     def replace_stepper(self, stepper: Stepper, cursor: Cursor) -> None:
         """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood."""
         self.stepper = stepper
-        self.eight_bit.replaced()
+        self.eight_bit.replaced(lost=False)
         # Its elements are those of the old layout.
         self.counted = None
         self.dispatch_times = [None] * stepper.cursor.count
@@ -404,7 +404,7 @@ class Engine:
         lost_after = self.stepper.cursor.finished_steps
         settings = {step: pending.hyper for step, pending in self._pendings.items()}
         self.stepper = stepper
-        self.eight_bit.replaced()
+        self.eight_bit.replaced(lost=True)
         self._pending = None
         self.record = None
         self.dispatch_times = [None] * stepper.cursor.count

@@ -20,7 +20,7 @@ from inspector.hyper import Hyper
 from inspector.layout import StateType
 from inspector.plan import Kernel, Plan, Variant
 from inspector.state_memory import LaneBytes, lane_bytes
-from inspector.stepping import Gradients, KernelTime, Stepper, lost_moments
+from inspector.stepping import Cursor, Gradients, KernelTime, Stepper, lost_moments
 
 MAX_POINTS = 2000
 """Blocks of a param are shown as so many points at most, each the worst of its run."""
@@ -105,6 +105,8 @@ class EightBit:
         """A sentence for the person, until it is taken."""
         self._waiting = False
         self._since: int | None = None
+        self._began: Cursor | None = None
+        """Where the first run stood when the second started; only from there on is there anything to go back to."""
         self._message = ""
         self._param: str | None = None
         self._drift: tuple[int, tuple[ParamDrift, ...]] | None = None
@@ -137,7 +139,7 @@ class EightBit:
             return
         variant = companion_variant(primary.plan.variant, asked)
         self.companion = primary.beside(variant, undo_bytes=primary.undo_info.limit // UNDO_SHARE)
-        self._since = primary.cursor.finished_steps
+        self._since, self._began = primary.cursor.finished_steps, primary.cursor
         of = primary.plan.variant
         lost = lost_moments(primary.state()) if (of.kernel, of.codec) == ("8bit", "linear") else 0
         if lost:
@@ -162,7 +164,7 @@ class EightBit:
             self._message = ""
         if self._coded is self.companion:
             self._coding, self._coded = None, None
-        self.companion, self._waiting, self._since = None, False, None
+        self.companion, self._waiting, self._since, self._began = None, False, None, None
         self._drift, self._ms = None, None
         self._changed()
 
@@ -255,6 +257,13 @@ class EightBit:
         companion = self.companion
         if companion is None:
             return
+        began = self._began
+        if began is not None and (cursor.step, cursor.at_end) < (began.step, began.at_end):
+            when = f"after step {began.step:,}" if began.at_end else f"at the start of step {began.step:,}"
+            self.stop(
+                f"Lockstep ended: it began {when}, and the run stands before that now. Start it again from here."
+            )
+            return
         self._ms = None
         at_end = cursor.at_end
         while (companion.cursor.step, companion.cursor.at_end) != (cursor.step, at_end):
@@ -277,12 +286,12 @@ class EightBit:
         if self.companion.can_take(variant):
             self.companion.set_variant(variant)
         else:
-            self.stop("Lockstep ended with the change of form: start it again from here.")
+            self.stop(_NEW_FORM)
 
-    def replaced(self) -> None:
-        """The first run goes on with a new stepper on a new device; the old device is gone."""
+    def replaced(self, *, lost: bool) -> None:
+        """The first run goes on with a new stepper on a new device: the old one was `lost`, or left for a new form."""
         self._coding = self._coded = None
-        self.stop("Lockstep ended with the old device: start it again from here.", release=False)
+        self.stop(_LOST_DEVICE if lost else _NEW_FORM, release=False)
 
     # --- what is shown
 
@@ -355,6 +364,10 @@ class EightBit:
                 found.append(lane_bytes(primary.layout.params, form, plan))
             self._memory = key, found[0], found[1]
         return self._memory[1], self._memory[2]
+
+
+_NEW_FORM = "Lockstep ended with the change of form: start it again from here."
+_LOST_DEVICE = "Lockstep ended with the lost device: start it again from here."
 
 
 def _knows_clip_scale(stepper: Stepper) -> bool:

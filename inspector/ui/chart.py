@@ -57,12 +57,14 @@ class Axis(pg.AxisItem):  # type: ignore[misc]
         levels: list[tuple[float, list[float]]] = super().tickValues(low, high, size)
         if not self._whole:
             return levels
-        return [(max(spacing, 1.0), [v for v in ticks if v == round(v)]) for spacing, ticks in levels]
+        # They are sums of fractions, so a whole number among them may miss itself by a rounding.
+        near = [(spacing, [v for v in ticks if abs(v - round(v)) < spacing * 1e-3]) for spacing, ticks in levels]
+        return [(max(spacing, 1.0), [float(round(v)) for v in ticks]) for spacing, ticks in near]
 
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
         """What is written at the ticks."""
         if self._log:
-            return ["" if self._whole and value < 0 else _power_text(value) for value in values]
+            return ["" if self._whole and v < 0 else text for v, text in zip(values, _power_texts(values))]
         if self._text is not None:
             return [self._text(value) for value in values]
         if self._whole:
@@ -84,11 +86,11 @@ def log_ticks(low: float, high: float, most: int) -> list[float]:
     if not chosen and len(decades) <= 64:
         # Less than one of the ticks above is in view: even steps will do.
         step = (high - low) / 3
-        chosen = [low + step, low + 2 * step]
+        chosen = [low + step, low + 2 * step] if most > 1 else [(low + high) / 2]
     if len(chosen) > most or not chosen:
         every = max(-(-len(decades) // most), 1)
         chosen = [float(d) for d in decades if d % every == 0 and low <= d <= high]
-    return chosen
+    return chosen or [(low + high) / 2]
 
 
 def _tick_text(value: float, spacing: float) -> str:
@@ -99,9 +101,16 @@ def _tick_text(value: float, spacing: float) -> str:
     return fmt.number(value, min(max(digits, 1) + 1, 12))
 
 
-def _power_text(exponent: float) -> str:
+def _power_texts(exponents: Sequence[float]) -> list[str]:
+    """Powers of ten in three digits, or in as many as tell each from the others."""
     with np.errstate(over="ignore"):
-        return fmt.number(float(np.float64(10) ** exponent), 3)
+        values = [float(np.float64(10) ** exponent) for exponent in exponents]
+    texts: list[str] = []
+    for digits in range(3, 16):
+        texts = [fmt.number(value, digits) for value in values]
+        if len(set(texts)) == len(texts):
+            break
+    return texts
 
 
 class Chart(pg.PlotWidget):  # type: ignore[misc]

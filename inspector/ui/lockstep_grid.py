@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QWidget
@@ -123,13 +125,15 @@ class LockstepGrid(QWidget):
             at = float(history.first[-1])
         bucket = bucket_at(history, at) if at is not None else None
         values = {}
+        measured = {}
         for name in (DRIFT, M_ERROR, V_ERROR):
             found = read_out(history, name, bucket) if bucket is not None else None
             values[name] = None if found is None else found.last
+            measured[name] = found is not None and not (math.isnan(found.last) and not found.gaps)
         where = (
             f" · {bucket_steps(history, bucket)}" if bucket is not None and self._hovered is not None else ""
         )
-        drift = "" if values[DRIFT] is None else f"  {fmt.number(values[DRIFT], 3)}"
+        drift = "" if values[DRIFT] is None else f"  {fmt.number(values[DRIFT] if measured[DRIFT] else None, 3)}"
         long, short = "drift ‖Δw‖ / ‖w‖ over steps", "drift"
         self.drift.set_titles(*(f"{text}{drift}{where}" for text in (long, short)), f"{short}{drift}")
         m, v = values[M_ERROR], values[V_ERROR]

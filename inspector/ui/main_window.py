@@ -60,6 +60,8 @@ class MainWindow(QMainWindow):
         self.docks = panels.make_docks(self, self.views)
         self._assemble()
         self._connect()
+        # Else Qt gives them to the first that takes any, the source in the toolbar, which they would change.
+        self._give_keys_to_map()
 
     def send(self, command: Command) -> None:
         """Send a command to the worker."""
@@ -192,7 +194,7 @@ class MainWindow(QMainWindow):
         self.toolbar.command.connect(self.send)
         self.form_menu.command.connect(self.send)
         self.toolbar.open_file.connect(self._choose_file)
-        self.toolbar.step_edit.left.connect(self._leave_step_edit)
+        self.toolbar.step_edit.left.connect(self._give_keys_to_map)
         self.banner.recover.connect(lambda: self.send(RecoverDevice()))
         self.banner.opened.connect(self._banner_bar.setVisible)
         acts["dismiss"].triggered.connect(self.banner.dismiss)
@@ -215,7 +217,7 @@ class MainWindow(QMainWindow):
             if self.docks["findings"].windowTitle() != text:
                 self.docks["findings"].setWindowTitle(text)
 
-    def _leave_step_edit(self) -> None:
+    def _give_keys_to_map(self) -> None:
         target = self.views.get("map", self)
         target.setFocus(Qt.FocusReason.OtherFocusReason)
 

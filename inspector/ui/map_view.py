@@ -27,6 +27,7 @@ class MapView(View):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.canvas = MapCanvas(self)
+        self.setFocusProxy(self.canvas)
         self.quantity = QComboBox(self)
         self.quantity.setObjectName("map_quantity")
         for quantity in QUANTITIES:

@@ -24,11 +24,9 @@ SOURCES = ("charlm", "synthetic:1000000", "gpt-116m")
 OPEN_FILE = "open file…"
 COMBO_FRAME = 32
 """What frame and arrow take beside the text."""
-SOURCE_WIDTH, CHOICE_WIDTH = 200, 110
-"""At most, of the text."""
-LEAST_SOURCE, LEAST_CHOICE = 72, 28
-"""Of the text of a combo, where room is short."""
-LEAST_WHERE = "step 8,888 · dispatch 8/8 → "
+SOURCE_WIDTH = 160
+"""At most, of the text of a source; longer ones are shortened to it."""
+LEAST_WHERE = "step 8,888 · dispatch 8/8 → step 8,888"
 MAX_STEP = 2_147_483_647
 
 CHOICES: tuple[tuple[str, Sequence[str], str], ...] = (
@@ -101,10 +99,11 @@ class MainToolBar(QToolBar):
         self._places: dict[str, QAction] = {}
         self._open: tuple[str, bool] = ("", False)
         """The source that is open, and whether it runs."""
-        self.source = self._combo("source", SOURCES, "Where gradients come from", SOURCE_WIDTH, LEAST_SOURCE)
+        self.source = self._combo("source", SOURCES, "Where gradients come from")
         self.source.addItem(OPEN_FILE)
         self.source.activated.connect(self._on_source)
-        # The buttons and where the run stands come before the choices: in a narrow window these go first.
+        # The buttons and where the run stands come before the choices: in a narrow window these go first, the last
+        # of them before the others, and the menu of the form has them all.
         self.addSeparator()
         for name, with_key in BUTTONS:
             self._button(actions, name, with_key)
@@ -130,9 +129,9 @@ class MainToolBar(QToolBar):
         self.cursor_label.setObjectName("cursor_label")
         # In one widget: what a toolbar shows itself appears only at its next layout, too late for the focus.
         where = QWidget(self)
-        where.setMinimumWidth(self.fontMetrics().horizontalAdvance(LEAST_WHERE))
         row = QHBoxLayout(where)
         row.setContentsMargins(4, 0, 4, 0)
+        where.setMinimumWidth(self.fontMetrics().horizontalAdvance(LEAST_WHERE) + 8)
         row.addWidget(self.step_edit)
         row.addWidget(self.cursor_label, 1)
         self.addWidget(where)
@@ -146,14 +145,7 @@ class MainToolBar(QToolBar):
         self._show_variant(snapshot)
         self.cursor_label.setText(cursor_text(snapshot))
 
-    def _combo(
-        self,
-        name: str,
-        options: Sequence[str],
-        tip: str,
-        most: int = CHOICE_WIDTH,
-        least: int = LEAST_CHOICE,
-    ) -> QComboBox:
+    def _combo(self, name: str, options: Sequence[str], tip: str) -> QComboBox:
         label = QLabel(name, self)
         label.setContentsMargins(8, 0, 4, 0)
         label.setToolTip(tip)
@@ -163,10 +155,9 @@ class MainToolBar(QToolBar):
         combo.setToolTip(tip)
         combo.addItems(list(options))
         metrics = combo.fontMetrics()
-        widest = max(metrics.horizontalAdvance(option) for option in options)
-        # It may shrink where room is short; the tooltip has all of it.
-        combo.setMinimumWidth(min(widest, least) + COMBO_FRAME)
-        combo.setMaximumWidth(min(widest, most) + COMBO_FRAME)
+        combo.setFixedWidth(max(metrics.horizontalAdvance(option) for option in options) + COMBO_FRAME)
+        # A click leaves the keys where they were: here they would change the run.
+        combo.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         label.setBuddy(combo)
         # In one widget, so that a name never stands without its choice.
         both = QWidget(self)
@@ -201,8 +192,7 @@ class MainToolBar(QToolBar):
                 self.source.setItemData(0, source, Qt.ItemDataRole.ToolTipRole)
                 wide = min(self.source.fontMetrics().horizontalAdvance(text), SOURCE_WIDTH)
                 # Shortened to what there is room for: not to be cut once more.
-                self.source.setMaximumWidth(max(self.source.maximumWidth(), wide + COMBO_FRAME))
-                self.source.setMinimumWidth(max(self.source.minimumWidth(), wide + COMBO_FRAME))
+                self.source.setFixedWidth(max(self.source.minimumWidth(), wide + COMBO_FRAME))
             self.source.setCurrentIndex(self._index_of(source))
             self.source.setToolTip(f"Where gradients come from: {source or 'nothing yet'}")
 
