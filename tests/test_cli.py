@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from inspector.gpu import device
 from inspector.hyper import Hyper
 from inspector.layout import Param, make_layout
 from inspector.optimizers.adamw.oracle import oracle_step
+from inspector.runtime.engine import Engine
 from inspector.session.tensorfile import TensorFile
 
 pytestmark = pytest.mark.gpu
@@ -144,8 +146,50 @@ def test_run_prints_every_step_as_the_oracle_has_it(call: Call, state: Path) -> 
         ("adamw_update", "wd"), ("adamw_update", "no_wd"),
     ]  # fmt: skip
     assert {k["clock"] for k in first["kernels"]} <= {"gpu", "cpu"}
+    assert {type(k["cold"]) for k in first["kernels"]} == {bool}
     assert report["steps"][1]["grad_norm"] == pytest.approx(math.sqrt(2), rel=1e-6)
     assert report["findings"] == []
+
+
+def test_steps_at_low_clocks_are_marked(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def some_cold(engine: Engine) -> None:
+        step_iteration(engine)
+        assert engine.record is not None
+        cold = (engine.record.step == 2, *(False for _ in engine.record.kernels[1:]))
+        kernels = tuple(replace(k, cold=c) for k, c in zip(engine.record.kernels, cold, strict=True))
+        engine.record = replace(engine.record, kernels=kernels)
+
+    step_iteration = Engine.step_iteration
+    monkeypatch.setattr(Engine, "step_iteration", some_cold)
+    words = ("run", "synthetic:100", "--steps", 3)
+    found = [[k["cold"] for k in s["kernels"]] for s in document(call(*words, "--json"))["steps"]]
+    assert [any(cold) for cold in found] == [False, True, False]
+    assert not all(found[1])
+    out = call(*words)[1].splitlines()
+    rows = [line.rstrip() for line in out if line.split() and line.split()[0] in ("1", "2", "3")]
+    assert [row.endswith(" cold") for row in rows] == [False, True, False]
+    ends = [len(row.removesuffix("cold").rstrip()) for row in rows]
+    assert len(set(ends)) == 1, "figures end in one column"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--codec", "sqrt"], "--codec sqrt"),
+        (["--small-state", "8bit"], "--small-state 8bit"),
+        (["--codec", "dynamic", "--small-state", "8bit"], "--codec dynamic and --small-state 8bit"),
+        (["--kernel", "8bit", "--codec", "sqrt"], ""),
+        ([], ""),
+    ],
+)
+def test_an_option_that_this_kernel_has_no_use_for_is_noted(
+    call: Call, words: Sequence[str], said: str
+) -> None:
+    code, out, err = call("run", "synthetic:100", "--steps", 1, "--json", *words)
+    assert code == 0
+    assert json.loads(out)
+    verb = "do" if " and " in said else "does"
+    assert err == (f"inspector: {said} {verb} nothing without --kernel 8bit.\n" if said else "")
 
 
 @pytest.mark.parametrize("numerics", ["published", "precise"])
@@ -298,7 +342,7 @@ def test_every_form_of_the_step_runs(call: Call, state: Path, options: list[str]
 
 def test_bench_times_every_kernel(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     # doctor measures it in another test; that takes seconds.
-    monkeypatch.setattr("inspector.gpu.bench.copy_gbps", lambda gpu: 10.0)
+    monkeypatch.setattr("inspector.gpu.bench.copy_gbps", lambda gpu, **_: 10.0)
     report = document(call("bench", "--elements", 50_000, "--samples", 3, "--seconds", 1, "--json"))
     assert report["elements"] == 50_000
     names = [k["name"] for k in report["kernels"]]

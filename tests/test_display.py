@@ -53,6 +53,15 @@ def test_a_display_that_answers_will_do(
     assert "not answer" in display_problem()
 
 
+def test_a_display_that_answers_at_the_second_try_will_do(
+    monkeypatch: pytest.MonkeyPatch, listening: socket.socket
+) -> None:
+    answers = iter((False, True))
+    monkeypatch.setattr(display, "_lets_in", lambda display: next(answers))
+    monkeypatch.setenv("DISPLAY", ":7")
+    assert display_problem() == ""
+
+
 @pytest.mark.parametrize("name", [":8", "7", ":x", "localhost:1", "::", ":99999999", "no such host:0", ":"])
 def test_a_display_that_does_not_answer_is_named(
     monkeypatch: pytest.MonkeyPatch, listening: socket.socket, name: str

@@ -13,6 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from inspector.gpu.bench import bench
+from inspector.gpu.device import Gpu
+from inspector.layout import Param
+from inspector.plan import Variant
+
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(os.name != "posix", reason="signals")]
 
 
@@ -46,6 +51,34 @@ def test_a_run_ends_at_ctrl_c_and_says_so(tmp_path: Path, delay_s: float) -> Non
     assert code in (130, -signal.SIGINT), told
     assert "Traceback" not in told
     assert code != 130 or told.strip() == "inspector: Stopped."
+
+
+@pytest.mark.parametrize("more", [[], ["--all", "--csv", "t.csv"]])
+@pytest.mark.parametrize("delay_s", [0.3, 1.5, 3.0, 6.0])
+def test_a_bench_ends_at_ctrl_c_and_says_so(tmp_path: Path, delay_s: float, more: list[str]) -> None:
+    table = tmp_path / "t.csv"
+    words = ["bench", "--elements", "100000", "--samples", "100000", *more]
+    words = [str(table) if word == "t.csv" else word for word in words]
+    code, told = interrupted(words, delay_s, tmp_path, signal.SIGINT)
+    assert code in (130, -signal.SIGINT), told
+    assert code == 130 or delay_s < 6, "only while the imports go on"
+    assert code != 130 or told.strip() == "inspector: Stopped."
+    assert not table.exists()
+
+
+@pytest.mark.parametrize("calls", [1, 5])
+def test_measuring_the_copy_can_be_ended(gpu: Gpu, calls: int) -> None:
+    def check() -> None:
+        nonlocal calls
+        calls -= 1
+        if not calls:
+            raise KeyboardInterrupt
+
+    before = gpu.memory_bytes
+    with pytest.raises(KeyboardInterrupt):
+        bench(gpu, (Param("p", (100,)),), Variant(), check=check)
+    assert calls == 0
+    assert gpu.memory_bytes == before
 
 
 def test_an_interrupt_waits_for_the_end_of_a_step() -> None:

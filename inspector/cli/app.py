@@ -172,6 +172,7 @@ def run(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
+    o.note_idle(variant)
     return run_steps(
         Request(
             made,

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from inspector.cli.options import as_dict, make_console, make_table
+from inspector.cli.options import as_dict, interruptible, make_console, make_table
 from inspector.cli.shaders import form_of, shaders_of
 from inspector.cost import costs_csv
 from inspector.errors import UsageError
@@ -48,7 +48,12 @@ class Request:
 
 
 def measure(request: Request) -> dict[str, Any]:
-    """Measure, write the files asked for, and return the document of --json."""
+    """Measure, write the files asked for, and return the document of --json. Ctrl-C ends it before the next step."""
+    with interruptible() as check:
+        return _measure(request, check)
+
+
+def _measure(request: Request, check: Callable[[], None]) -> dict[str, Any]:
     source = _source(request)
     _check_files(request)
     if request.drift_steps and not request.every:
@@ -62,6 +67,7 @@ def measure(request: Request) -> dict[str, Any]:
             made = timing(
                 gpu, source.params, variant,
                 seed=seed, samples=request.samples, seconds=request.seconds, progress=told,
+                check=check,
             )  # fmt: skip
         reports = made.reports if isinstance(made, Comparison) else (made,)
         common = {
@@ -80,12 +86,13 @@ def measure(request: Request) -> dict[str, Any]:
                 "copy_gbps": reports[0].copy_gbps,
                 "variants": documents,
                 "skipped": [as_dict(each) for each in made.skipped],
-                "drift": _drifts(gpu, source, reports, request.drift_steps, seed),
+                "drift": _drifts(gpu, source, reports, request.drift_steps, seed, check),
             }
         else:
             result = documents[0]
     finally:
         gpu.close()
+    check()
     if request.csv is not None:
         write_text(request.csv, costs_csv((r.name, (*r.kernels, r.step)) for r in reports))
     if request.perfetto is not None:
@@ -124,7 +131,12 @@ def _document(common: dict[str, Any], report: BenchReport) -> dict[str, Any]:
 
 
 def _drifts(
-    gpu: Gpu, source: Synthetic, reports: Sequence[BenchReport], steps: int, seed: int
+    gpu: Gpu,
+    source: Synthetic,
+    reports: Sequence[BenchReport],
+    steps: int,
+    seed: int,
+    check: Callable[[], None],
 ) -> list[dict[str, Any]]:
     """How far the weights of the variants with other numerics are from the first one's after `steps` steps."""
     base = reports[0].variant
@@ -132,7 +144,9 @@ def _drifts(
     found = []
     for report in others if steps else ():
         with _progress(f"drift of {report.name}") as told:
-            apart = drift(gpu, source.params, base, report.variant, steps=steps, seed=seed, progress=told)
+            apart = drift(
+                gpu, source.params, base, report.variant, steps=steps, seed=seed, progress=told, check=check
+            )
         found.append({"name": report.name, **as_dict(apart)})
     return found
 

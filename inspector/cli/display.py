@@ -6,10 +6,12 @@ import ctypes
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 TIMEOUT_S = 3.0
+AGAIN_S = 0.3
 X11_SOCKETS = "/tmp/.X11-unix"
 X11_PORT = 6000
 ADVICE = "use 'inspector run' and 'inspector screenshot', or set DISPLAY"
@@ -28,6 +30,10 @@ def display_problem() -> str:
     for kind, (variable, answers) in checks.items():
         value = os.environ.get(variable)
         if value and platform in ("", kind):
+            if answers(value):
+                return ""
+            # A server that has just begun may reset once its first caller has left: it is asked again.
+            time.sleep(AGAIN_S)
             if answers(value):
                 return ""
             silent.append(f"{variable}={value}")

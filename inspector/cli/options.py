@@ -101,6 +101,18 @@ def make_variant(
     )  # fmt: skip
 
 
+def note_idle(variant: plan.Variant) -> None:
+    """One line on standard error where what was asked for of 8-bit state has nothing to hold for."""
+    if variant.kernel == "8bit":
+        return
+    given = {"--codec": variant.codec, "--small-state": variant.small_state}
+    usual = {"--codec": "linear", "--small-state": "f32"}
+    idle = [f"{name} {value}" for name, value in given.items() if value != usual[name]]
+    if idle:
+        verb = "does" if len(idle) == 1 else "do"
+        print(f"inspector: {' and '.join(idle)} {verb} nothing without --kernel 8bit.", file=sys.stderr)
+
+
 def make_source(spec: str, schedule: str | None, seed: int | None) -> Source:
     """The source, with the schedule and seed given instead of its own."""
     return open_source(spec, schedule=None if schedule is None else Schedule.from_text(schedule), seed=seed)

@@ -145,7 +145,10 @@ def _step(record: StepRecord) -> dict[str, Any]:
             "posinf": record.nonfinite.posinf,
             "neginf": record.nonfinite.neginf,
         },
-        "kernels": [{"name": k.name, "block": k.block, "ms": k.ms, "clock": k.clock} for k in record.kernels],
+        "kernels": [
+            {"name": k.name, "block": k.block, "ms": k.ms, "clock": k.clock, "cold": k.cold}
+            for k in record.kernels
+        ],
     }
 
 
@@ -220,6 +223,8 @@ def _show(document: dict[str, Any], request: Request) -> None:
         else "CPU ms"
     )
     table = make_table(right=("step", "loss", "lr", "gradNorm", "clipScale", "non-finite", clock))
+    # In a column of its own, so that the figures stay flush.
+    table.add_column("")
     steps = document["steps"]
     every = max(len(steps) // SHOWN_ROWS, 1)
     shown = [s for i, s in enumerate(steps) if i % every == 0 or i == len(steps) - 1]
@@ -234,6 +239,7 @@ def _show(document: dict[str, Any], request: Request) -> None:
             f"{s['clip_scale']:.6g}",
             str(sum(s["nonfinite"].values())),
             f"{sum(known):.3f}" if len(known) == len(times) else "n/a",
+            "cold" if any(k["cold"] for k in s["kernels"]) else "",
         )
     console.print(table)
     if steps and "params" in steps[-1]:

@@ -39,6 +39,12 @@ KEPT_STEPS = 5
 
 Progress = Callable[[int, int], None]
 """Told how many warm samples there are, of how many."""
+Check = Callable[[], None]
+"""Called before each step, and wherever else the measuring may end; raises where it has to."""
+
+
+def _never() -> None:
+    """Nobody wants it to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +103,12 @@ def bench(
     seconds: float = 30.0,
     copy: float | None = None,
     progress: Progress = lambda done, of: None,
+    check: Check = _never,
 ) -> BenchReport:
     """Time `samples` steps (fewer where `seconds` run out, at least 3) after a warm-up."""
-    copied = copy if copy is not None else copy_gbps(gpu)
+    copied = copy if copy is not None else copy_gbps(gpu, check=check)
     wanted = (Compared(name_of_base(variant), variant),)
-    return _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress).reports[0]
+    return _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress, check).reports[0]
 
 
 def compare(
@@ -114,15 +121,16 @@ def compare(
     seconds: float = 30.0,
     copy: float | None = None,
     progress: Progress = lambda done, of: None,
+    check: Check = _never,
 ) -> Comparison:
     """Time `base` and every variant that differs from it in one factor, all in one run.
 
     They take turns of a few steps, each round beginning with another one, so that a device whose speed drifts
     favours none.
     """
-    copied = copy if copy is not None else copy_gbps(gpu)
+    copied = copy if copy is not None else copy_gbps(gpu, check=check)
     wanted, skipped = comparable(base, lambda v: plan_step(device_layout(gpu, params, v), gpu.limits, v))
-    made = _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress)
+    made = _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress, check)
     return Comparison(made.reports, (*skipped, *made.skipped))
 
 
@@ -135,15 +143,16 @@ def _take_turns(
     seconds: float,
     copied: float,
     progress: Progress,
+    check: Check,
 ) -> Comparison:
-    with _runners(gpu, params, wanted, seed) as (runners, skipped):
+    with _runners(gpu, params, wanted, seed, check) as (runners, skipped):
         began = time.perf_counter()
         round_, before = 0, None
         while any(r.warm < samples for r in runners):
             first = round_ % len(runners)
             for runner in (*runners[first:], *runners[:first]):
                 if runner.warm < samples:
-                    _turn(runner, params, seed, samples, settles=runner is not before)
+                    _turn(runner, params, seed, samples, check, settles=runner is not before)
                     before = runner
                     progress(sum(r.warm for r in runners), samples * len(runners))
             round_ += 1
@@ -157,7 +166,7 @@ def _take_turns(
 
 @contextmanager
 def _runners(
-    gpu: Gpu, params: tuple[Param, ...], wanted: Sequence[Compared], seed: int
+    gpu: Gpu, params: tuple[Param, ...], wanted: Sequence[Compared], seed: int, check: Check
 ) -> Iterator[tuple[list[_Runner], list[Skipped]]]:
     """A runner a variant, and those beside the first that this device cannot run.
 
@@ -169,6 +178,7 @@ def _runners(
     skipped: list[Skipped] = []
     try:
         for each in wanted:
+            check()
             layout = device_layout(gpu, params, each.variant)
             try:
                 fitting = (s for s in steppers if s.layout == layout and s.can_take(each.variant))
@@ -193,7 +203,9 @@ def _runners(
             stepper.release()
 
 
-def _turn(runner: _Runner, params: tuple[Param, ...], seed: int, samples: int, *, settles: bool) -> None:
+def _turn(
+    runner: _Runner, params: tuple[Param, ...], seed: int, samples: int, check: Check, *, settles: bool
+) -> None:
     """A few steps of one variant. With `settles` the first is marked cold: another variant ran before it."""
     stepper = runner.stepper
     if stepper.plan.variant != runner.variant:
@@ -201,6 +213,7 @@ def _turn(runner: _Runner, params: tuple[Param, ...], seed: int, samples: int, *
     goal = min(runner.warm + min(TURN_SAMPLES, -(-samples // ROUNDS)), samples)
     before, began = runner.warm, time.perf_counter()
     while runner.warm < goal:
+        check()
         stepper.begin_step(drawn_gradients(params, seed, stepper.cursor.step + 1))
         times = stepper.run_to_end(Hyper())
         runner.keep(tuple(replace(t, cold=True) for t in times) if settles else times)
@@ -236,6 +249,7 @@ def drift(
     steps: int,
     seed: int = 0,
     progress: Progress = lambda done, of: None,
+    check: Check = _never,
 ) -> Drift:
     """How far apart two variants are after `steps` steps on the same gradients from the same weights."""
     if steps < 1:
@@ -249,6 +263,7 @@ def drift(
         try:
             start = start if start is not None else stepper.weights()
             for step in range(1, steps + 1):
+                check()
                 stepper.begin_step(drawn_gradients(params, seed, step))
                 stepper.run_to_end(Hyper())
                 progress(number * steps + step, 2 * steps)

@@ -58,13 +58,18 @@ class Axis(pg.AxisItem):  # type: ignore[misc]
         if not self._whole:
             return levels
         # They are sums of fractions, so a whole number among them may miss itself by a rounding.
-        near = [(spacing, [v for v in ticks if abs(v - round(v)) < spacing * 1e-3]) for spacing, ticks in levels]
+        near = [
+            (spacing, [v for v in ticks if abs(v - round(v)) < spacing * 1e-3]) for spacing, ticks in levels
+        ]
         return [(max(spacing, 1.0), [float(round(v)) for v in ticks]) for spacing, ticks in near]
 
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
         """What is written at the ticks."""
         if self._log:
-            return ["" if self._whole and v < 0 else text for v, text in zip(values, _power_texts(values))]
+            return [
+                "" if self._whole and v < 0 else text
+                for v, text in zip(values, _power_texts(values), strict=True)
+            ]
         if self._text is not None:
             return [self._text(value) for value in values]
         if self._whole:

@@ -133,7 +133,9 @@ class LockstepGrid(QWidget):
         where = (
             f" · {bucket_steps(history, bucket)}" if bucket is not None and self._hovered is not None else ""
         )
-        drift = "" if values[DRIFT] is None else f"  {fmt.number(values[DRIFT] if measured[DRIFT] else None, 3)}"
+        drift = (
+            "" if values[DRIFT] is None else f"  {fmt.number(values[DRIFT] if measured[DRIFT] else None, 3)}"
+        )
         long, short = "drift ‖Δw‖ / ‖w‖ over steps", "drift"
         self.drift.set_titles(*(f"{text}{drift}{where}" for text in (long, short)), f"{short}{drift}")
         m, v = values[M_ERROR], values[V_ERROR]

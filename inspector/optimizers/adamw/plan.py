@@ -271,7 +271,8 @@ class _Builder:
             apart = self.layout.placement.coded_align * F32_BYTES
             raise UsageError(
                 f"A binding limit of {self.limits.max_storage_buffer_binding_size} bytes is too small for 8-bit state, "
-                f"whose bindings start {apart} bytes of float32 apart on this device: use another adapter."
+                f"whose bindings start {apart} bytes of float32 apart on this device: raise the limit "
+                "or use another adapter."
             )
         return chunk or uncut
 
