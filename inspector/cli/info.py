@@ -72,7 +72,7 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
         (
             "steps",
             (f"{count:,}, {first:,} to {last:,}" if count else "none")
-            + (f", of {planned:,} planned" if planned is not None and planned != count else ""),
+            + (f", of {planned:,} planned" if planned is not None and planned > count else ""),
         ),
         (
             "captures",
