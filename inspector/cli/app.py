@@ -66,10 +66,14 @@ def window(
     adapter: o.Adapter = None,
     undo_mb: o.UndoMb = None,
     lockstep: o.Lockstep = None,
+    save: o.SavePath = None,
+    capture: o.Capture = None,
 ) -> int:
     """Open the window on SOURCE, paused before its first dispatch."""
+    from inspector.cli.recording import level_of, make_save
     from inspector.cli.window import RunOpener, open_window
 
+    saved = make_save(save, capture)
     given = {
         "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
         "max_grad_norm": max_grad_norm,
@@ -81,7 +85,15 @@ def window(
     opener = RunOpener(
         adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given, shaders=shaders
     )
-    return open_window(opener, source, variant, stats or "light", lockstep=lockstep)
+    return open_window(
+        opener,
+        source,
+        variant,
+        stats or "light",
+        lockstep=lockstep,
+        save=saved,
+        save_stats=level_of(stats, saved),
+    )
 
 
 @app.command()

@@ -170,9 +170,7 @@ def expected_words(path: Path, policy: Policy, engine: Engine, steps: int) -> st
 
 def recorded_words(recording: Recording) -> str:
     """Where the recording is and how large, in a sentence."""
-    first, last = recording.first_step, recording.last_step
-    what = f"steps {first:,} to {last:,}" if last >= first else "no step"
-    return f"Recorded {what}: {recording.path}, {size_text(recording.size())}."
+    return f"Recorded {recording.words()}, {size_text(recording.size())}."
 
 
 def size_text(nbytes: int) -> str:

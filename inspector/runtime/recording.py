@@ -132,6 +132,11 @@ class Recording:
         """Bytes on disk."""
         return _size(self.path)
 
+    def words(self) -> str:
+        """What it holds and where, for a sentence."""
+        first, last = self.first_step, self.last_step
+        return f"steps {first:,} to {last:,}: {self.path}" if last >= first else f"no step: {self.path}"
+
     def fire(self) -> None:
         """A breakpoint was hit: the flight recorder writes what it holds."""
         self._recorder.fire()

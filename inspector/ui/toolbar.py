@@ -47,6 +47,7 @@ BUTTONS = (
     ("step_iteration", True),
     ("run", True),
     ("pause", False),
+    ("record", False),
 )
 
 
