@@ -479,7 +479,7 @@ def started(path: Path, *words: object) -> subprocess.Popen[str]:
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_an_interrupt_ends_the_recording_in_order(tmp_path: Path) -> None:
     path = tmp_path / "run.session"
-    with started(path, "charlm", "--steps", 100000, "--capture", "grads:10") as process:
+    with started(path, "charlm", "--steps", 2000, "--capture", "grads:10") as process:
         wait_for_steps(process, path, 3)
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=30)
@@ -512,7 +512,7 @@ def wait_for_steps(process: subprocess.Popen[str], path: Path, steps: int, timeo
 def kill_and_go_on(folder: Path, rng: random.Random) -> None:
     path = folder / "run.session"
     words = ["charlm", "--capture", rng.choice(["all", "grads:3+keyframes:5", "grads:1+flight:4"])]
-    with started(path, *words, "--steps", 100000) as process:
+    with started(path, *words, "--steps", 2000) as process:
         seen = wait_for_steps(process, path, rng.randrange(1, 12))
         time.sleep(rng.uniform(0, 0.1))
         process.kill()
