@@ -291,6 +291,10 @@ class Stepper(Protocol):
         """The lanes of which the last dispatch kept what it overwrote."""
         ...
 
+    def gradients(self) -> dict[str, F32Array]:
+        """The gradient buffer by param name, flat, read back."""
+        ...
+
     def weights(self) -> Mapping[str, F32Array]:
         """w by param name, read back, each in its param's shape."""
         ...

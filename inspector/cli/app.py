@@ -54,7 +54,7 @@ def window(
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
     shaders: Shaders = None,
-    stats: o.Stats = "light",
+    stats: o.Stats = None,
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -66,10 +66,14 @@ def window(
     adapter: o.Adapter = None,
     undo_mb: o.UndoMb = None,
     lockstep: o.Lockstep = None,
+    save: o.SavePath = None,
+    capture: o.Capture = None,
 ) -> int:
     """Open the window on SOURCE, paused before its first dispatch."""
+    from inspector.cli.recording import level_of, make_save
     from inspector.cli.window import RunOpener, open_window
 
+    saved = make_save(save, capture)
     given = {
         "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
         "max_grad_norm": max_grad_norm,
@@ -81,7 +85,15 @@ def window(
     opener = RunOpener(
         adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given, shaders=shaders
     )
-    return open_window(opener, source, variant, stats, lockstep=lockstep)
+    return open_window(
+        opener,
+        source,
+        variant,
+        stats or "light",
+        lockstep=lockstep,
+        save=saved,
+        save_stats=level_of(stats, saved),
+    )
 
 
 @app.command()
@@ -144,7 +156,7 @@ def run(
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
     shaders: Shaders = None,
-    stats: o.Stats = "light",
+    stats: o.Stats = None,
     lr: o.Lr = None,
     beta1: o.Beta1 = None,
     beta2: o.Beta2 = None,
@@ -158,12 +170,17 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Write the state after the last step to this state file.")
     ] = None,
+    save: o.SavePath = None,
+    capture: o.Capture = None,
+    resume: o.Resume = False,
     json: o.Json = False,
 ) -> int:
     """Run steps without a window and print their numbers. Exit code 1 where a finding is an error."""
+    from inspector.cli.recording import level_of, make_save
     from inspector.cli.run import Request, run_steps
 
     o.whole_number("--steps", steps)
+    saved = make_save(save, capture, resume)
     made = o.make_source(source, schedule, seed)
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
@@ -182,28 +199,44 @@ def run(
             adapter,
             None if out is None else check_writable(out),
             json,
-            stats,
+            level_of(stats, saved),
             lockstep,
+            saved,
         )
     )
 
 
 @app.command()
 def info(
-    session: Annotated[
-        Path, typer.Argument(help="A recorded session: its folder, or a zip file of it.", metavar="SESSION")
-    ],
+    session: o.SessionArgument,
     check: Annotated[
         bool, typer.Option("--check", help="Read everything and hold it against its checksums.")
     ] = False,
     json: o.Json = False,
 ) -> int:
-    """Print what a recorded session holds. Needs no GPU."""
+    """Say what a recorded session holds; also while it is being recorded."""
     from inspector.cli.info import describe, show
 
     document = describe(session, check=check)
     o.print_json(document) if json else show(document)
     return int(bool(document.get("problems")))
+
+
+@app.command()
+def pack(
+    session: o.SessionArgument,
+    out: Annotated[
+        Path | None, typer.Option(help="The zip file to write; NAME.session.zip beside it if left out.")
+    ] = None,
+    json: o.Json = False,
+) -> int:
+    """Make one zip file of a session, which opens in place, checking every part on the way."""
+    from inspector.cli.info import pack_session
+    from inspector.cli.recording import size_text
+
+    document = pack_session(session, out)
+    o.print_json(document) if json else print(f"{document['path']}, {size_text(document['bytes'])}")
+    return 0
 
 
 @app.command()

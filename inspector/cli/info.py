@@ -1,48 +1,105 @@
-"""`inspector info`: what a recorded session holds, without a device."""
+"""`inspector info`: what a recorded session holds; `inspector pack`: one zip file of it."""
 
 from __future__ import annotations
 
-import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from inspector.cli.options import make_console, make_table
+from inspector.cli.options import as_dict, make_console
+from inspector.cli.recording import size_text
+from inspector.floats import shortest
+from inspector.session.archive import pack
 from inspector.session.reader import Session
 
+MAX_SHOWN = 20
+"""Changes, and gaps, that are listed for people; --json has all."""
+_STATES = {
+    "complete": "complete",
+    "interrupted": "interrupted: all up to its last step can be used, and run --save --resume continues it",
+    "recording": "still being recorded: it can be followed, and has more the next time it is read",
+}
 
-def describe(path: Path, *, check: bool) -> dict[str, Any]:
-    """The document of --json; `problems` is there with `check`, for which every row and file is read."""
+
+def describe(path: Path, *, check: bool = False) -> dict[str, Any]:
+    """The document; UsageError where there is no session, or it is damaged.
+
+    `problems` is there with `check`, for which every row and file is read.
+    """
     with Session.open(path) as session:
-        document = session.info()
+        document = _document(session)
         if check:
             document["problems"] = session.verify()
         return document
 
 
+def _document(session: Session) -> dict[str, Any]:
+    about = session.about
+    return {
+        **session.info(),
+        "hyper": as_dict(about.hyper),
+        "schedule": about.schedule,
+        "planned_steps": about.planned_steps,
+        "capture_steps": {
+            "gradients": list(session.captures("gradients")),
+            "keyframes": list(session.captures("keyframe")),
+        },
+        "changes": [{"step": note.step, "text": note.text} for note in session.notes("mark")],
+        "bookmarks": [{"step": note.step, "text": note.text} for note in session.notes("bookmark")],
+        "followable": session.state == "recording",
+    }
+
+
+def pack_session(path: Path, out: Path | None) -> dict[str, Any]:
+    """Write the zip file and say where it is; UsageError where the session is damaged or still recorded."""
+    packed = pack(path, out)
+    return {"path": str(packed), "bytes": packed.stat().st_size}
+
+
 def show(document: dict[str, Any]) -> None:
-    """Print it for people."""
+    """The same for people."""
     console = make_console()
-    steps, captures = document["steps"], document["captures"]
+    for name, text in _lines(document):
+        console.print(f"{name:<11} {text}", soft_wrap=True)
+
+
+def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
+    device, steps, captures = document["device"], document["steps"], document["captures"]
+    first, last, count, planned = steps["first"], steps["last"], steps["count"], document["planned_steps"]
     variant = ", ".join(f"{name} {value}" for name, value in document["variant"].items())
-    span = f"{steps['count']:,}, {steps['first']:,} to {steps['last']:,}" if steps["count"] else "none"
-    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(document["began"]))
-    table = make_table("", "")
-    for name, text in (
-        ("state", document["ended_because"] or document["state"]),
-        ("source", " · ".join(filter(None, (document["source"], document["description"])))),
-        ("params", f"{document['elements']:,} elements in {document['params']:,}"),
-        ("device", f"{document['device']['name']} ({document['device']['backend']})"),
+    hyper = ", ".join(f"{name} {shortest(value)}" for name, value in document["hyper"].items())
+    lines = [
+        ("session", document["path"]),
+        ("source", f"{document['source']}: {document['description']}"),
+        ("params", f"{document['params']:,}, {document['elements']:,} elements"),
+        ("device", f"{device['name']} ({device['backend']}{', on the CPU' if device['software'] else ''})"),
         ("variant", variant),
-        ("steps", span),
-        ("captures", f"{captures['gradients']:,} gradients, {captures['keyframe']:,} keyframes ({document['policy']})"),
+        ("hyper", f"{hyper}, schedule {document['schedule']}"),
+        (
+            "steps",
+            (f"{count:,}, {first:,} to {last:,}" if count else "none")
+            + (f", of {planned:,} planned" if planned is not None and planned > count else ""),
+        ),
+        (
+            "captures",
+            f"{document['policy']}: gradients of {captures['gradients']:,} steps, {captures['keyframe']:,} keyframes",
+        ),
         ("statistics", document["stats"]),
         ("findings", f"{document['findings']:,}"),
-        ("size", f"{document['size'] / 1e6:,.1f} MB"),
-        ("recorded", f"{began} by {document['software']}, format {document['format']}"),
-    ):  # fmt: skip
-        table.add_row(name, text)
-    console.print(table)
-    for line in (*document["gaps"], *document.get("problems", ())):
-        console.print(f"- {line}", soft_wrap=True)
-    if "problems" in document and not document["problems"]:
-        console.print("Every row and every file is as it was written.")
+        ("size", size_text(document["size"])),
+        ("state", _STATES[document["state"]]),
+        ("began", f"{datetime.fromtimestamp(document['began']).astimezone():%Y-%m-%d %H:%M:%S %z}"),
+    ]
+    if document["ended_because"]:
+        lines.append(("ended", document["ended_because"]))
+    changes = [f"step {each['step']:,}: {each['text']}" for each in document["changes"]]
+    for name, texts in (("change", changes), ("gap", document["gaps"])):
+        lines += [(name, text) for text in texts[:MAX_SHOWN]]
+        if len(texts) > MAX_SHOWN:
+            lines.append((name, f"and {len(texts) - MAX_SHOWN:,} more: --json has all"))
+    problems = document.get("problems")
+    if problems is not None:
+        lines += [("problem", text) for text in problems] or [
+            ("checked", "every row and every file is as it was written")
+        ]
+    return lines

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -29,6 +30,9 @@ OptimizerName = Literal["adamw", "adam-l2"]
 
 SourceArgument = Annotated[
     str, typer.Argument(help="charlm, gpt-116m, synthetic:N, or the path of a state file.", metavar="SOURCE")
+]
+SessionArgument = Annotated[
+    Path, typer.Argument(help="A recorded session: its folder, or a zip file of it.", metavar="SESSION")
 ]
 Optimizer = Annotated[OptimizerName, typer.Option(help="Which optimizer runs.")]
 Kernel = Annotated[plan.Kernel, typer.Option(help="Form of the update kernel.")]
@@ -54,10 +58,24 @@ DispatchForm = Annotated[
 Grid = Annotated[plan.Grid, typer.Option(help="Grids as bounded here, or ceil(n/256) groups as published.")]
 Unfused = Annotated[bool, typer.Option("--unfused", help="Clip, zero and mirror in passes of their own.")]
 Stats = Annotated[
-    StatsLevel,
+    StatsLevel | None,
     typer.Option(
-        help="What is counted each step: off (non-finite gradients read 0), light (the gradients), full (params too)."
+        help="What is counted each step: off (non-finite gradients read 0), light (the gradients), full (params too). "
+        "Light if left out, full with --save."
     ),
+]
+SavePath = Annotated[
+    Path | None, typer.Option("--save", help="Record the run to this session, as NAME.session.")
+]
+Capture = Annotated[
+    str | None,
+    typer.Option(
+        "--capture",
+        help="Tensors that --save records: stats (none), grads:N, keyframes:N, flight:K or all, joined by +.",
+    ),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue the session of --save from its last keyframe.")
 ]
 Lr = Annotated[float | None, typer.Option(help="Learning rate.")]
 Beta1 = Annotated[float | None, typer.Option(help="Decay of the first moment, in [0, 1).")]

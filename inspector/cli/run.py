@@ -14,10 +14,11 @@ from rich.table import Table
 
 from inspector.cli.lockstep import add_coding, lockstep_document, lockstep_words
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
+from inspector.cli.recording import Save, recorded, take_up
 from inspector.cli.shaders import form_of, own_kernel_lines, shaders_of
 from inspector.codecs import Codec
 from inspector.diagnosis.findings import Finding
-from inspector.errors import UsageError
+from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array, shortest
 from inspector.gpu.opener import StepperMaker
 from inspector.gpu.stepper import GpuStepper
@@ -48,20 +49,26 @@ class Request:
     json: bool
     stats: StatsLevel = "light"
     lockstep: Codec | None = None
+    save: Save | None = None
 
 
 def run_steps(request: Request) -> int:
-    """Run, print, write the state; 1 where a finding is an error, else 0."""
+    """Run, print, write the state; 1 where a finding is an error or the recording had to end, else 0."""
     with interruptible() as check:
-        document = _run(request, check)
+        document, problem = _run(request, check)
     print_json(document) if request.json else _show(document, request)
+    if problem is not None:
+        raise InspectorError(problem)
     return int(any(finding["severity"] == "error" for finding in document["findings"]))
 
 
-def _run(request: Request, check_interrupt: Callable[[], None]) -> dict[str, Any]:
-    stepper = StepperMaker(request.adapter, undo_bytes=0).make(
-        request.source.params, request.variant, request.source.initial_state()
-    )
+def _run(request: Request, check_interrupt: Callable[[], None]) -> tuple[dict[str, Any], str | None]:
+    """The document, and the sentence with which its recording ended before the run was done."""
+    state, steps = request.source.initial_state(), request.steps
+    if request.save is not None and request.save.resume:
+        taken = take_up(request.save, request.source, request.variant, request.hyper, steps)
+        state, steps = taken.state, taken.steps
+    stepper = StepperMaker(request.adapter, undo_bytes=0).make(request.source.params, request.variant, state)
     try:
         engine = Engine(
             request.source, stepper, hyper=request.hyper, keep_checkpoint=False, stats=request.stats
@@ -74,9 +81,12 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> dict[str, Any
         findings: list[Finding] = []
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-            task = progress.add_task("steps", total=request.steps)
-            for _ in range(request.steps):
+        with (
+            recorded(request.save, engine, steps) as recording,
+            Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress,
+        ):
+            task = progress.add_task("steps", total=steps)
+            for _ in range(steps):
                 check_interrupt()
                 try:
                     engine.step_iteration()
@@ -90,10 +100,12 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> dict[str, Any
                     add_coding(counted[-1].get("params", ()), picture)
                     counted[-1] |= lockstep_document(picture)
                 progress.advance(task)
+                if recording is not None and not recording.open:
+                    break
         check_interrupt()
         if request.out is not None:
             _write(request, engine, stepper)
-        return {
+        document = {
             "source": request.source.name,
             "device": {
                 "name": stepper.device.name,
@@ -106,6 +118,13 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> dict[str, Any
             "steps": [{**_step(record), **more} for record, more in zip(records, counted, strict=True)],
             "findings": [as_dict(finding) for finding in findings],
         }
+        if recording is not None:
+            document["session"] = {
+                "path": str(recording.path),
+                "bytes": recording.size(),
+                "policy": str(recording.policy),
+            }
+        return document, recording.ended if recording else None
     finally:
         stepper.close()
 

@@ -16,14 +16,16 @@ from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.own_shaders import load_own_kernels
 from inspector.plan import Variant
-from inspector.runtime.commands import Command, Run, StartLockstep, StepDispatch
+from inspector.runtime.commands import Command, Run, StartLockstep, StartRecording, StepDispatch
 from inspector.runtime.snapshots import Snapshot
 from inspector.runtime.worker import Worker
+from inspector.session.policy import Policy
 from inspector.sources.base import Source
 from inspector.statistics import StatsLevel
 from inspector.stepping import Cursor, State
 
 if TYPE_CHECKING:
+    from inspector.cli.recording import Save
     from inspector.gpu.stepper import GpuStepper
     from inspector.ui.main_window import MainWindow
 
@@ -75,20 +77,24 @@ def open_window(
     stats: StatsLevel = "light",
     *,
     lockstep: Codec | None = None,
+    save: Save | None = None,
+    save_stats: StatsLevel | None = None,
 ) -> int:
-    """Show the window until it is closed; its exit code."""
+    """Show the window until it is closed; its exit code. With `save` it records from the start."""
     opener.check(spec)
     if problem := display_problem():
         raise UsageError(problem)
     from inspector.ui.app import run_window
 
-    def show_lockstep(window: MainWindow) -> None:
+    def begin(window: MainWindow) -> None:
+        if save is not None:
+            window.send(StartRecording(str(save.path.absolute()), str(save.policy or Policy()), save_stats))
         if lockstep is not None:
             window.send(StartLockstep(lockstep))
             window.show_view("lockstep")
 
     return run_window(
-        lambda: Worker(opener, spec, variant, reread=opener.reread, stats=stats), on_ready=show_lockstep
+        lambda: Worker(opener, spec, variant, reread=opener.reread, stats=stats), on_ready=begin
     )
 
 

@@ -142,6 +142,23 @@ class ViewEightBit:
 
 
 @dataclass(frozen=True, slots=True)
+class StartRecording:
+    """Record from here on to a new session, what `policy` says of tensors; a run finishes its step first.
+
+    As much is counted as `stats` says while it goes on, as before where that is None.
+    """
+
+    path: str
+    policy: str = "stats"
+    stats: StatsLevel | None = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class StopRecording:
+    """End the recording once everything is written."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecoverDevice:
     """Make a new device after the old one was lost and go on from the last state kept on the host."""
 
@@ -171,6 +188,8 @@ Command = (
     | StartLockstep
     | StopLockstep
     | ViewEightBit
+    | StartRecording
+    | StopRecording
     | RecoverDevice
     | Shutdown
 )

@@ -52,6 +52,26 @@ class OpenRun(Protocol):
     def make_stepper(self, source: Source, variant: Variant, state: State) -> Stepper: ...
 
 
+class Follower(Protocol):
+    """Who is told as a run moves, on the thread that moves it: a recording."""
+
+    def begun(self, engine: Engine) -> None:
+        """The gradients of the step at the cursor are in place."""
+        ...
+
+    def completed(self, engine: Engine, record: StepRecord, hyper: Hyper) -> None:
+        """A step is complete; `hyper` is what it ran with, its lr as used."""
+        ...
+
+    def moved_back(self, engine: Engine) -> None:
+        """The cursor went back to where it is."""
+        ...
+
+    def marked(self, step: int, text: str) -> None:
+        """Something changed that holds from `step` on."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Pending:
     """The step at the cursor: what holds for the whole of it."""
@@ -83,6 +103,7 @@ class Engine:
         self.record: StepRecord | None = None
         self.stats_level: StatsLevel = stats
         self.eight_bit = EightBit()
+        self.follower: Follower | None = None
         self.counted: CountedParams | None = None
         """The latest statistics of the params, which are counted at level "full" once the gradient norm is known."""
         self.dispatch_times: list[KernelTime | None] = [None] * stepper.cursor.count
@@ -123,6 +144,8 @@ class Engine:
         loss = gradients.loss if isinstance(gradients, HostGradients) else None
         self.record = StepRecord(step, self._pending.hyper.lr, loss, nonfinite=counts.nonfinite)
         self.dispatch_times = [None] * self.stepper.cursor.count
+        if self.follower is not None:
+            self.follower.begun(self)
 
     def step_dispatch(self) -> None:
         """Run one dispatch, the first of the next step where this one is complete."""
@@ -185,6 +208,8 @@ class Engine:
         self._history.append(record.step, metrics)
         _keep(self._records, record.step, record)
         self._make_checkpoint()
+        if self.follower is not None:
+            self.follower.completed(self, record, self._step_hyper())
 
     def _diagnose(self) -> None:
         assert self.record is not None
@@ -229,6 +254,13 @@ class Engine:
         return self.stepper.rewind_to(step) and self._moved_back()
 
     def _moved_back(self) -> bool:
+        self._forget_later()
+        if self.follower is not None:
+            self.follower.moved_back(self)
+        return True
+
+    def _forget_later(self) -> None:
+        """What was known of steps and dispatches after the cursor is so no longer."""
         cursor = self.stepper.cursor
         self._history.truncate(cursor.finished_steps)
         self.eight_bit.moved_back(self.stepper)
@@ -246,7 +278,7 @@ class Engine:
         self.findings = deque((f for f in self.findings if f.step <= cursor.step), maxlen=MAX_FINDINGS)
         if record is None or record.step != cursor.step:
             self.record = None
-            return True
+            return
         times = list(record.kernels[: cursor.dispatch])
         self.dispatch_times = [*times, *[None] * (cursor.count - len(times))]
         known = any(
@@ -264,7 +296,6 @@ class Engine:
         )
         if not cursor.at_end:
             self._records.pop(cursor.step, None)
-        return True
 
     # --- settings
 
@@ -331,6 +362,8 @@ class Engine:
     def mark(self, step: int, text: str) -> None:
         """Put a mark on the time axis."""
         self.marks.append(Mark(step, text))
+        if self.follower is not None:
+            self.follower.marked(step, text)
 
     def _applies_from(self) -> int:
         """The first step that takes a changed setting: the one at the cursor if none of it has run."""

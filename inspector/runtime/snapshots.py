@@ -102,6 +102,16 @@ class CountedParams:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordingPicture:
+    """A recording that goes on: where, by which policy, its steps so far and its bytes on disk."""
+
+    path: str
+    policy: str
+    steps: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """A sentence for the person, shown once: notices are told apart by `serial`."""
 
@@ -151,6 +161,7 @@ class Snapshot:
     """GB/s, read plus written, that a plain copy reaches on this device; None until it was measured."""
     last_step: int | None = None
     """The last step the source has gradients for."""
+    recording: RecordingPicture | None = None
     notice: Notice | None = None
     stale: bool = False
     """True where the device was lost: the numbers are the last that were seen."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from inspector.errors import DeviceLostError, InspectorError, UsageError
@@ -18,8 +19,10 @@ from inspector.plan import Plan, Variant
 from inspector.runtime import commands as c
 from inspector.runtime.engine import Engine, OpenRun
 from inspector.runtime.lockstep import Asked
+from inspector.runtime.recording import Recording
 from inspector.runtime.snapshots import Mode, Notice, Snapshot
 from inspector.runtime.viewer import Viewer
+from inspector.session.policy import Policy
 from inspector.sources.base import EndOfSourceError
 from inspector.statistics import StatsLevel
 from inspector.stepping import DeviceInfo, lost_moments
@@ -34,6 +37,8 @@ SLOW_STEP_S = 0.1
 SLOW_ELEMENTS = 1 << 24
 """On a software device a step over more elements is taken to be slow until it has been timed."""
 RATE_WINDOW_S = 1.0
+RECORDING_PATIENCE_S = 0.25
+"""So long a step waits at most for the one before it to be on disk."""
 CHOICES_S = 0.02
 """So long at a time it is looked for what the form of the step may be changed to."""
 
@@ -66,6 +71,8 @@ class Worker:
         self._on_snapshot: Callable[[Snapshot], None] = lambda snapshot: None
         self._yield: Callable[[float], None] = lambda timeout: None
         self._engine: Engine | None = None
+        self._recording: Recording | None = None
+        self._stats_before: StatsLevel | None = None
         self._closing = threading.Event()
         self._viewer = Viewer(stop=self._closing.is_set)
         self._mode: Mode = "starting"
@@ -209,7 +216,11 @@ class Worker:
         engine = self._engine
         if isinstance(command, c.SetStats):
             # It holds for what is opened later as well, and needs no device that works.
-            self._stats = command.level
+            self._stats, self._stats_before = command.level, None
+        if isinstance(command, c.StopRecording):
+            # Where the device is lost as well.
+            self._end_recording()
+            return
         if engine is None:
             return
         if isinstance(command, c.ViewEightBit):
@@ -254,6 +265,8 @@ class Worker:
                 engine.eight_bit.start(engine.stepper, Asked(codec, small_state))
             case c.StopLockstep():
                 engine.eight_bit.stop()
+            case c.StartRecording():
+                self._start_recording(engine, command)
             case c.SetVariant(variant):
                 self._set_variant(engine, variant)
 
@@ -270,6 +283,41 @@ class Worker:
             self._notify("warning", warning)
         elif kept:
             self._notify("info", "Another form begins here: what ran before it cannot be taken back.")
+
+    def _start_recording(self, engine: Engine, command: c.StartRecording) -> None:
+        policy = Policy.from_text(command.policy)
+        if self._recording is not None:
+            raise UsageError(f"{self._recording.path} is being recorded: stop that first.")
+        if self._mode == "running" and not engine.stepper.cursor.between_steps:
+            self._step_iteration(engine)
+        before = engine.stats_level
+        if command.stats is not None:
+            engine.set_stats(command.stats)
+        try:
+            self._recording = Recording.start(
+                engine, Path(command.path), policy, patience_s=RECORDING_PATIENCE_S
+            )
+        except InspectorError:
+            engine.set_stats(before)
+            raise
+        self._stats, self._stats_before = engine.stats_level, before
+        self._notify(
+            "info", f"Recording from step {self._recording.first_step:,} on ({policy}): {command.path}."
+        )
+
+    def _end_recording(self) -> None:
+        recording, self._recording = self._recording, None
+        if recording is None:
+            return
+        recording.end()
+        if recording.ended is not None:
+            self._notify("warning", f"{recording.ended} Recorded {recording.words()}.")
+        else:
+            self._notify("info", f"Recorded {recording.words()}.")
+        if self._engine is not None and self._stats_before is not None:
+            self._stats = self._stats_before
+            self._engine.set_stats(self._stats)
+        self._stats_before = None
 
     def _step_iteration(self, engine: Engine) -> None:
         """The rest of the step, a slow one by dispatches, so that closing need not wait for all of it."""
@@ -414,6 +462,7 @@ class Worker:
         )
 
     def _close_engine(self) -> None:
+        self._end_recording()
         if self._engine is not None:
             # It may be lost already, which is what closing is for.
             with suppress(InspectorError):
@@ -432,6 +481,8 @@ class Worker:
             return
         self._serial += 1
         engine = self._engine
+        if self._recording is not None and not self._recording.open:
+            self._guarded(self._end_recording)
         if engine is not None and self._mode in ("paused", "running"):
             running = self._mode == "running"
             self._guarded(lambda: self._viewer.refresh(engine.stepper, running=running))
@@ -450,6 +501,7 @@ class Worker:
                 mode=self._mode,
                 stats=self._stats,
                 stale=True,
+                recording=self._recording.picture() if self._recording else None,
                 notice=self._notice,
             )
         else:
@@ -490,6 +542,7 @@ class Worker:
             steps_per_second=self._rate if self._mode == "running" else None,
             copy_gbps=self._copy[1] if self._copy and self._copy[0] == stepper.device else None,
             last_step=engine.source.last_step,
+            recording=self._recording.picture() if self._recording else None,
             notice=self._notice,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow
 
@@ -18,6 +18,7 @@ from inspector.runtime.commands import (
     SetStats,
     StepDispatch,
     StepIteration,
+    StopRecording,
     UndoDispatch,
     UndoIteration,
 )
@@ -65,6 +66,7 @@ SPECS = (
     _Spec("open", "Open file…", ("Ctrl+O",), "Open a state file: safetensors with w/… and g/…"),
     _Spec("restart", "Restart the source", ("Ctrl+R",),
           "Open the source again and begin at its start; what this run has done is dropped"),
+    _Spec("record", "Record…", ("F8",), "Record the run to a session, or end the recording that goes on", "record"),
     _Spec("quit", "Quit", ("Ctrl+Q",), "Close the window and end the run"),
     _Spec("dismiss", "Dismiss the message", ("Ctrl+Backspace",), "Close the message below the toolbar"),
     _Spec("keys", "Keys", ("F1", "?"), "All keys at a glance"),
@@ -76,11 +78,13 @@ STEPPING = ("step_dispatch", "step_iteration")
 class Actions(QObject):
     """The actions by name, on the window so that their keys work wherever the focus is."""
 
+    record_wanted = Signal()
+
     def __init__(self, window: QMainWindow, send: Callable[[Command], None]) -> None:
         super().__init__(window)
         self._send = send
         self._by_name: dict[str, QAction] = {}
-        self._running = False
+        self._running = self._recording = False
         self._source = ""
         for spec in SPECS:
             action = QAction(spec.text, window)
@@ -97,6 +101,8 @@ class Actions(QObject):
             self[f"stats_{level}"].setCheckable(True)
             levels.addAction(self[f"stats_{level}"])
         self["run"].triggered.connect(self._toggle_run)
+        self["record"].setCheckable(True)
+        self["record"].triggered.connect(self._toggle_recording)
         self["restart"].triggered.connect(lambda: send(OpenSource(self._source)))
         self.refresh_icons()
         waiting = [spec.name for spec in SPECS if spec.icon or spec.name in ("go_to_step", "restart")]
@@ -116,11 +122,22 @@ class Actions(QObject):
         self._running = snapshot.mode == "running"
         self._source = snapshot.source
         self["run"].setText("Pause" if self._running else "Run")
+        self._recording = snapshot.recording is not None
+        self["record"].setText("Stop recording" if self._recording else "Record…")
+        self["record"].setChecked(self._recording)
         self[f"stats_{snapshot.stats}"].setChecked(True)
         self._allow(reasons(snapshot))
 
     def _toggle_run(self) -> None:
         self._send(Pause() if self._running else Run())
+
+    def _toggle_recording(self) -> None:
+        # It is checked while a recording goes on, whatever was just clicked.
+        self["record"].setChecked(self._recording)
+        if self._recording:
+            self._send(StopRecording())
+        else:
+            self.record_wanted.emit()
 
     def _allow(self, why_not: dict[str, str]) -> None:
         for spec in SPECS:
@@ -139,6 +156,8 @@ def reasons(snapshot: Snapshot) -> dict[str, str]:
     why = blocked(snapshot)
     names = [spec.name for spec in SPECS if spec.icon or spec.name == "go_to_step"]
     result = dict.fromkeys(names, why) if why else _stepping_reasons(snapshot)
+    if snapshot.recording is not None:
+        result.pop("record", None)
     if snapshot.mode != "lost":
         result["recover"] = "the device is working"
     if snapshot.mode == "starting" or not snapshot.source:

@@ -11,7 +11,7 @@ from inspector.ui import theme
 
 IconName = Literal[
     "step_dispatch", "step_iteration", "run", "pause", "undo_dispatch", "undo_iteration",
-    "info", "warning", "error",
+    "record", "info", "warning", "error",
 ]  # fmt: skip
 
 SIZE = 16.0
@@ -48,6 +48,8 @@ def _shape(name: IconName) -> QPainterPath:
     if name == "pause":
         path.addRect(QRectF(4, 3, 3, 10))
         path.addRect(QRectF(9, 3, 3, 10))
+    elif name == "record":
+        path.addEllipse(QRectF(3, 3, 10, 10))
     elif name == "run":
         path.addPolygon(_triangle(4, 13))
     elif name == "step_dispatch":

@@ -136,7 +136,7 @@ class MainWindow(QMainWindow):
         acts = self.actions_by_name
         bar = self.menuBar()
         file_menu = bar.addMenu("&File")
-        file_menu.addActions([acts["open"], acts["restart"], acts["quit"]])
+        file_menu.addActions([acts["open"], acts["restart"], acts["record"], acts["quit"]])
         run_menu = bar.addMenu("&Run")
         for name in ("step_dispatch", "step_iteration", "run", "pause"):
             run_menu.addAction(acts[name])
@@ -200,6 +200,7 @@ class MainWindow(QMainWindow):
         acts["dismiss"].triggered.connect(self.banner.dismiss)
         acts["open"].triggered.connect(self._choose_file)
         acts["quit"].triggered.connect(self.close)
+        acts.record_wanted.connect(self._choose_recording)
         acts["keys"].triggered.connect(self._show_keys)
         acts["restore_layout"].triggered.connect(self.restore_default_layout)
         theme.changes().changed.connect(acts.refresh_icons)
@@ -239,6 +240,16 @@ class MainWindow(QMainWindow):
         # The combo shows what runs, not the entry that opened this dialog.
         if self.snapshot is not None:
             self.toolbar.show_snapshot(self.snapshot)
+        dialog.show()
+
+    def _choose_recording(self) -> None:
+        if self.snapshot is None or self.snapshot.plan is None:
+            return
+        # Loaded when it is wanted: a start of the window needs none of it.
+        from inspector.ui.record_dialog import RecordDialog
+
+        dialog = RecordDialog(self.snapshot, self)
+        dialog.command.connect(self.send)
         dialog.show()
 
 

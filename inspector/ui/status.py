@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from PySide6.QtWidgets import QLabel, QStatusBar, QWidget
 
 from inspector.runtime.snapshots import Snapshot
@@ -19,8 +21,14 @@ class StatusLine(QStatusBar):
         self.memory = QLabel(self)
         self.speed = QLabel(self)
         self.undo = QLabel(self)
+        self.recording = QLabel(self)
         self.addWidget(self.adapter, 1)
         for label, name, tip in (
+            (
+                self.recording,
+                "status_recording",
+                "The recording that goes on, its steps and its size on disk",
+            ),
             (self.memory, "status_memory", "GPU memory that this run has allocated"),
             (self.speed, "status_speed", "Steps completed a second while running"),
             (self.undo, "status_undo", "How far back memory reaches, and what it takes on the host"),
@@ -54,9 +62,19 @@ class StatusLine(QStatusBar):
                 f"{fmt.nbytes(undo.nbytes)} of {fmt.nbytes(undo.limit)}",
             ),
         )
+        self._show_recording(snapshot)
         for label, text in texts:
             if label.text() != text:
                 label.setText(text)
+
+    def _show_recording(self, snapshot: Snapshot) -> None:
+        shown = snapshot.recording
+        self.recording.setVisible(shown is not None)
+        if shown is not None:
+            name = PurePath(shown.path).name
+            text = f"recording {name} · {fmt.plural(shown.steps, 'step')} · {fmt.nbytes(shown.nbytes)}"
+            if self.recording.text() != text:
+                self.recording.setText(text)
 
 
 def _speed(snapshot: Snapshot) -> str:

@@ -45,6 +45,7 @@ BUTTONS = (
     ("step_iteration", True),
     ("run", True),
     ("pause", False),
+    ("record", False),
 )
 
 
