@@ -351,7 +351,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    monkeypatch.setattr("inspector.gpu.bench.copy_gbps", lambda gpu: 10.0)
+    monkeypatch.setattr("inspector.gpu.bench.copy_gbps", lambda gpu, **_: 10.0)
 
     def run_it(*words: object) -> tuple[int, str, str]:
         capfd.readouterr()

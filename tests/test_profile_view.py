@@ -217,7 +217,7 @@ def test_the_table_is_written_as_csv(qtbot: QtBot, tmp_path: Path) -> None:
     dialog.close()
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text(encoding="utf-8").splitlines()))
     assert [r["kernel"] for r in rows] == [*KERNELS, "step"]
-    assert {r["variant"] for r in rows} == {"numerics precise"}
+    assert {r["variant"] for r in rows} == {"this run: numerics precise"}
     assert float(rows[3]["median_ms"]) == 6.0
     assert rows[3]["share_of_copy_bandwidth"] == "n/a"
     assert "Written to" in view.summary.text()

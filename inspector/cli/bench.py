@@ -17,10 +17,11 @@ from rich.table import Table
 
 from inspector.cli.options import as_dict, make_console, make_table
 from inspector.cli.shaders import form_of, shaders_of
+from inspector.comparison import BenchReport, Comparison
 from inspector.cost import costs_csv
 from inspector.errors import UsageError
 from inspector.files import check_writable, write_text
-from inspector.gpu.bench import BenchReport, Comparison, bench, compare, drift
+from inspector.gpu.bench import bench, compare, drift
 from inspector.gpu.device import Gpu
 from inspector.plan import Grid, Variant
 from inspector.preset import GPT_116M
@@ -75,10 +76,8 @@ def measure(request: Request) -> dict[str, Any]:
         }
         documents = [_document(common, report) for report in reports]
         if isinstance(made, Comparison):
-            base = reports[0].step.median_ms
             for document, report in zip(documents, reports, strict=True):
-                ratio = report.step.median_ms / base if base else math.nan
-                document |= {"name": report.name, "ratio": ratio}
+                document |= {"name": report.name, "ratio": made.ratio(report)}
             result = common | {
                 "copy_gbps": reports[0].copy_gbps,
                 "variants": documents,
@@ -145,7 +144,7 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error, where that is a terminal."""
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(what, total=None)
-        yield lambda done, of: progress.update(task, completed=done, total=of)
+        yield lambda done, of: progress.update(task, completed=done, total=of or None)
 
 
 # --- for people

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from inspector.cost import KernelCost, span_ms, step_costs
+from inspector.comparison import BenchReport, Comparison
+from inspector.cost import span_ms, step_costs
 from inspector.drift import Drift, drift_between
 from inspector.errors import DeviceLostError, InspectorError, UsageError
 from inspector.gpu.copying import copy_gbps
@@ -38,34 +39,9 @@ KEPT_STEPS = 5
 """Steps whose times are kept one by one."""
 
 Progress = Callable[[int, int], None]
-"""Told how many warm samples there are, of how many."""
+"""Told between any two steps how many warm samples there are, of how many: of 0 while all is being prepared.
 
-
-@dataclass(frozen=True, slots=True)
-class BenchReport:
-    """Costs by kernel, and of the whole step: `step` adds up the kernels of each step."""
-
-    device: str
-    elements: int
-    params: int
-    variant: Variant
-    copy_gbps: float
-    kernels: tuple[KernelCost, ...]
-    step: KernelCost
-    span_ms: float
-    """Median ms from the beginning of the first dispatch to the end of the last; NaN where it is not known."""
-    plan: Plan
-    last_steps: tuple[tuple[KernelTime, ...], ...]
-    """The times of the last warm steps, dispatch by dispatch."""
-    name: str = DEFAULT
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Reports of variants that took turns, the one they are compared with first, and those that cannot run."""
-
-    reports: tuple[BenchReport, ...]
-    skipped: tuple[Skipped, ...]
+What it raises ends the measurement, and what that had allocated is given back."""
 
 
 @dataclass(slots=True)
@@ -99,7 +75,7 @@ def bench(
     progress: Progress = lambda done, of: None,
 ) -> BenchReport:
     """Time `samples` steps (fewer where `seconds` run out, at least 3) after a warm-up."""
-    copied = copy if copy is not None else copy_gbps(gpu)
+    copied = copy if copy is not None else copy_gbps(gpu, between=lambda: progress(0, 0))
     wanted = (Compared(DEFAULT, variant),)
     return _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress).reports[0]
 
@@ -120,8 +96,13 @@ def compare(
     They take turns of a few steps, each round beginning with another one, so that a device whose speed drifts
     favours none.
     """
-    copied = copy if copy is not None else copy_gbps(gpu)
-    wanted, skipped = comparable(base, lambda v: plan_step(device_layout(gpu, params, v), gpu.limits, v))
+    copied = copy if copy is not None else copy_gbps(gpu, between=lambda: progress(0, 0))
+
+    def plan(variant: Variant) -> Plan:
+        progress(0, 0)
+        return plan_step(device_layout(gpu, params, variant), gpu.limits, variant)
+
+    wanted, skipped = comparable(base, plan)
     made = _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress)
     return Comparison(made.reports, (*skipped, *made.skipped))
 
@@ -136,16 +117,19 @@ def _take_turns(
     copied: float,
     progress: Progress,
 ) -> Comparison:
-    with _runners(gpu, params, wanted, seed) as (runners, skipped):
+    with _runners(gpu, params, wanted, seed, progress) as (runners, skipped):
+
+        def told() -> None:
+            progress(sum(r.warm for r in runners), samples * len(runners))
+
         began = time.perf_counter()
         round_, before = 0, None
         while any(r.warm < samples for r in runners):
             first = round_ % len(runners)
             for runner in (*runners[first:], *runners[:first]):
                 if runner.warm < samples:
-                    _turn(runner, params, seed, samples, settles=runner is not before)
+                    _turn(runner, params, seed, samples, told, settles=runner is not before)
                     before = runner
-                    progress(sum(r.warm for r in runners), samples * len(runners))
             round_ += 1
             spent = time.perf_counter() - began
             if spent > seconds and (
@@ -157,7 +141,7 @@ def _take_turns(
 
 @contextmanager
 def _runners(
-    gpu: Gpu, params: tuple[Param, ...], wanted: Sequence[Compared], seed: int
+    gpu: Gpu, params: tuple[Param, ...], wanted: Sequence[Compared], seed: int, progress: Progress
 ) -> Iterator[tuple[list[_Runner], list[Skipped]]]:
     """A runner a variant, and those beside the first that this device cannot run.
 
@@ -169,6 +153,8 @@ def _runners(
     skipped: list[Skipped] = []
     try:
         for each in wanted:
+            progress(0, 0)
+            used = gpu.memory_bytes
             layout = device_layout(gpu, params, each.variant)
             try:
                 fitting = (s for s in steppers if s.layout == layout and s.can_take(each.variant))
@@ -182,6 +168,8 @@ def _runners(
             except DeviceLostError:
                 raise
             except InspectorError as error:
+                # What had been allocated for it goes with it.
+                gpu.memory_bytes = used
                 if not runners:
                     raise
                 skipped.append(Skipped(each.name, str(error)))
@@ -193,8 +181,18 @@ def _runners(
             stepper.release()
 
 
-def _turn(runner: _Runner, params: tuple[Param, ...], seed: int, samples: int, *, settles: bool) -> None:
-    """A few steps of one variant. With `settles` the first is marked cold: another variant ran before it."""
+def _turn(
+    runner: _Runner,
+    params: tuple[Param, ...],
+    seed: int,
+    samples: int,
+    told: Callable[[], None],
+    *,
+    settles: bool,
+) -> None:
+    """A few steps of one variant, `told` being called after each.
+
+    With `settles` the first is marked cold: another variant ran before it."""
     stepper = runner.stepper
     if stepper.plan.variant != runner.variant:
         stepper.set_variant(runner.variant)
@@ -205,6 +203,7 @@ def _turn(runner: _Runner, params: tuple[Param, ...], seed: int, samples: int, *
         times = stepper.run_to_end(Hyper())
         runner.keep(tuple(replace(t, cold=True) for t in times) if settles else times)
         settles = False
+        told()
         if time.perf_counter() - began > (TURN_S if runner.warm > before else COLD_TURN_S):
             break
 
