@@ -188,14 +188,14 @@ class ProfileView(View):
         self._share()
 
     def _share(self) -> None:
-        """The table of variants takes half of the place once it has rows."""
+        """The table of variants takes half of the place once it has rows, until a person moves what parts them."""
         stacked = self._split.orientation() == Qt.Orientation.Vertical
         state = (_has_comparison(self._snapshot), stacked)
         if state != self._shared:
             self._shared = state
             empty_height = 3 * row_height() if stacked and not state[0] else 1 << 20
             self.variants.setMaximumHeight(min(empty_height, (1 << 24) - 1))
-            self._split.setSizes([1000, 1000])
+            self._split.setSizes([1000, 1000] if state[0] else [3000, 1000])
 
     def _words(self) -> str:
         step = self.model.step

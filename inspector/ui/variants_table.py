@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import fields
 
-from PySide6.QtCore import QModelIndex, QRect, Qt
+from PySide6.QtCore import QModelIndex, QRect, QSize, Qt
 from PySide6.QtGui import (
     QBrush,
     QFont,
@@ -195,6 +195,7 @@ def _skipped_item(skipped: Skipped) -> QStandardItem:
 def _item(text: str, value: str | float) -> QStandardItem:
     item = QStandardItem(text)
     item.setData(value, SORT_ROLE)
+    item.setSizeHint(QSize(0, row_height()))
     return item
 
 
