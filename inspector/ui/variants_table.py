@@ -118,6 +118,11 @@ class VariantsTable(QTreeView):
         model.removeRows(0, model.rowCount())
         self._name_columns()
         self.setHeaderHidden(comparison is None)
+        policy = Qt.ScrollBarPolicy
+        # The columns are as wide without rows: there is nothing to scroll to.
+        self.setHorizontalScrollBarPolicy(
+            policy.ScrollBarAlwaysOff if comparison is None else policy.ScrollBarAsNeeded
+        )
         if comparison is None:
             return
         for report in comparison.reports:
