@@ -23,7 +23,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import profile_export, theme
 from inspector.ui.profile_model import MEASURE_FIRST, SAMPLES, ProfileModel
-from inspector.ui.tables import dense_table, row_height, set_widths
+from inspector.ui.tables import LEAST_ROWS, dense_table, row_height, set_widths
 from inspector.ui.variants_table import NOTHING_COMPARED, VariantsTable
 from inspector.ui.view import View
 from inspector.ui.widgets import ElidedLabel, ask_file
@@ -102,6 +102,8 @@ class ProfileView(View):
         row.addWidget(self.copy_label, 1)
         self._split = QSplitter(Qt.Orientation.Vertical)
         self._split.setChildrenCollapsible(False)
+        # As small as one table, whichever way it lies now: it turns where the panel is low.
+        self._split.setMinimumSize(1, LEAST_ROWS * row_height())
         self._split.addWidget(self.table)
         self._split.addWidget(self.variants)
         outer = QVBoxLayout(self)
