@@ -115,6 +115,12 @@ class Moments8bit:
         v = decode(self.codec, "v", self.v.codes, self.v.scales, np.float64)[:elements]
         return np.asarray(m, np.float64), np.asarray(v, np.float64)
 
+    def stands_for(self, which: Which, values: F32Array) -> bool:
+        """True where the codes of m or v decode to these values, bit for bit."""
+        coded = self.m if which == "m" else self.v
+        decoded = decode(self.codec, which, coded.codes, coded.scales)[: values.size]
+        return decoded.tobytes() == np.ascontiguousarray(values, np.float32).tobytes()
+
 
 def zero_code(codec: Codec, which: Which) -> int:
     """The byte that decodes to 0: what a new or padded state holds."""

@@ -39,7 +39,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     check_writable(path)
     target = _target(path)
-    _remove_abandoned(target)
+    remove_abandoned(target)
     folder = target.parent / f".{target.name[:100]}.{os.getpid()}.part"
     try:
         folder.mkdir(mode=0o700)
@@ -75,7 +75,7 @@ def _target(path: Path) -> Path:
     return target
 
 
-def _remove_abandoned(target: Path) -> None:
+def remove_abandoned(target: Path) -> None:
     """Remove what writers of this file left that were killed before they could."""
     pattern = re.compile(re.escape(f".{target.name[:100]}.") + r"(\d+)\.part")
     for entry in target.parent.iterdir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -86,6 +87,28 @@ def buffer_stats(values: F32Array, *, start: int = 0) -> BufferStats:
             first=start + int(where[0]) if len(where) else None,
         ),
         max_abs=float(np.uint32(largest).view(np.float32)) if len(raw) else 0.0,
+        exponents=counts,
+    )
+
+
+def added_up(parts: Iterable[BufferStats]) -> BufferStats:
+    """Statistics of several buffers as of one; `first` is the least of theirs."""
+    given = list(parts)
+    kinds = [part.nonfinite for part in given]
+    counts = np.zeros(BINS, np.uint32)
+    for part in given:
+        counts += part.exponents
+    counts.flags.writeable = False
+    return BufferStats(
+        count=sum(part.count for part in given),
+        zeros=sum(part.zeros for part in given),
+        nonfinite=NonFinite(
+            nan=sum(kind.nan for kind in kinds),
+            posinf=sum(kind.posinf for kind in kinds),
+            neginf=sum(kind.neginf for kind in kinds),
+            first=min((kind.first for kind in kinds if kind.first is not None), default=None),
+        ),
+        max_abs=max((part.max_abs for part in given), default=0.0),
         exponents=counts,
     )
 

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import numpy as np
+
 from inspector.codecs import Moments8bit
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
-from inspector.layout import BlockName, Layout
+from inspector.layout import BlockName, Layout, Param
 from inspector.plan import Plan, Variant
 from inspector.statistics import BufferStats
 from inspector.stores import Lane
@@ -66,6 +68,15 @@ class HostState:
     v: Mapping[str, F32Array]
     finished_steps: int = 0
     coded: Mapping[str, Moments8bit] = field(default_factory=dict)
+
+
+def lost_moments(state: HostState) -> int:
+    """Elements whose v is 0 under an m that is not, as linear codes leave them: they move by about lr·m̂/ε next."""
+    return sum(
+        int(np.count_nonzero((state.v[name] == 0) & (m != 0)))
+        for name, m in state.m.items()
+        if name in state.v
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +231,14 @@ class Stepper(Protocol):
     def grad_stats(self) -> GradStats: ...
     def counts(self, lane: Lane) -> BufferStats:
         """Counts over all params in one lane, without the histogram."""
+        ...
+
+    def given_counts(self, lane: Lane) -> BufferStats:
+        """Counts over all params of a lane as the run was given it: 8-bit codes hold nothing that is not finite."""
+        ...
+
+    def check_form(self, params: tuple[Param, ...], variant: Variant) -> None:
+        """UsageError where params could not run in that form on this device; own kernels are compiled for it."""
         ...
 
     def param_stats(self, hyper: Hyper) -> ParamTable:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "float64": "F64", "int32": "I32"}
+TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "float64": "F64", "int32": "I32", "int8": "I8"}
 """uint16 stands for the bits of bfloat16, which numpy does not know."""
 
 

@@ -14,12 +14,14 @@ from gpu_helpers import make_stepper, normal_state
 from state_files import file_bytes, write
 
 from inspector.codecs import CODECS, Codec, decode
+from inspector.errors import UsageError
 from inspector.gpu import device
 from inspector.gpu.device import Gpu
 from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.plan import STATE_TYPES, DispatchForm, Kernel, Variant
-from inspector.sources.tensorfile import TensorFile
+from inspector.session.tensorfile import TensorFile, write_tensors
+from inspector.sources.statefile import StateFile
 from inspector.stepping import HostGradients
 
 pytestmark = pytest.mark.gpu
@@ -79,6 +81,25 @@ def test_a_block_of_zeros_stays_one(call: Call, tmp_path: Path, form: tuple[str,
         (0.0, 1.0, 0)
     ] * 3
     assert document["findings"] == []
+
+
+@each_8bit
+def test_a_state_that_is_not_finite_is_found_though_codes_cannot_hold_it(
+    call: Call, tmp_path: Path, form: tuple[str, ...]
+) -> None:
+    """NaN becomes code 0 and infinity the largest with a code: what the file holds is what counts."""
+    m, v = np.full(5000, 0.1, np.float32), np.full(5000, 0.01, np.float32)
+    m[[7, 9]], v[4321] = [np.nan, -np.inf], np.inf
+    path = write(
+        tmp_path / "odd",
+        {"w/p": np.ones(5000, np.float32), "g/p": np.ones(5000, np.float32), "m/p": m, "v/p": v},
+    )
+    code, out, _ = call("run", path, "--steps", 1, "--json", *form)
+    found = [f for f in json.loads(out)["findings"] if f["rule"] == "nonfinite-state"]
+    assert code == 1
+    assert sorted(
+        f["evidence"]["nan"] + f["evidence"]["posinf"] + f["evidence"]["neginf"] for f in found
+    ) == [1, 2]
 
 
 @each_8bit
@@ -342,3 +363,40 @@ def test_a_state_is_written_as_what_its_codes_stand_for(
         for got, value in zip(written, wanted, strict=True):
             assert got.tobytes() == np.asarray(value, np.float32).tobytes()
     assert after.metadata["t"] == "8"
+
+
+@each_8bit
+def test_a_run_goes_on_from_its_file_as_it_would_have_without(
+    call: Call, tmp_path: Path, form: tuple[str, ...]
+) -> None:
+    """With dynamic codes too, whose scale would shrink each time that a negative largest value is coded again."""
+    rng = np.random.default_rng(3)
+    steps = {f"g@{t}/p": rng.standard_normal(5000).astype(np.float32) for t in (1, 2, 3, 4)}
+    start = write(tmp_path / "start", {"w/p": np.ones(5000, np.float32), **steps})
+    half, two, four = (tmp_path / f"{name}.safetensors" for name in ("half", "two", "four"))
+    for file, count, out in ((start, 2, half), (half, 2, two), (start, 4, four)):
+        code, _, err = call("run", file, "--steps", count, "--out", out, *form)
+        assert (code, err) == (0, "")
+    assert TensorFile(two).metadata == TensorFile(four).metadata
+    for key in TensorFile(four).entries:
+        one, other = (
+            (file.codes(key) if ".codes/" in key else file.floats(key)).tobytes()
+            for file in (TensorFile(two), TensorFile(four))
+        )
+        assert one == other, key
+    # m of the file counts: with other values beside them the codes are left aside.
+    again = TensorFile(half)
+    changed = {key: again.codes(key) if ".codes/" in key else again.floats(key) for key in again.entries}
+    changed["m/p"] = changed["m/p"] * np.float32(2)
+    write_tensors(half, changed, again.metadata)
+    assert not StateFile(half).initial_state().coded
+
+
+def test_codes_that_do_not_fit_are_told(tmp_path: Path) -> None:
+    w = np.ones(300, np.float32)
+    path = write(tmp_path / "odd", {"w/p": w, "g/p": w, "m.codes/p": np.zeros(512, np.int8)}, codec="linear")
+    with pytest.raises(UsageError, match=r"needs 'm.scales/p' of type F32 and shape \[2\]"):
+        StateFile(path)
+    path = write(tmp_path / "none", {"w/p": w, "g/p": w, "m.codes/p": np.zeros(512, np.int8)})
+    with pytest.raises(UsageError, match="its codec is ''"):
+        StateFile(path)

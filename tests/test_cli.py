@@ -23,7 +23,7 @@ from inspector.gpu import device
 from inspector.hyper import Hyper
 from inspector.layout import Param, make_layout
 from inspector.optimizers.adamw.oracle import oracle_step
-from inspector.sources.tensorfile import TensorFile
+from inspector.session.tensorfile import TensorFile
 
 pytestmark = pytest.mark.gpu
 

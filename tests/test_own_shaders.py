@@ -613,6 +613,12 @@ def test_a_start_of_the_source_takes_the_files_as_they_are_then(tmp_path: Path) 
         notice = watched.until(lambda s: s.notice is not None).notice
         assert notice is not None
         assert f"{folder / 'mine.wgsl'}:2: adamw_update has" in notice.text
+        # What passes the check of slots and not the compiler ends nothing either.
+        write(tmp_path, mine=UPDATE.replace("- update;", "- updat;"))
+        watched.worker.send(OpenSource("tiny"))
+        notice = watched.until(lambda s: s.notice is not None and "updat" in s.notice.text).notice
+        assert notice is not None
+        assert f"{folder / 'mine.wgsl'}:" in notice.text
         # What ran before is still there.
         watched.worker.send(StepIteration())
         watched.until(lambda s: runs(s, UPDATE) and s.cursor is not None and s.cursor.at_end)

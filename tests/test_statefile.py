@@ -23,9 +23,9 @@ from state_files import file_bytes, header_and_data, write
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.layout import Param
+from inspector.session.tensorfile import TensorFile, write_tensors
 from inspector.sources.base import EndOfSourceError
 from inspector.sources.statefile import StateFile, write_state
-from inspector.sources.tensorfile import TensorFile, write_tensors
 from inspector.stepping import GradStats
 
 
@@ -417,7 +417,7 @@ def test_a_kill_in_the_middle_of_writing_leaves_the_old_file(tmp_path: Path) -> 
         import os, signal, sys
         from pathlib import Path
         import numpy as np
-        from inspector.sources import tensorfile
+        from inspector.session import tensorfile
 
         def killed(tensors, name, metadata):
             Path(name).write_bytes(b"half a file")

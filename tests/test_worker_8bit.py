@@ -301,3 +301,24 @@ def test_steps_lost_with_a_device_are_not_run_again_in_another_form(gpu: Gpu) ->
     engine.recover(fresh())
     assert engine.stepper.cursor.finished_steps == 3
     assert lanes(engine.stepper) == wanted
+
+
+def test_leaving_linear_codes_says_how_many_v_they_lost(run: Run) -> None:
+    """Gradients of very different sizes in one block: the small squares become 0 beside the large."""
+    run.do(c.SetVariant(LINEAR))
+    run.step_to(3)
+    state = run.state()
+    lost = sum(int(np.count_nonzero((state.v[n] == 0) & (state.m[n] != 0))) for n in state.m)
+    assert lost > 0
+    shown = run.do(c.SetVariant(F32))
+    assert shown.notice is not None
+    assert shown.notice.severity == "warning"
+    assert shown.notice.text.startswith(f"{lost:,} v became 0 in linear codes")
+
+
+def test_another_form_says_that_what_ran_before_cannot_be_taken_back(run: Run) -> None:
+    run.step_to(2)
+    shown = run.do(c.SetVariant(DYNAMIC))
+    assert shown.undo.dispatches == 0
+    assert shown.notice is not None
+    assert shown.notice.text == "Another form begins here: what ran before it cannot be taken back."

@@ -129,6 +129,7 @@ def _write(request: Request, engine: Engine, stepper: GpuStepper) -> None:
         hyper=engine.hyper,
         stats=stats,
         later=later,
+        coded=state.coded,
     )
 
 

@@ -28,11 +28,11 @@ from inspector.gpu.statistics import StatsKernel
 from inspector.gpu.timing import Clocks, Span, Timer, now
 from inspector.gpu.undo import Range, UndoLog
 from inspector.hyper import Hyper
-from inspector.layout import Layout
+from inspector.layout import Layout, Param
 from inspector.optimizers import optimizer, plan_step
 from inspector.param_statistics import ParamTable
 from inspector.plan import Dispatch, Plan, Variant, binding_elements, layout_for, required_placement
-from inspector.statistics import BufferStats
+from inspector.statistics import BufferStats, added_up, buffer_stats
 from inspector.stepping import (
     Cursor,
     DeviceInfo,
@@ -102,6 +102,7 @@ class GpuStepper:
         self.drift_ms: float | None = None
         """GPU time of the last drift."""
         self._prepared = self._prepare(self._plan)
+        self._given: dict[Lane, BufferStats] = {}
         self._uniforms_for: tuple[int, Hyper, Variant] | None = None
         self._compiled: set[str] = set()
         self._fill(state)
@@ -238,6 +239,11 @@ class GpuStepper:
             return False
         return not self._memory.coded or variant.codec == self._plan.variant.codec
 
+    def check_form(self, params: tuple[Param, ...], variant: Variant) -> None:
+        """UsageError where params could not run in that form on this device; own kernels are compiled for it."""
+        layout = layout_for(params, self._gpu.limits, variant)
+        self._pipelines.check_own(plan_step(layout, self._gpu.limits, variant))
+
     # --- back
 
     def undo_dispatch(self) -> bool:
@@ -282,6 +288,10 @@ class GpuStepper:
         """Counts over all params in one lane, without the histogram."""
         pieces = self._memory.views(lane, 0, self._memory.end)
         return self._stats.run(pieces, histogram=False, padding=self._gaps)
+
+    def given_counts(self, lane: Lane) -> BufferStats:
+        """Counts over all params of a lane as the run was given it: 8-bit codes hold nothing that is not finite."""
+        return self._given[lane] if lane in self._given else self.counts(lane)
 
     def stats(self, lane: Lane, param: str | None) -> BufferStats:
         """Statistics of a param, or of all, in one lane."""
@@ -504,6 +514,8 @@ class GpuStepper:
         )  # fmt: skip
         for lane, values in lanes:
             self._memory.upload(lane, values, state.coded)
+            if self._memory.coded and lane in MOMENTS:
+                self._given[lane] = _counted(self._layout, values)
 
     def _load_gradients(self, gradients: Gradients) -> None:
         if isinstance(gradients, GeneratedGradients):
@@ -518,3 +530,13 @@ class GpuStepper:
             )
         pages = [self._buffers[name] for name in self._memory.pages(lane)]
         self._generator.fill(pages, lane, normal, seed=seed, step=step, stream=stream)
+
+
+def _counted(layout: Layout, values: Mapping[str, F32Array]) -> BufferStats:
+    """Counts of a lane given by param name; a missing param is 0."""
+    parts = []
+    for s in layout:
+        given = values.get(s.name)
+        flat = np.zeros(s.numel, np.float32) if given is None else np.asarray(given, np.float32).reshape(-1)
+        parts.append(buffer_stats(flat, start=s.offset))
+    return added_up(parts)

@@ -122,7 +122,7 @@ class Engine:
         self._pending: _Pending | None = None
         self._pendings: OrderedDict[int, _Pending] = OrderedDict()
         self._reported: set[tuple[str, str]] = set()
-        self._initial_state = MappingProxyType({lane: stepper.counts(lane) for lane in ("w", "m", "v")})
+        self._initial_state = MappingProxyType({lane: stepper.given_counts(lane) for lane in ("w", "m", "v")})
         self._initial_moments = stepper.cursor.finished_steps == 0 and any(
             self._initial_state[lane].zeros != stepper.layout.elements for lane in ("m", "v")
         )

@@ -20,7 +20,7 @@ from inspector.hyper import Hyper
 from inspector.layout import StateType
 from inspector.plan import Kernel, Plan, Variant
 from inspector.state_memory import LaneBytes, lane_bytes
-from inspector.stepping import Gradients, KernelTime, Stepper
+from inspector.stepping import Gradients, KernelTime, Stepper, lost_moments
 
 MAX_POINTS = 2000
 """Blocks of a param are shown as so many points at most, each the worst of its run."""
@@ -138,6 +138,14 @@ class EightBit:
         variant = companion_variant(primary.plan.variant, asked)
         self.companion = primary.beside(variant, undo_bytes=primary.undo_info.limit // UNDO_SHARE)
         self._since = primary.cursor.finished_steps
+        of = primary.plan.variant
+        lost = lost_moments(primary.state()) if (of.kernel, of.codec) == ("8bit", "linear") else 0
+        if lost:
+            self.said = (
+                f"{lost:,} v are 0 in linear codes, under an m that is not 0. The float32 run starts from them without "
+                "the limit on updates that linear codes have: the drift begins with a jump. Start lockstep at step 0 "
+                "to see what the codes do."
+            )
         try:
             self._measure_drift(primary)
         except InspectorError:

@@ -24,7 +24,7 @@ from inspector.runtime.snapshots import Comparing, Mode, Notice, Snapshot
 from inspector.runtime.viewer import Viewer
 from inspector.sources.base import EndOfSourceError
 from inspector.statistics import StatsLevel
-from inspector.stepping import DeviceInfo
+from inspector.stepping import DeviceInfo, lost_moments
 from inspector.variants import Choice, all_choices
 
 FRAME_S = 1 / 25
@@ -277,12 +277,21 @@ class Worker:
             case c.StopLockstep():
                 engine.eight_bit.stop()
             case c.SetVariant(variant):
-                if engine.stepper.can_take(variant):
-                    engine.set_variant(variant)
-                else:
-                    self._lay_out_anew(engine, variant)
-                self._variant = variant
-                self._viewer.moved()
+                self._set_variant(engine, variant)
+
+    def _set_variant(self, engine: Engine, variant: Variant) -> None:
+        kept = engine.stepper.undo_info.dispatches
+        if engine.stepper.can_take(variant):
+            engine.set_variant(variant)
+            warning = ""
+        else:
+            warning = self._lay_out_anew(engine, variant)
+        self._variant = variant
+        self._viewer.moved()
+        if warning:
+            self._notify("warning", warning)
+        elif kept:
+            self._notify("info", "Another form begins here: what ran before it cannot be taken back.")
 
     def _compare(self, engine: Engine, asked: c.CompareVariants) -> None:
         """Measure forms of the step on steppers of their own; the run stays as it is."""
@@ -414,7 +423,12 @@ class Worker:
     def _open(self, spec: str, variant: Variant) -> None:
         def open_() -> None:
             source = self._opener.open_source(spec)
-            self._variant = self._reread(variant)
+            wanted = self._reread(variant)
+            if self._engine is not None:
+                # What cannot run is told while the run that there is still stands; a lost device tells nothing.
+                with suppress(DeviceLostError):
+                    self._engine.stepper.check_form(source.params, wanted)
+            self._variant = wanted
             # The old device goes first: two of them may not fit.
             self._close_engine()
             self._mode, self._stale, self._spec = "starting", False, spec
@@ -445,8 +459,8 @@ class Worker:
         self._notify("info", f"Recovered on a new device, after step {stepper.cursor.finished_steps:,}.")
         engine.begin()
 
-    def _lay_out_anew(self, engine: Engine, variant: Variant) -> None:
-        """Another form that needs other alignment: the same state on a new stepper."""
+    def _lay_out_anew(self, engine: Engine, variant: Variant) -> str:
+        """Another form that needs another layout: the same state on a new stepper; a warning of what comes of it."""
         old = engine.stepper
         cursor, before = old.cursor, old.plan.variant
         if not cursor.between_steps:
@@ -461,6 +475,14 @@ class Worker:
             raise
         engine.replace_stepper(stepper, cursor)
         engine.mark_variant(before, variant)
+        limited = [v.kernel == "8bit" and v.codec == "linear" for v in (before, variant)]
+        lost = lost_moments(state) if limited == [True, False] else 0
+        if not lost:
+            return ""
+        return (
+            f"{lost:,} v became 0 in linear codes, under an m that is not 0. Nothing limits their update in this form: "
+            "each moves by about lr·m̂/ε in the next step. Go back to linear codes, or raise ε before you go on."
+        )
 
     def _close_engine(self) -> None:
         if self._engine is not None:

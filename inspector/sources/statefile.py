@@ -1,27 +1,34 @@
 """State files: weights, gradients and moments of one or several steps in one safetensors file.
 
 Tensors w/NAME and g/NAME, optional m/NAME and v/NAME; g@T/NAME is the gradient of step T. Metadata: t (finished
-steps), lr, beta1, beta2, eps, weight_decay, max_grad_norm, no_decay.
+steps), lr, beta1, beta2, eps, weight_decay, max_grad_norm, no_decay. Beside the m and v of a param with 8-bit state may
+stand their codes and scales (m.codes/NAME, m.scales/NAME, the same of v; codec in the metadata), from which a run goes
+on byte for byte. m/NAME and v/NAME are what counts: codes that stand for other values are left aside.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from inspector.codecs import BLOCK, CODECS, Codec, Encoded, Moments8bit, blocks
 from inspector.errors import UsageError
 from inspector.floats import F32Array, parse_number, shortest
 from inspector.hyper import HYPER_NAMES, Hyper
 from inspector.layout import Param
 from inspector.schedule import Schedule
+from inspector.session.tensorfile import TensorData, TensorFile, write_tensors
 from inspector.sources.base import EndOfSourceError, ReadWeights
-from inspector.sources.tensorfile import TensorFile, write_tensors
 from inspector.stepping import GradStats, HostGradients, HostState
+from inspector.stores import MOMENTS
 
-_KEY = re.compile(r"(?P<lane>[wgmv])(?:@(?P<step>[0-9]{1,10}))?/(?P<name>.+)", re.DOTALL)
+_KEY = re.compile(
+    r"(?P<lane>[wgmv])(?P<part>\.codes|\.scales)?(?:@(?P<step>[0-9]{1,10}))?/(?P<name>.+)", re.DOTALL
+)
 MAX_STEP = 2**31 - 1
 
 
@@ -34,6 +41,8 @@ class StateFile:
         self.name = str(path)
         self._lanes: dict[str, set[str]] = {lane: set() for lane in "wgmv"}
         self._steps: dict[int, set[str]] = {}
+        self._coded: set[str] = set()
+        """The params whose codes the file holds."""
         for key in self._file.entries:
             self._sort(key)
         if not self._lanes["w"]:
@@ -50,6 +59,7 @@ class StateFile:
             )
         self.last_step: int | None = max(self._steps)
         self._check_shapes()
+        self._check_codes()
         self.params = self._params()
         self.hyper = self._hyper()
         elements = sum(p.numel for p in self.params)
@@ -67,7 +77,21 @@ class StateFile:
             lane: {name: self._flat(f"{lane}/{name}") for name in self._order if name in self._lanes[lane]}
             for lane in "wmv"
         }
-        return HostState(lanes["w"], lanes["m"], lanes["v"], self.finished_steps)
+        return HostState(lanes["w"], lanes["m"], lanes["v"], self.finished_steps, self._codes(lanes))
+
+    def _codes(self, lanes: Mapping[str, Mapping[str, F32Array]]) -> dict[str, Moments8bit]:
+        """The codes that stand for the m and v of the file."""
+        found = {}
+        for name in sorted(self._coded):
+            m, v = (
+                Encoded(self._file.codes(f"{lane}.codes/{name}"), self._file.floats(f"{lane}.scales/{name}"))
+                for lane in "mv"
+            )
+            state = Moments8bit(self._codec, m, v)
+            given = [(which, lanes[which].get(name)) for which in MOMENTS]
+            if all(values is not None and state.stands_for(which, values) for which, values in given):
+                found[name] = state
+        return found
 
     def gradients(self, step: int, read_weights: ReadWeights) -> HostGradients:
         """The gradients of `step`; EndOfSourceError where the file has none for it."""
@@ -101,7 +125,10 @@ class StateFile:
 
     def _sort(self, key: str) -> None:
         match = _KEY.fullmatch(key)
-        if match is None or (match["step"] and match["lane"] != "g"):
+        if match is not None and match["part"] and match["lane"] in MOMENTS and not match["step"]:
+            self._coded.add(match["name"])
+            return
+        if match is None or match["part"] or (match["step"] and match["lane"] != "g"):
             raise UsageError(
                 f"{self.name}: tensor {key!r} has no place in a state file: names are w/NAME, g/NAME, g@T/NAME, m/NAME "
                 "and v/NAME."
@@ -144,6 +171,33 @@ class StateFile:
                     f"{self.name}: {key!r} has the shape {list(entries[key].shape)}, its weights 'w/{name}' have "
                     f"{list(weight.shape)}{other}."
                 )
+
+    def _check_codes(self) -> None:
+        codec = self._file.metadata.get("codec", "")
+        if self._coded and codec not in CODECS:
+            raise UsageError(
+                f"{self.name} holds codes, and its codec is {codec[:40]!r}: it has to be one of {', '.join(CODECS)}."
+            )
+        self._codec: Codec = next((known for known in CODECS if known == codec), CODECS[0])
+        kind = "U8" if codec == "dynamic" else "I8"
+        entries = self._file.entries
+        for name in sorted(self._coded):
+            if f"w/{name}" not in entries:
+                raise UsageError(
+                    f"{self.name} holds codes of {name!r} but no 'w/{name}': every param needs its weights."
+                )
+            n = blocks(math.prod(entries[f"w/{name}"].shape))
+            for key, dtype, shape in (
+                (f"{lane}.{part}/{name}", dtype, shape)
+                for lane in MOMENTS
+                for part, dtype, shape in (("codes", kind, (n * BLOCK,)), ("scales", "F32", (n,)))
+            ):
+                entry = entries.get(key)
+                if entry is None or (entry.dtype, entry.shape) != (dtype, shape):
+                    raise UsageError(
+                        f"{self.name}: 8-bit state of {name!r} needs {key!r} of type {dtype} and shape {list(shape)}: "
+                        "write all four tensors of it, or none."
+                    )
 
     def _same_shape(self, shape: tuple[int, ...], besides: str) -> str:
         for name in sorted(self._lanes["w"]):
@@ -188,19 +242,25 @@ def write_state(
     hyper: Hyper,
     stats: GradStats | None,
     later: Mapping[str, F32Array] | None = None,
+    coded: Mapping[str, Moments8bit] | None = None,
 ) -> None:
     """Write w, g, m, v (`lanes` by name, flat) after step `finished_steps` as a state file.
 
+    `coded` are the codes behind m and v of params with 8-bit state, of one codec.
     `later` are gradients of steps that have not run, by tensor name.
     `stats` go to the metadata as gradNorm and clipScale, the repr of the float32.
     """
-    tensors = {
+    tensors: dict[str, TensorData] = {
         f"{lane}/{p.name}": np.asarray(values[p.name], dtype=np.float32).reshape(p.shape)
         for lane, values in lanes.items()
         for p in params
     }
     tensors |= later or {}
     metadata = {"t": str(finished_steps)} | {name: shortest(getattr(hyper, name)) for name in HYPER_NAMES}
+    for name, state in (coded or {}).items():
+        for lane, encoded in (("m", state.m), ("v", state.v)):
+            tensors |= {f"{lane}.codes/{name}": encoded.codes, f"{lane}.scales/{name}": encoded.scales}
+        metadata["codec"] = state.codec
     no_decay = [p.name for p in params if p.block == "no_wd"]
     if all(name == name.strip() and "," not in name for name in no_decay):
         metadata["no_decay"] = ",".join(no_decay)

@@ -18,6 +18,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from inspector.codecs import Codes
 from inspector.errors import UsageError
 from inspector.files import replacing
 from inspector.floats import F32Array
@@ -34,6 +35,8 @@ _ITEM_BYTES = {
     "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
 }  # fmt: skip
 FLOAT_TYPES = ("F32", "F16", "BF16")
+TensorData = F32Array | Codes
+"""What is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +53,39 @@ class TensorEntry:
 class TensorFile:
     """An opened safetensors file: `entries` by name in the order they lie in it, and its text metadata."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        within: tuple[int, int] | None = None,
+        max_tensors: int | None = None,
+        max_signs: int = 0,
+    ) -> None:
+        """`within` is (start, size) in bytes of a safetensors file that lies inside a larger one, unchanged.
+
+        With `max_tensors` a header that could hold more is refused before it takes memory; a name in it may have
+        `max_signs` commas and brackets.
+        """
         self.path = path
-        self.entries, self.metadata = _read_header(path)
+        self.entries, self.metadata = _read_header(path, within, max_tensors, max_signs)
 
     @cached_property
     def _bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The whole file in one map: one a tensor would take a file descriptor each."""
         return np.asarray(np.memmap(self.path, dtype=np.uint8, mode="r"))
+
+    def codes(self, name: str) -> Codes:
+        """An I8 or U8 tensor in its shape, read-only and mapped."""
+        entry = self.entries[name]
+        if entry.dtype not in ("I8", "U8"):
+            raise UsageError(f"{self.path}: tensor {name!r} is {entry.dtype}, where codes are I8 or U8.")
+        raw: np.ndarray[Any, np.dtype[Any]] = np.zeros(0, np.uint8)
+        if entry.start != entry.stop:
+            raw = self._bytes[entry.start : entry.stop]
+        kind: Any = np.int8 if entry.dtype == "I8" else np.uint8
+        values: Codes = raw.view(kind).reshape(entry.shape)
+        values.flags.writeable = False
+        return values
 
     def floats(self, name: str) -> F32Array:
         """A float tensor as float32, in its shape, read-only; float32 is mapped, not read."""
@@ -82,10 +110,13 @@ class TensorFile:
         return values
 
 
-def _read_header(path: Path) -> tuple[dict[str, TensorEntry], dict[str, str]]:
+def _read_header(
+    path: Path, within: tuple[int, int] | None, max_tensors: int | None, max_signs: int
+) -> tuple[dict[str, TensorEntry], dict[str, str]]:
     try:
-        size = path.stat().st_size
+        start, size = within or (0, path.stat().st_size)
         with path.open("rb") as file:
+            file.seek(start)
             prefix = file.read(8)
             foreign = _foreign_format(prefix)
             if foreign:
@@ -101,6 +132,10 @@ def _read_header(path: Path) -> tuple[dict[str, TensorEntry], dict[str, str]]:
                     f"bytes of {size:,}."
                 )
             raw = file.read(length)
+        if max_tensors is not None:
+            for sign, most in ((b"{", 1), (b"[", 2), (b",", 4 + MAX_DIMENSIONS // 4), (b":", 4)):
+                if raw.count(sign) > (max_tensors + 2) * (most + max_signs):
+                    raise UsageError(f"{path} is damaged: its header lists more tensors than there can be.")
     except IsADirectoryError:
         raise UsageError(f"{path} is a folder: name a safetensors file.") from None
     except OSError as error:
@@ -118,7 +153,7 @@ def _read_header(path: Path) -> tuple[dict[str, TensorEntry], dict[str, str]]:
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise UsageError(f"{path}: __metadata__ has to map names to strings.")
-    data_start = 8 + length
+    data_start = start + 8 + length
     entries = sorted((_entry(path, name, item, data_start) for name, item in header.items()), key=_place)
     end = data_start
     for entry in entries:
@@ -127,10 +162,11 @@ def _read_header(path: Path) -> tuple[dict[str, TensorEntry], dict[str, str]]:
                 f"{path} is damaged: tensor {entry.name!r} does not start where the one before ends."
             )
         end = entry.stop
-    if size < end:
-        raise UsageError(f"{path} is cut off: {end - size:,} bytes are missing at its end.")
-    if size > end:
-        raise UsageError(f"{path} is damaged: it has {size - end:,} bytes too many at its end.")
+    missing = end - (start + size)
+    if missing > 0:
+        raise UsageError(f"{path} is cut off: {missing:,} bytes are missing at its end.")
+    if missing < 0:
+        raise UsageError(f"{path} is damaged: it has {-missing:,} bytes too many at its end.")
     return {entry.name: entry for entry in entries}, metadata
 
 
@@ -186,7 +222,7 @@ def _foreign_format(prefix: bytes) -> str | None:
     return None
 
 
-def write_tensors(path: Path, tensors: Mapping[str, F32Array], metadata: Mapping[str, str]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, TensorData], metadata: Mapping[str, str]) -> None:
     """Write a safetensors file so that `path` holds the old content or the whole new one at every instant.
 
     UsageError where it cannot be written.

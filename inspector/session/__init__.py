@@ -1,0 +1,1 @@
+"""Recordings of runs: written while a run goes on, followed, read back, packed."""

@@ -1,0 +1,47 @@
+"""A session as one zip file, its members stored as they are, so that it opens in place."""
+
+from __future__ import annotations
+
+import sqlite3
+import zipfile
+from pathlib import Path
+
+from inspector.errors import UsageError
+from inspector.files import replacing
+from inspector.session.database import DATABASE_NAME, reading
+from inspector.session.reader import Session
+from inspector.session.records import StoredFile
+
+
+def pack(path: Path, out: Path | None = None) -> Path:
+    """Write the session in the folder `path` as `out`, NAME.session.zip beside it by default; returns where it is.
+
+    Every tensor file is held against its checksum on the way. UsageError where it is damaged, or still recorded.
+    """
+    out = out or path.with_name(f"{path.name}.zip")
+    with Session.open(path) as session:
+        if session.state == "recording":
+            raise UsageError(f"{path} is still being recorded: pack it once that has ended.")
+        if not path.is_dir():
+            raise UsageError(f"{path} is no folder: it is packed already.")
+        with replacing(out) as temporary:
+            copy = temporary.with_name(DATABASE_NAME)
+            with reading(path):
+                database = sqlite3.connect(copy)
+                try:
+                    session.copy_database(database)
+                    database.execute("PRAGMA journal_mode = DELETE")
+                finally:
+                    database.close()
+            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+                archive.write(copy, DATABASE_NAME)
+                for file in session.files():
+                    _add(archive, session, file)
+    return out
+
+
+def _add(archive: zipfile.ZipFile, session: Session, file: StoredFile) -> None:
+    session.check(file)
+    archive.write(session.path / file.name, file.name)
+    if file.crc32 != archive.getinfo(file.name).CRC:
+        raise UsageError(f"{session.path} is damaged: {file.name} does not match its checksum.")

@@ -1,0 +1,223 @@
+"""A recorded session, read: metrics, statistics, findings and tensors by step; followed while it is written."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from inspector.errors import UsageError
+from inspector.findings import Finding
+from inspector.floats import F32Array, F64Array
+from inspector.param_statistics import ParamTable
+from inspector.session.captured import CapturedTensors
+from inspector.session.contents import Contents, attempt
+from inspector.session.places import open_places
+from inspector.session.records import (
+    CAPTURE_KINDS,
+    About,
+    CaptureKind,
+    Note,
+    NoteKind,
+    RecordedStep,
+    State,
+    StoredFile,
+)
+from inspector.session.step_rows import SCALARS
+from inspector.statistics import BufferStats, buffer_stats
+from inspector.stepping import HostState
+from inspector.stores import Lane
+
+
+class Session:
+    """A session opened to read: a folder, or a zip file of one. Nothing is written to it.
+
+    Rows are checked against their checksums as they are read, a tensor file when it is first used; UsageError, in one
+    sentence that names the session, for what is damaged. For one thread at a time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._places = open_places(path)
+        self._contents = Contents(self._places)
+        self._tensors = CapturedTensors(
+            self._places, self.about.params, lambda step, kind: self._contents.captures().get((step, kind))
+        )
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Session:
+        """The session at `path`, a folder or a zip file; UsageError where there is none."""
+        return cls(Path(path))
+
+    def close(self) -> None:
+        """Let go of the files. Tensors that were given out stay."""
+        self._contents.close()
+        self._tensors.forget()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        self.close()
+
+    # --- what it is of
+
+    @property
+    def about(self) -> About:
+        """What was recorded, as it began."""
+        return self._contents.about
+
+    @property
+    def steps(self) -> range:
+        """The steps that were recorded, as of the last `follow`."""
+        return range(self._contents.first_step, self._contents.last_step + 1)
+
+    @property
+    def state(self) -> State:
+        """Whether the recording was completed, goes on, or was interrupted."""
+        return self._contents.state
+
+    @property
+    def ended_because(self) -> str | None:
+        """Why it ended, where not because it was done: a sentence."""
+        return self._contents.ending.reason if self._contents.ending else None
+
+    def info(self) -> dict[str, Any]:
+        """What it holds, in one document."""
+        about = self.about
+        device, variant = about.device, about.variant
+        own = {"own": str(variant.own)} if variant.own else {}
+        names = [name for name in type(variant).__dataclass_fields__ if name != "own"]
+        return {
+            "path": str(self.path),
+            "source": about.source,
+            "description": about.description,
+            "device": {"name": device.name, "backend": device.backend, "software": device.software},
+            "variant": {name: getattr(variant, name) for name in names} | own,
+            "params": len(about.params),
+            "elements": sum(p.numel for p in about.params),
+            "steps": {"first": self.steps.start, "last": self.steps.stop - 1, "count": len(self.steps)},
+            "captures": {kind: len(self.captures(kind)) for kind in CAPTURE_KINDS},
+            "policy": about.policy,
+            "stats": about.stats,
+            "findings": len(self.findings()),
+            "gaps": [str(note) for note in self.notes("gap")],
+            "size": self._places.nbytes(),
+            "state": self.state,
+            "ended_because": self.ended_because,
+            "format": self._contents.format,
+            "software": about.software,
+            "began": about.began,
+        }
+
+    # --- what it holds
+
+    def captures(self, kind: CaptureKind) -> tuple[int, ...]:
+        """The steps of which there are gradients, or after which there is a keyframe, ascending."""
+        return tuple(sorted(step for step, each in self._contents.captures() if each == kind))
+
+    def metric_names(self) -> tuple[str, ...]:
+        """What `metric` takes: the scalars, and "ms/KERNEL" and "cold/KERNEL" for those that were timed."""
+        return (*SCALARS, *self._contents.kernel_metrics())
+
+    def metric(self, name: str) -> F64Array:
+        """One value a step, float64, read-only; NaN where it is unknown."""
+        values = self._contents.scalar(name) if name in SCALARS else self._contents.kernel_ms(name)
+        if values is None:
+            raise UsageError(f"{self.path} has no metric {name!r}; it has {', '.join(self.metric_names())}.")
+        values.flags.writeable = False
+        return values
+
+    def step(self, step: int) -> RecordedStep:
+        """All scalars of one step."""
+        self._check_step(step)
+        return self._contents.step(step)
+
+    def param_statistics(self, step: int) -> ParamTable | None:
+        """Statistics of every param right before the update of `step`; None where they were not counted."""
+        self._check_step(step)
+        return self._contents.table(step)
+
+    def histogram(self, lane: Lane, step: int, param: str | None = None) -> BufferStats:
+        """Counts and the histogram of a lane right before the update of `step`, of a param or of all.
+
+        Of the statistics of that step, or of captured tensors; UsageError where there are neither.
+        """
+        table = self.param_statistics(step)
+        if table is None:
+            at = step if lane == "g" else step - 1
+            names = [p.name for p in self.about.params] if param is None else [param]
+            return buffer_stats(np.concatenate([self.tensor(lane, at, name).reshape(-1) for name in names]))
+        if param is None:
+            return table.merged("all").lanes[lane].counts
+        if param not in table.names:
+            raise UsageError(f"{self.path} has no param {param!r}.")
+        return table[table.names.index(param)].lanes[lane].counts
+
+    def tensor(self, lane: Lane, step: int, param: str) -> F32Array:
+        """A captured tensor in its shape, read-only, memory-mapped: g of the step; w, m or v after it.
+
+        m and v that were kept in 8 bits are decoded. UsageError where it was not captured.
+        """
+        return self._tensors.tensor(lane, step, param)
+
+    def gradients(self, step: int) -> dict[str, F32Array]:
+        """The captured gradients of a step by param name, flat; a param that is missing had gradient 0."""
+        return self._tensors.gradients(step)
+
+    def keyframe(self, step: int) -> HostState:
+        """The captured state after a step, 8-bit codes byte for byte."""
+        return self._tensors.state(step)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """What the diagnosis found, in the order of the steps."""
+        return self._contents.findings()
+
+    def notes(self, kind: NoteKind) -> tuple[Note, ...]:
+        """Marks, bookmarks, or gaps: what could not be captured."""
+        return tuple(note for note in self._contents.notes() if note.kind == kind)
+
+    def files(self) -> tuple[StoredFile, ...]:
+        """The tensor files."""
+        return tuple(dict.fromkeys(self._contents.captures().values()))
+
+    # --- keeping up, checking, copying
+
+    def follow(self) -> bool:
+        """Take in what was recorded since; True where there is anything new."""
+        before = self.steps, self.state
+        changed = self._contents.look()
+        if changed:
+            self._tensors.forget()
+        return changed or before != (self.steps, self.state)
+
+    def verify(self) -> list[str]:
+        """Read and check everything; a sentence for each part that is damaged."""
+        problems: list[str] = []
+        for part in (self.metric_names, self.findings, self._contents.notes, self.files):
+            attempt(problems, part)
+        for step in self.steps:
+            attempt(problems, self.step, step)
+            attempt(problems, self.param_statistics, step)
+        with suppress(UsageError):
+            for file in self.files():
+                attempt(problems, self.check, file)
+        return problems
+
+    def check(self, file: StoredFile) -> None:
+        """UsageError where a tensor file is missing or not as it was written."""
+        self._tensors.check(file)
+
+    def copy_database(self, target: sqlite3.Connection) -> None:
+        """Copy the whole database."""
+        self._contents.copy(target)
+
+    def _check_step(self, step: int) -> None:
+        if step not in self.steps:
+            span = f"steps {self.steps.start:,} to {self.steps.stop - 1:,}" if self.steps else "no steps"
+            raise UsageError(f"{self.path} has no step {step:,}; it holds {span}.")

@@ -1,0 +1,183 @@
+"""The rows of a session as they are written, dropped when a run goes back, and taken up again after an interruption.
+
+Nothing here begins or ends a transaction: what is written together is decided above.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from inspector.findings import Finding
+from inspector.param_statistics import ParamTable
+from inspector.plan import Variant
+from inspector.session import jsonform, statistics_rows
+from inspector.session.database import get_meta, set_meta
+from inspector.session.records import About, Note, RecordedStep, StoredFile
+from inspector.session.step_rows import HAS_STATISTICS, STEP, checksum, pack_step
+from inspector.session.tensor_store import Capture
+
+Numbers = tuple[dict[Any, int], dict[Any, int], "tuple[int, Note] | None", int]
+
+
+@dataclass(slots=True)
+class RowWriter:
+    """Writes rows, and remembers the numbers that it gave to variants and kernel names."""
+
+    connection: sqlite3.Connection
+    about: About
+    _forms: dict[Any, int] = field(default_factory=dict)
+    _kernels: dict[Any, int] = field(default_factory=dict)
+    _gap: tuple[int, Note] | None = None
+    _found: int = 0
+    _places: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._places = {p.name: i for i, p in enumerate(self.about.params)}
+
+    def numbers(self) -> Numbers:
+        """What it remembers, for `restore` where the transaction is rolled back."""
+        return dict(self._forms), dict(self._kernels), self._gap, self._found
+
+    def restore(self, numbers: Numbers) -> None:
+        """Remember what `numbers` gave."""
+        self._forms, self._kernels, self._gap, self._found = numbers
+
+    # --- forward
+
+    def step(self, step: RecordedStep, statistics: ParamTable | None, findings: tuple[Finding, ...]) -> None:
+        """A step with its statistics and findings."""
+        names = [self._number(self._kernels, "kernels", (k.name, k.block)) for k in step.kernels]
+        form = self._number(self._forms, "forms", step.variant)
+        self._found += len(findings)
+        row = pack_step(step, form, names, findings=self._found, statistics=statistics is not None)
+        self._insert("steps", step.step, row)
+        if statistics is not None:
+            self._insert("statistics", step.step, statistics_rows.pack(statistics, self._places))
+        for finding in findings:
+            self._insert_event("findings", finding.step, jsonform.to_text(finding))
+
+    def note(self, note: Note) -> None:
+        """A note; a gap of the step after a gap makes that one longer."""
+        before = self._gap
+        if note.kind != "gap":
+            self._insert_event("notes", note.step, jsonform.to_text(note))
+        elif before and before[1].text == note.text and note.step == (before[1].last or before[1].step) + 1:
+            number, longer = before[0], replace(before[1], last=note.last or note.step)
+            self._replace_note(number, longer)
+            self._gap = number, longer
+        else:
+            self._gap = self._insert_event("notes", note.step, jsonform.to_text(note)), note
+
+    def file(self, number: int, file: StoredFile) -> None:
+        """A tensor file that is complete and durable."""
+        self._insert("files", number, jsonform.to_text(file))
+
+    def capture(self, number: int, capture: Capture) -> None:
+        """A capture that lies in file `number`."""
+        crc = checksum("captures", f"{capture.step}:{capture.kind}", str(number))
+        self.connection.execute(
+            "INSERT INTO captures VALUES (?, ?, ?, ?)", (capture.step, capture.kind, number, crc)
+        )
+
+    def renew(self) -> None:
+        """Tell those who follow that what they have read may have changed."""
+        before = int(get_meta(self.connection, "generation") or 0)
+        set_meta(self.connection, "generation", str(before + 1))
+
+    # --- back
+
+    def drop_after(self, step: int) -> list[str]:
+        """Delete what is later than `step`; returns the names of the tensor files that no row needs any more."""
+        run = self.connection.execute
+        self._gap = None
+        for table in ("steps", "statistics", "findings", "captures"):
+            run(f"DELETE FROM {table} WHERE step > ?", (step,))
+        (self._found,) = run("SELECT count(*) FROM findings").fetchone()
+        # A mark of the next step stays, since the run goes on there; a gap is cut.
+        run("DELETE FROM notes WHERE step > ?", (step + 1,))
+        gaps = run('SELECT id, data FROM notes WHERE data LIKE \'{"kind":"gap"%\'').fetchall()
+        for number, data in gaps:
+            note = jsonform.from_text(Note, data)
+            if note.step > step:
+                run("DELETE FROM notes WHERE id = ?", (number,))
+            elif (note.last or note.step) > step:
+                self._replace_note(number, replace(note, last=step))
+        unused = run("SELECT id, data FROM files WHERE id NOT IN (SELECT file FROM captures)").fetchall()
+        for number, _ in unused:
+            run("DELETE FROM files WHERE id = ?", (number,))
+        return [jsonform.from_text(StoredFile, data).name for _, data in unused]
+
+    # --- after an interruption
+
+    def load(self) -> int:
+        """Remember what is there; returns the last step up to which every row is sound."""
+        for known, table, kind in (
+            (self._forms, "forms", Variant),
+            (self._kernels, "kernels", tuple[str, str | None]),
+        ):
+            for number, data, crc in self.connection.execute(
+                f"SELECT id, data, crc FROM {table} ORDER BY id"
+            ):
+                if number != len(known) or crc != checksum(table, number, data):
+                    raise ValueError(f"row {len(known)} of {table} is missing or does not match its checksum")
+                known[jsonform.from_text(kind, data)] = number
+        last = self.about.finished_steps
+        counted = {step for (step,) in self.connection.execute("SELECT step FROM statistics")}
+        for step, data, crc in self.connection.execute("SELECT step, data, crc FROM steps ORDER BY step"):
+            sound = step == last + 1 and isinstance(data, bytes) and crc == checksum("steps", step, data)
+            if not sound or len(data) < STEP.itemsize:
+                break
+            has = int.from_bytes(data[STEP.itemsize - 2 : STEP.itemsize], "little")
+            if has & HAS_STATISTICS and step not in counted:
+                break
+            last = step
+        return last
+
+    def load_captures(
+        self, is_there: Callable[[StoredFile], bool]
+    ) -> tuple[dict[int, StoredFile], set[tuple[int, str]]]:
+        """The tensor files by number, and the captures in them; entries whose file is lost are dropped with a note."""
+        run = self.connection.execute
+        files: dict[int, StoredFile] = {}
+        for number, data, crc in run("SELECT id, data, crc FROM files ORDER BY id").fetchall():
+            file = jsonform.from_text(StoredFile, data)
+            if crc == checksum("files", number, data) and is_there(file):
+                files[number] = file
+            else:
+                run("DELETE FROM files WHERE id = ?", (number,))
+        captures: set[tuple[int, str]] = set()
+        for step, kind, number, crc in run("SELECT * FROM captures ORDER BY kind, step").fetchall():
+            if number in files and crc == checksum("captures", f"{step}:{kind}", str(number)):
+                captures.add((step, kind))
+            else:
+                run("DELETE FROM captures WHERE step = ? AND kind = ?", (step, kind))
+                self.note(Note("gap", step, f"{kind} lost, the file is missing or cut off"))
+        return files, captures
+
+    # --- inner parts
+
+    def _insert(self, table: str, key: int, data: bytes | str) -> None:
+        row = (key, data, checksum(table, key, data))
+        self.connection.execute(f"INSERT INTO {table} VALUES (?, ?, ?)", row)
+
+    def _insert_event(self, table: str, step: int, data: str) -> int:
+        (last,) = self.connection.execute(f"SELECT max(id) FROM {table}").fetchone()
+        number = int(last or 0) + 1
+        row = (number, step, data, checksum(table, f"{number}:{step}", data))
+        self.connection.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", row)
+        return number
+
+    def _replace_note(self, number: int, note: Note) -> None:
+        data = jsonform.to_text(note)
+        crc = checksum("notes", f"{number}:{note.step}", data)
+        self.connection.execute("UPDATE notes SET data = ?, crc = ? WHERE id = ?", (data, crc, number))
+
+    def _number(self, known: dict[Any, int], table: str, value: Any) -> int:
+        number = known.get(value)
+        if number is None:
+            number = known[value] = len(known)
+            self._insert(table, number, jsonform.to_text(value))
+        return number

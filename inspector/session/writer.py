@@ -1,0 +1,237 @@
+"""What writes a session: tensor files first, then the rows that name them, in one transaction a batch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from inspector.errors import UsageError
+from inspector.files import check_writable, remove_abandoned
+from inspector.findings import Finding
+from inspector.param_statistics import ParamTable
+from inspector.session import database, jsonform
+from inspector.session.database import get_meta, reading, set_meta
+from inspector.session.lock import RecordingLock, recorder_pid
+from inspector.session.records import About, Ending, Note, RecordedStep, StoredFile
+from inspector.session.row_writer import RowWriter
+from inspector.session.tensor_store import FOLDER, MAX_TENSORS, Capture, remove_strangers, write_file
+
+MAX_FILE_BYTES = 256 << 20
+"""Captures are put in one file up to so many bytes; a larger one has a file of its own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepItem:
+    """A step with all that is recorded of it."""
+
+    step: RecordedStep
+    statistics: ParamTable | None = None
+    findings: tuple[Finding, ...] = ()
+    captures: tuple[Capture, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """What was recorded after step `step` is dropped."""
+
+    step: int
+
+
+Item = StepItem | Capture | Note | Rewind
+
+
+class SessionWriter:
+    """A session that is being written, by one thread at a time. `last_step` is the last whose row is committed."""
+
+    def __init__(self, path: Path, about: About, connection: sqlite3.Connection, lock: RecordingLock) -> None:
+        self.path = path
+        self.about = about
+        self.last_step = about.finished_steps
+        self.bytes_written = 0
+        self._connection = connection
+        self._rows = RowWriter(connection, about)
+        self._lock = lock
+        self._shapes = {p.name: p.shape for p in about.params}
+        self._captured: set[tuple[int, str]] = set()
+        self._serial = 0
+
+    @classmethod
+    def create(cls, path: Path, about: About) -> SessionWriter:
+        """A new session at `path`, which must not exist; UsageError where it cannot be made."""
+        if path.exists() or path.is_symlink():
+            raise UsageError(f"{path} exists: name another session, or delete it first.")
+        check_writable(path)
+        remove_abandoned(path)
+        # It appears with all that a reader needs, or not at all.
+        part = path.with_name(f".{path.name[:100]}.{os.getpid()}.part")
+        try:
+            (part / FOLDER).mkdir(parents=True)
+            meta = {"about": jsonform.to_text(about), "generation": "0"}
+            database.create(part / database.DATABASE_NAME, meta)
+            os.replace(part, path)
+        except (OSError, sqlite3.Error) as error:
+            shutil.rmtree(part, ignore_errors=True)
+            raise UsageError(f"{path} cannot be written: {error}.") from None
+        lock, connection = cls._open(path)
+        return cls(path, about, connection, lock)
+
+    @classmethod
+    def resume(cls, path: Path) -> SessionWriter:
+        """An interrupted or complete session, to go on with after its last sound step.
+
+        What a killed recording was writing is dropped; so are captures whose file is missing or cut off.
+        """
+        if not path.is_dir():
+            raise UsageError(f"{path} cannot be continued: it is no session folder.")
+        database.check_files(path)
+        lock, connection = cls._open(path)
+        try:
+            with reading(path):
+                about = jsonform.from_text(About, get_meta(connection, "about"))
+                writer = cls(path, about, connection, lock)
+                writer._take_up()
+        except BaseException:
+            connection.close()
+            lock.release()
+            raise
+        return writer
+
+    @staticmethod
+    def _open(path: Path) -> tuple[RecordingLock, sqlite3.Connection]:
+        try:
+            lock = RecordingLock.take(path)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
+        if lock is None:
+            raise UsageError(f"{path} is being recorded by process {recorder_pid(path)}: wait until it ends.")
+        try:
+            return lock, database.open_to_write(path)
+        except BaseException:
+            lock.release()
+            raise
+
+    def write(self, items: Sequence[Item]) -> None:
+        """Write `items` in order. All of them are committed together, or none: then OSError or sqlite3.Error."""
+        captures = self._new_captures(items)
+        files: dict[int, StoredFile] = {}
+        named: list[tuple[int, Capture]] = []
+        numbers = self._rows.numbers()
+        try:
+            for group in _grouped(captures):
+                number = self._serial + len(files) + 1
+                files[number] = write_file(self.path, number, group, self._shapes)
+                named += [(number, capture) for capture in group]
+            with self._transaction():
+                for number, file in files.items():
+                    self._rows.file(number, file)
+                for number, capture in named:
+                    self._rows.capture(number, capture)
+                for item in items:
+                    self._write_item(item)
+        except BaseException:
+            self._rows.restore(numbers)
+            for file in files.values():
+                (self.path / file.name).unlink(missing_ok=True)
+            raise
+        self._serial += len(files)
+        self._captured |= {(c.step, c.kind) for c in captures}
+        self.bytes_written += sum(file.size for file in files.values())
+        steps = [item.step.step for item in items if isinstance(item, StepItem)]
+        self.last_step = max(steps, default=self.last_step)
+
+    def rewind(self, step: int) -> None:
+        """Drop what was recorded after step `step`."""
+        with self._transaction():
+            dropped = self._rows.drop_after(step)
+            self._rows.renew()
+        self.last_step = min(self.last_step, step)
+        self._captured = {(at, kind) for at, kind in self._captured if at <= step}
+        for name in dropped:
+            (self.path / name).unlink(missing_ok=True)
+
+    def finish(self, reason: str | None) -> None:
+        """Say that the recording is complete, and why it ended if not because it was done; close it."""
+        try:
+            with self._transaction():
+                count = {
+                    table: self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+                    for table in ("captures", "findings", "notes")
+                }
+                first = self.about.finished_steps + 1
+                ending = Ending(time.time(), first, self.last_step, **count, reason=reason)
+                set_meta(self._connection, "end", jsonform.to_text(ending))
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close it as it is: without an ending it counts as interrupted."""
+        database.finish(self._connection)
+        self._lock.release()
+
+    # --- inner parts
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _take_up(self) -> None:
+        with self._transaction():
+            self.last_step = self._rows.load()
+            self._rows.drop_after(self.last_step)
+            files, self._captured = self._rows.load_captures(self._is_there)
+            self._connection.execute("DELETE FROM meta WHERE key = 'end'")
+            self._rows.renew()
+        self._serial = max(files, default=0)
+        remove_strangers(self.path, (file.name for file in files.values()))
+
+    def _is_there(self, file: StoredFile) -> bool:
+        try:
+            return (self.path / file.name).lstat().st_size == file.size
+        except (OSError, ValueError):
+            return False
+
+    def _new_captures(self, items: Iterable[Item]) -> list[Capture]:
+        found: dict[tuple[int, str], Capture] = {}
+        for item in items:
+            for capture in item.captures if isinstance(item, StepItem) else (item,):
+                if isinstance(capture, Capture) and (capture.step, capture.kind) not in self._captured:
+                    found[capture.step, capture.kind] = capture
+        return list(found.values())
+
+    def _write_item(self, item: Item) -> None:
+        if isinstance(item, StepItem):
+            self._rows.step(item.step, item.statistics, item.findings)
+            for note in item.notes:
+                self._rows.note(note)
+        elif isinstance(item, Note):
+            self._rows.note(item)
+
+
+def _grouped(captures: Sequence[Capture]) -> list[list[Capture]]:
+    """Captures of one kind that follow each other, up to MAX_FILE_BYTES and MAX_TENSORS a group."""
+    groups: list[list[Capture]] = []
+    ordered = sorted(captures, key=lambda c: (c.kind, c.step))
+    for _, same in groupby(ordered, key=lambda c: c.kind):
+        size, count = MAX_FILE_BYTES + 1, 0
+        for capture in same:
+            size, count = size + capture.nbytes, count + len(capture.tensors)
+            if size > MAX_FILE_BYTES or count > MAX_TENSORS:
+                groups.append([])
+                size, count = capture.nbytes, len(capture.tensors)
+            groups[-1].append(capture)
+    return groups
