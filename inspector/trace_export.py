@@ -43,7 +43,8 @@ def chrome_trace(tracks: Sequence[Track], *, device: str, facts: Mapping[str, An
     """The trace as JSON text: one track a variant, each from 0 on, a slice a step and in it one a dispatch.
 
     Where the device's clock says when a dispatch began it stands there; elsewhere the dispatches of a step
-    follow each other. A dispatch whose time is not known is an instant ("i"). `facts` go to `otherData`.
+    follow each other. A dispatch whose time is not known is an instant ("i"), one at low clocks says `cold`. `facts`
+    go to `otherData`.
     """
     events: list[dict[str, Any]] = [_meta("process_name", 0, {"name": device})]
     for number, track in enumerate(tracks):
@@ -105,6 +106,8 @@ def _dispatch_event(placed: _Placed, thread: int) -> dict[str, Any]:
         "bytes": dispatch.moved_bytes,
         "clock": time.clock,
     }
+    if time.cold:
+        args["cold"] = True
     if time.ms is None:
         args["time"] = "n/a"
         return {

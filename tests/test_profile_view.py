@@ -1,27 +1,31 @@
-"""The profile: hand-worked costs, shares of a copy once it was measured, cold samples left out, and its export."""
+"""The profile: hand-worked costs and shares of a copy, cold samples left out, variants compared, and its files."""
 
 from __future__ import annotations
 
 import csv
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
-from ui_helpers import make_snapshot, small_layout, small_plan, wide_layout
+from ui_helpers import make_comparison, make_snapshot, small_layout, small_plan, wide_layout
 
 from inspector.history import EMPTY_HISTORY, History, HistoryRecorder
 from inspector.optimizers import plan_step
 from inspector.plan import Limits, Variant
-from inspector.runtime.commands import MeasureCopy
-from inspector.runtime.snapshots import Notice, Snapshot
+from inspector.runtime.commands import CancelCompare, CompareVariants, MeasureCopy
+from inspector.runtime.snapshots import Comparing, Notice, Snapshot
 from inspector.stepping import Cursor, DeviceInfo
+from inspector.ui import theme
 from inspector.ui.profile_model import COLUMNS, MEASURE_FIRST, RECENT
 from inspector.ui.profile_view import NOTHING_TIMED, ProfileView
+from inspector.ui.variants_table import COLUMNS as VARIANT_COLUMNS
+from inspector.ui.variants_table import RATIO
 
 pytestmark = pytest.mark.qt
 
@@ -217,7 +221,7 @@ def test_the_table_is_written_as_csv(qtbot: QtBot, tmp_path: Path) -> None:
     dialog.close()
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text(encoding="utf-8").splitlines()))
     assert [r["kernel"] for r in rows] == [*KERNELS, "step"]
-    assert {r["variant"] for r in rows} == {"numerics precise"}
+    assert {r["variant"] for r in rows} == {"this run: numerics precise"}
     assert float(rows[3]["median_ms"]) == 6.0
     assert rows[3]["share_of_copy_bandwidth"] == "n/a"
     assert "Written to" in view.summary.text()
@@ -235,3 +239,162 @@ def test_without_a_plan_or_a_time_it_says_what_to_do(qtbot: QtBot) -> None:
     assert view.summary.text() == NOTHING_TIMED
     assert "F11" in NOTHING_TIMED
     assert set(row_of(view, 3).values()) >= {"n/a", "0"}
+
+
+# --- variants
+
+
+def variants_of(view: ProfileView) -> list[dict[str, str]]:
+    model = view.variants.model()
+    return [
+        {name: str(model.index(row, i).data() or "") for i, name in enumerate(VARIANT_COLUMNS)}
+        for row in range(model.rowCount())
+    ]
+
+
+def compared(**changes: Any) -> Snapshot:
+    return moment(history_of((1, 1, 1, 1, 1)), comparison=make_comparison(), **changes)
+
+
+def test_variants_beside_the_form_that_runs_worked_by_hand(qtbot: QtBot) -> None:
+    view = shown(qtbot, compared())
+    base, precise, atomic, left_out = variants_of(view)
+    assert base == {
+        "variant": "the form that runs",
+        "median": "10 ms",
+        "ratio": "1.00 ×",
+        "min": "10 ms",
+        "p95": "11.8 ms",  # of 10, 10 and 12
+        "calls": "5",
+        "B/element": f"{STEP_BYTES / small_layout().elements:.3g}",
+        "GB/s": f"{STEP_BYTES / 10e6:.2f}",
+        "of copy": f"{STEP_BYTES / 10e6:.1f} %",
+        "of step": "100.0 %",
+        "warm": "3",
+        "cold": "1",
+    }
+    assert (precise["variant"], precise["median"], precise["ratio"]) == (
+        "numerics precise",
+        "20 ms",
+        "2.00 ×",
+    )
+    assert (atomic["variant"], atomic["ratio"], atomic["calls"]) == ("reduce atomic", "0.50 ×", "4")
+    assert left_out["variant"] == "kernel f16: left out. This adapter has no 16-bit floats."
+    model = view.variants.model()
+    last = model.index(3, 0)
+    assert last.data(Qt.ItemDataRole.ToolTipRole) == "This adapter has no 16-bit floats."
+    assert last.data(Qt.ItemDataRole.ForegroundRole).color() == theme.colours().muted
+    assert "reduce atomic" in model.index(2, 0).data(Qt.ItemDataRole.ToolTipRole)
+
+
+def test_the_kernels_of_a_variant_lie_below_it(qtbot: QtBot) -> None:
+    view = shown(qtbot, compared())
+    model = view.variants.model()
+    first = model.index(0, 0)
+    rows = [
+        [model.index(row, column, first).data() for column in (0, 1, 2, 9)]
+        for row in range(model.rowCount(first))
+    ]
+    assert [row[0] for row in rows] == KERNELS
+    assert rows[3] == ["adamw_update wd", "6 ms", "", "60.0 %"]
+    # Open rows stay open when another comparison comes.
+    view.variants.expand(first)
+    view.show_snapshot(compared())
+    assert view.variants.isExpanded(view.variants.model().index(0, 0))
+
+
+def test_a_click_on_ratio_sorts_and_what_was_left_out_stays_last(qtbot: QtBot) -> None:
+    view = shown(qtbot, compared())
+    header = view.variants.header()
+    at = QPoint(header.sectionViewportPosition(RATIO) + 5, header.height() // 2)
+    seen = []
+    for _ in range(2):
+        qtbot.mouseClick(header.viewport(), Qt.MouseButton.LeftButton, pos=at)
+        seen.append([row["ratio"] for row in variants_of(view)])
+    up = ["0.50 ×", "1.00 ×", "2.00 ×"]
+    assert sorted(seen) == sorted([[*up, ""], [*reversed(up), ""]])
+
+
+def test_another_form_by_now_is_said(qtbot: QtBot) -> None:
+    view = shown(qtbot, compared())
+    plan = plan_step(small_layout(), Limits(), Variant(numerics="precise"))
+    view.show_snapshot(replace(compared(), plan=plan))
+    assert variants_of(view)[0]["variant"] == "the form that ran"
+
+
+@pytest.mark.parametrize("by", ["button", "key"])
+def test_comparing_is_asked_for_once_and_ended_by_the_same_button(qtbot: QtBot, by: str) -> None:
+    view = shown(qtbot, moment(history_of((1, 1, 1, 1, 1))))
+    sent: list[object] = []
+    view.command.connect(sent.append)
+
+    def act() -> None:
+        if by == "button":
+            qtbot.mouseClick(view.compare, Qt.MouseButton.LeftButton)
+        else:
+            view.table.setFocus()
+            qtbot.keyClick(view.table, Qt.Key.Key_V)
+
+    act()
+    act()
+    assert sent == [CompareVariants()]
+    before = view._snapshot
+    assert before is not None
+    view.show_snapshot(replace(before, comparing=Comparing()))
+    assert view.compare.text() == "End comparing"
+    assert view.copy_label.text() == "Comparing variants: preparing them …"
+    assert not view.measure.isEnabled()
+    view.show_snapshot(replace(before, comparing=Comparing(34, 1200)))
+    assert view.copy_label.text() == "Comparing variants: 34 of 1,200 warm samples …"
+    act()
+    act()
+    assert sent == [CompareVariants(), CancelCompare()]
+    view.show_snapshot(before)
+    assert view.compare.text() == "Compare variants"
+    assert view.compare.isEnabled()
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [("running", "pause it first"), ("lost", "recover it"), ("starting", "No run is open")],
+)
+def test_why_nothing_can_be_compared_is_said(qtbot: QtBot, mode: str, reason: str) -> None:
+    view = shown(qtbot, moment(EMPTY_HISTORY, mode=mode))
+    assert not view.compare.isEnabled()
+    assert reason in view.compare.toolTip()
+    sent: list[object] = []
+    view.command.connect(sent.append)
+    qtbot.keyClick(view.table, Qt.Key.Key_V)
+    assert sent == []
+
+
+def test_both_tables_and_the_last_steps_are_written(qtbot: QtBot, tmp_path: Path) -> None:
+    times = make_comparison().reports[0].last_steps
+    view = shown(qtbot, compared(last_times=times[:2]))
+    view.export_to(str(tmp_path / "p.csv"))
+    rows = list(csv.DictReader((tmp_path / "p.csv").read_text(encoding="utf-8").splitlines()))
+    assert list(dict.fromkeys(r["variant"] for r in rows)) == [
+        "this run: default", "default", "numerics precise", "reduce atomic",
+    ]  # fmt: skip
+    steps = [float(r["median_ms"]) for r in rows if r["kernel"] == "step"]
+    assert steps == [5, 10, 20, 5]
+    view.table.setFocus()
+    qtbot.keyClick(view.table, Qt.Key.Key_T)
+    dialog = view.findChild(QFileDialog, "export_dialog")
+    assert dialog is not None
+    dialog.fileSelected.emit(str(tmp_path / "t.json"))
+    dialog.close()
+    events = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))["traceEvents"]
+    tracks = [e["args"]["name"] for e in events if e["name"] == "thread_name"]
+    assert tracks == ["this run: default", "default", "numerics precise", "reduce atomic"]
+    assert sum(e["ph"] == "X" and e["tid"] == 1 for e in events) == 2 * (1 + len(KERNELS))
+
+
+def test_a_trace_needs_a_step_of_the_form_that_runs(qtbot: QtBot) -> None:
+    view = shown(qtbot, moment(EMPTY_HISTORY))
+    assert not view.export_trace.isEnabled()
+    # Of another form: it has another number of dispatches.
+    view.show_snapshot(moment(EMPTY_HISTORY, last_times=make_comparison().reports[2].last_steps))
+    assert not view.export_trace.isEnabled()
+    view.show_snapshot(moment(EMPTY_HISTORY, last_times=make_comparison().reports[0].last_steps))
+    assert view.export_trace.isEnabled()

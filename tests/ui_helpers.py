@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from inspector.colormap import colour
+from inspector.comparison import BenchReport, Comparison
+from inspector.cost import step_costs
 from inspector.diagnosis.findings import Finding
 from inspector.floats import F32Array
 from inspector.history import History, HistoryRecorder
@@ -33,6 +35,7 @@ from inspector.runtime.snapshots import (
 from inspector.statistics import buffer_stats
 from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
 from inspector.stores import LANES, Lane
+from inspector.variants import Skipped
 
 # Before any test makes the application.
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -248,6 +251,36 @@ def make_snapshot(**changes: Any) -> Snapshot:
         steps_per_second=42.3,
     )
     return replace(base, **changes)
+
+
+def make_comparison() -> Comparison:
+    """Three variants of the small model, of 10, 20 and 5 ms a step, and one that was left out."""
+    reports = []
+    for name, variant, factor in (
+        ("default", Variant(), 2.0),
+        ("numerics precise", Variant(numerics="precise"), 4.0),
+        ("reduce atomic", Variant(reduce="atomic"), 1.0),
+    ):
+        plan = plan_step(small_layout(), Limits(), variant)
+        count = len(plan.dispatches)
+        # The first update takes what the others leave of 5 ms.
+        ms = [factor * (5 - 0.5 * (count - 1)) if i == count - 2 else factor * 0.5 for i in range(count)]
+        steps = [
+            tuple(
+                KernelTime(d.entry_point, d.block, t * stretch, "gpu", cold)
+                for d, t in zip(plan.dispatches, ms, strict=True)
+            )
+            for stretch, cold in ((9, True), (1, False), (1, False), (1.2, False))
+        ]
+        kernels, step = step_costs(plan, steps, 100.0)
+        layout = plan.layout
+        reports.append(
+            BenchReport(
+                "a GPU", layout.elements, len(layout.segments), variant, 100.0, kernels, step, math.nan, plan,
+                tuple(steps[1:]), name,
+            )
+        )  # fmt: skip
+    return Comparison(tuple(reports), (Skipped("kernel f16", "This adapter has no 16-bit floats."),))
 
 
 class FakeWorker:

@@ -17,10 +17,11 @@ from rich.table import Table
 
 from inspector.cli.options import as_dict, interruptible, make_console, make_table
 from inspector.cli.shaders import form_of, shaders_of
+from inspector.comparison import BenchReport, Comparison
 from inspector.cost import costs_csv
 from inspector.errors import UsageError
 from inspector.files import check_writable, write_text
-from inspector.gpu.bench import BenchReport, Comparison, bench, compare, drift
+from inspector.gpu.bench import bench, compare, drift
 from inspector.gpu.device import Gpu
 from inspector.plan import Variant
 from inspector.preset import GPT_116M
@@ -66,8 +67,7 @@ def _measure(request: Request, check: Callable[[], None]) -> dict[str, Any]:
             timing = compare if request.every else bench
             made = timing(
                 gpu, source.params, variant,
-                seed=seed, samples=request.samples, seconds=request.seconds, progress=told,
-                check=check,
+                seed=seed, samples=request.samples, seconds=request.seconds, progress=_also(check, told),
             )  # fmt: skip
         reports = made.reports if isinstance(made, Comparison) else (made,)
         common = {
@@ -78,10 +78,8 @@ def _measure(request: Request, check: Callable[[], None]) -> dict[str, Any]:
         }
         documents = [_document(common, report) for report in reports]
         if isinstance(made, Comparison):
-            base = reports[0].step.median_ms
             for document, report in zip(documents, reports, strict=True):
-                ratio = report.step.median_ms / base if base else math.nan
-                document |= {"name": report.name, "ratio": ratio}
+                document |= {"name": report.name, "ratio": made.ratio(report)}
             result = common | {
                 "copy_gbps": reports[0].copy_gbps,
                 "variants": documents,
@@ -145,10 +143,21 @@ def _drifts(
     for report in others if steps else ():
         with _progress(f"drift of {report.name}") as told:
             apart = drift(
-                gpu, source.params, base, report.variant, steps=steps, seed=seed, progress=told, check=check
-            )
+                gpu, source.params, base, report.variant,
+                steps=steps, seed=seed, progress=_also(check, told),
+            )  # fmt: skip
         found.append({"name": report.name, **as_dict(apart)})
     return found
+
+
+def _also(check: Callable[[], None], told: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """Tells how far it is, after a look whether it shall end."""
+
+    def both(done: int, of: int) -> None:
+        check()
+        told(done, of)
+
+    return both
 
 
 @contextmanager
@@ -156,7 +165,7 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error, where that is a terminal."""
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(what, total=None)
-        yield lambda done, of: progress.update(task, completed=done, total=of)
+        yield lambda done, of: progress.update(task, completed=done, total=of or None)
 
 
 # --- for people

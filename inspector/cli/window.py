@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from inspector.cli.display import display_problem
 from inspector.cli.options import make_hyper, make_source
 from inspector.codecs import Codec
+from inspector.comparison import Comparison
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.own_shaders import load_own_kernels
@@ -22,7 +23,7 @@ from inspector.runtime.worker import Worker
 from inspector.session.policy import Policy
 from inspector.sources.base import Source
 from inspector.statistics import StatsLevel
-from inspector.stepping import Cursor, State
+from inspector.stepping import Cursor, State, Stepper
 
 if TYPE_CHECKING:
     from inspector.cli.recording import Save
@@ -68,6 +69,27 @@ class RunOpener:
 
         undo = None if self.undo_mb is None else self.undo_mb << 20
         return StepperMaker(self.adapter, undo).make(source.params, variant, state)
+
+    def compare(
+        self,
+        source: Source,
+        stepper: Stepper,
+        *,
+        samples: int,
+        seconds: float,
+        copy_gbps: float | None,
+        progress: Callable[[int, int], None],
+    ) -> Comparison:
+        """Variants over the source's params, on the stepper's device."""
+        from inspector.gpu.bench import compare
+        from inspector.gpu.stepper import GpuStepper
+
+        if not isinstance(stepper, GpuStepper):
+            raise UsageError("Variants are compared on a GPU: this run has none.")
+        return compare(
+            stepper.gpu, source.params, stepper.plan.variant,
+            samples=samples, seconds=seconds, copy=copy_gbps, progress=progress,
+        )  # fmt: skip
 
 
 def open_window(

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from inspector.cost import KernelCost, span_ms, step_costs
+from inspector.comparison import BenchReport, Comparison
+from inspector.cost import span_ms, step_costs
 from inspector.drift import Drift, drift_between
 from inspector.errors import DeviceLostError, InspectorError, UsageError
 from inspector.gpu.copying import copy_gbps
@@ -22,7 +23,7 @@ from inspector.optimizers import plan_step
 from inspector.plan import Plan, Variant
 from inspector.preset import drawn_gradients, drawn_state
 from inspector.stepping import KernelTime
-from inspector.variants import DEFAULT, Compared, Skipped, comparable, name_of_base
+from inspector.variants import Compared, Skipped, comparable, name_of_base
 
 MIN_SAMPLES = 3
 TURN_SAMPLES = 5
@@ -38,40 +39,9 @@ KEPT_STEPS = 5
 """Steps whose times are kept one by one."""
 
 Progress = Callable[[int, int], None]
-"""Told how many warm samples there are, of how many."""
-Check = Callable[[], None]
-"""Called before each step, and wherever else the measuring may end; raises where it has to."""
+"""Told between any two steps how many warm samples there are, of how many: of 0 while all is being prepared.
 
-
-def _never() -> None:
-    """Nobody wants it to end."""
-
-
-@dataclass(frozen=True, slots=True)
-class BenchReport:
-    """Costs by kernel, and of the whole step: `step` adds up the kernels of each step."""
-
-    device: str
-    elements: int
-    params: int
-    variant: Variant
-    copy_gbps: float
-    kernels: tuple[KernelCost, ...]
-    step: KernelCost
-    span_ms: float
-    """Median ms from the beginning of the first dispatch to the end of the last; NaN where it is not known."""
-    plan: Plan
-    last_steps: tuple[tuple[KernelTime, ...], ...]
-    """The times of the last warm steps, dispatch by dispatch."""
-    name: str = DEFAULT
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Reports of variants that took turns, the one they are compared with first, and those that cannot run."""
-
-    reports: tuple[BenchReport, ...]
-    skipped: tuple[Skipped, ...]
+What it raises ends the measurement, and what that had allocated is given back."""
 
 
 @dataclass(slots=True)
@@ -103,12 +73,11 @@ def bench(
     seconds: float = 30.0,
     copy: float | None = None,
     progress: Progress = lambda done, of: None,
-    check: Check = _never,
 ) -> BenchReport:
     """Time `samples` steps (fewer where `seconds` run out, at least 3) after a warm-up."""
-    copied = copy if copy is not None else copy_gbps(gpu, check=check)
+    copied = copy if copy is not None else copy_gbps(gpu, between=lambda: progress(0, 0))
     wanted = (Compared(name_of_base(variant), variant),)
-    return _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress, check).reports[0]
+    return _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress).reports[0]
 
 
 def compare(
@@ -121,16 +90,20 @@ def compare(
     seconds: float = 30.0,
     copy: float | None = None,
     progress: Progress = lambda done, of: None,
-    check: Check = _never,
 ) -> Comparison:
     """Time `base` and every variant that differs from it in one factor, all in one run.
 
     They take turns of a few steps, each round beginning with another one, so that a device whose speed drifts
     favours none.
     """
-    copied = copy if copy is not None else copy_gbps(gpu, check=check)
-    wanted, skipped = comparable(base, lambda v: plan_step(device_layout(gpu, params, v), gpu.limits, v))
-    made = _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress, check)
+    copied = copy if copy is not None else copy_gbps(gpu, between=lambda: progress(0, 0))
+
+    def plan(variant: Variant) -> Plan:
+        progress(0, 0)
+        return plan_step(device_layout(gpu, params, variant), gpu.limits, variant)
+
+    wanted, skipped = comparable(base, plan)
+    made = _take_turns(gpu, params, wanted, seed, samples, seconds, copied, progress)
     return Comparison(made.reports, (*skipped, *made.skipped))
 
 
@@ -143,18 +116,20 @@ def _take_turns(
     seconds: float,
     copied: float,
     progress: Progress,
-    check: Check,
 ) -> Comparison:
-    with _runners(gpu, params, wanted, seed, check) as (runners, skipped):
+    with _runners(gpu, params, wanted, seed, progress) as (runners, skipped):
+
+        def told() -> None:
+            progress(sum(r.warm for r in runners), samples * len(runners))
+
         began = time.perf_counter()
         round_, before = 0, None
         while any(r.warm < samples for r in runners):
             first = round_ % len(runners)
             for runner in (*runners[first:], *runners[:first]):
                 if runner.warm < samples:
-                    _turn(runner, params, seed, samples, check, settles=runner is not before)
+                    _turn(runner, params, seed, samples, told, settles=runner is not before)
                     before = runner
-                    progress(sum(r.warm for r in runners), samples * len(runners))
             round_ += 1
             spent = time.perf_counter() - began
             if spent > seconds and (
@@ -166,7 +141,7 @@ def _take_turns(
 
 @contextmanager
 def _runners(
-    gpu: Gpu, params: tuple[Param, ...], wanted: Sequence[Compared], seed: int, check: Check
+    gpu: Gpu, params: tuple[Param, ...], wanted: Sequence[Compared], seed: int, progress: Progress
 ) -> Iterator[tuple[list[_Runner], list[Skipped]]]:
     """A runner a variant, and those beside the first that this device cannot run.
 
@@ -178,7 +153,8 @@ def _runners(
     skipped: list[Skipped] = []
     try:
         for each in wanted:
-            check()
+            progress(0, 0)
+            used = gpu.memory_bytes
             layout = device_layout(gpu, params, each.variant)
             try:
                 fitting = (s for s in steppers if s.layout == layout and s.can_take(each.variant))
@@ -192,6 +168,8 @@ def _runners(
             except DeviceLostError:
                 raise
             except InspectorError as error:
+                # What had been allocated for it goes with it.
+                gpu.memory_bytes = used
                 if not runners:
                     raise
                 skipped.append(Skipped(each.name, str(error)))
@@ -204,20 +182,28 @@ def _runners(
 
 
 def _turn(
-    runner: _Runner, params: tuple[Param, ...], seed: int, samples: int, check: Check, *, settles: bool
+    runner: _Runner,
+    params: tuple[Param, ...],
+    seed: int,
+    samples: int,
+    told: Callable[[], None],
+    *,
+    settles: bool,
 ) -> None:
-    """A few steps of one variant. With `settles` the first is marked cold: another variant ran before it."""
+    """A few steps of one variant, `told` being called after each.
+
+    With `settles` the first is marked cold: another variant ran before it."""
     stepper = runner.stepper
     if stepper.plan.variant != runner.variant:
         stepper.set_variant(runner.variant)
     goal = min(runner.warm + min(TURN_SAMPLES, -(-samples // ROUNDS)), samples)
     before, began = runner.warm, time.perf_counter()
     while runner.warm < goal:
-        check()
         stepper.begin_step(drawn_gradients(params, seed, stepper.cursor.step + 1))
         times = stepper.run_to_end(Hyper())
         runner.keep(tuple(replace(t, cold=True) for t in times) if settles else times)
         settles = False
+        told()
         if time.perf_counter() - began > (TURN_S if runner.warm > before else COLD_TURN_S):
             break
 
@@ -249,7 +235,6 @@ def drift(
     steps: int,
     seed: int = 0,
     progress: Progress = lambda done, of: None,
-    check: Check = _never,
 ) -> Drift:
     """How far apart two variants are after `steps` steps on the same gradients from the same weights."""
     if steps < 1:
@@ -263,7 +248,6 @@ def drift(
         try:
             start = start if start is not None else stepper.weights()
             for step in range(1, steps + 1):
-                check()
                 stepper.begin_step(drawn_gradients(params, seed, step))
                 stepper.run_to_end(Hyper())
                 progress(number * steps + step, 2 * steps)

@@ -18,11 +18,11 @@ COPY_BYTES = {True: 128 << 20, False: 1 << 30}
 """By `software`: large enough to leave the caches, small enough to be quick."""
 
 
-def copy_gbps(gpu: Gpu, seconds: float = 0.3, check: Callable[[], None] = lambda: None) -> float:
+def copy_gbps(gpu: Gpu, seconds: float = 0.3, *, between: Callable[[], None] = lambda: None) -> float:
     """GB/s (bytes read plus written) that a copy reaches on this device, the better of two ways.
 
     A compute kernel and the queue's own copy: on some GPUs the latter is left to a slower engine, on the
-    software adapter it is the faster one. `check` is called between copies and may raise.
+    software adapter it is the faster one. `between` is called between any two batches; what it raises ends it.
     """
     nbytes = min(
         COPY_BYTES[gpu.info.software],
@@ -55,17 +55,21 @@ def copy_gbps(gpu: Gpu, seconds: float = 0.3, check: Callable[[], None] = lambda
 
         # The first way warms the clocks for the second.
         warm_up = 0.0 if gpu.info.software else WARM_UP_S
-        first = _seconds_each(gpu, by_kernel, seconds, warm_up, check)
-        return 2 * nbytes / min(first, _seconds_each(gpu, by_queue, seconds, 0.0, check)) / 1e9
+        first = _seconds_each(gpu, by_kernel, seconds, warm_up, between)
+        return 2 * nbytes / min(first, _seconds_each(gpu, by_queue, seconds, 0.0, between)) / 1e9
 
 
 def _seconds_each(
-    gpu: Gpu, record: Callable[[Any, int], None], seconds: float, warm_up: float, check: Callable[[], None]
+    gpu: Gpu,
+    record: Callable[[Any, int], None],
+    seconds: float,
+    warm_up: float,
+    between: Callable[[], None],
 ) -> float:
     """Seconds of one of what `record` records, by the CPU's clock over at least `seconds` of them."""
 
     def run(count: int) -> float:
-        check()
+        between()
         encoder = gpu.encoder()
         record(encoder, count)
         started = time.perf_counter()

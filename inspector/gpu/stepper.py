@@ -128,6 +128,11 @@ class GpuStepper:
         return self._cursor
 
     @property
+    def gpu(self) -> Gpu:
+        """The device that it runs on."""
+        return self._gpu
+
+    @property
     def device(self) -> DeviceInfo:
         """The adapter in use."""
         return self._gpu.info

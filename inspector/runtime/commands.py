@@ -117,6 +117,23 @@ class MeasureCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class CompareVariants:
+    """Measure the form that runs and every one that differs from it in one factor, while the run stands still.
+
+    Ends after `samples` warm steps of each or about `seconds`, or with the next command that is not among
+    BESIDE_COMPARISON, which is carried out then. Nothing happens while a run goes on.
+    """
+
+    samples: int = 100
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCompare:
+    """End the comparison of variants; what it measured is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartLockstep:
     """Run a second one on the same gradients from here on: 8-bit state beside float32, or float32 beside 8-bit.
 
@@ -185,6 +202,8 @@ Command = (
     | ViewValues
     | ViewHistograms
     | MeasureCopy
+    | CompareVariants
+    | CancelCompare
     | StartLockstep
     | StopLockstep
     | ViewEightBit
@@ -196,3 +215,6 @@ Command = (
 
 REPLACES_QUEUED = (Seek, ViewMap, ViewValues, ViewHistograms, ViewEightBit, MeasureCopy)
 """Of these only the newest in the queue matters; all others are each carried out."""
+
+BESIDE_COMPARISON = (ViewMap, ViewValues, ViewHistograms, ViewEightBit, SetHyper, SetSchedule, SetStats)
+"""These are carried out while variants are compared; any other ends the comparison."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
+from inspector.comparison import Comparison
 from inspector.diagnosis.findings import Finding
 from inspector.diagnosis.rules import SETTING_RULES, StepFacts, step_findings
 from inspector.floats import F32Array, shortest
@@ -32,6 +33,8 @@ RECORDS = 4096
 """Steps whose full records are kept; what lies further back stands in the history only."""
 MAX_MARKS = 1000
 MAX_FINDINGS = 1000
+TIMED_STEPS = 5
+"""Steps whose times are kept dispatch by dispatch, for a trace."""
 CHECKPOINT_SHARE = 10
 """A copy of the state on the host is made when at least so many times its cost has passed since the last."""
 MAX_CHECKPOINT_BYTES = 2 << 30
@@ -50,6 +53,24 @@ class OpenRun(Protocol):
         ...
 
     def make_stepper(self, source: Source, variant: Variant, state: State) -> Stepper: ...
+
+    def compare(
+        self,
+        source: Source,
+        stepper: Stepper,
+        *,
+        samples: int,
+        seconds: float,
+        copy_gbps: float | None,
+        progress: Callable[[int, int], None],
+    ) -> Comparison:
+        """The form in which `stepper` runs beside those that differ from it in one factor, on its device.
+
+        `stepper` stays as it is. `copy_gbps` is measured where not given. `progress` is told between any two
+        steps how many warm samples there are, of how many (0 while all is being prepared); what it raises ends
+        the comparison.
+        """
+        ...
 
 
 class Follower(Protocol):
@@ -110,6 +131,8 @@ class Engine:
         self.marks: deque[Mark] = deque(maxlen=MAX_MARKS)
         self.findings: deque[Finding] = deque(maxlen=MAX_FINDINGS)
         self.checkpoint: HostState | None = None
+        self.last_times: deque[tuple[KernelTime, ...]] = deque(maxlen=TIMED_STEPS)
+        """Of the last complete steps that ran in this form on this stepper, in the order in which they ran."""
         self._keep_checkpoint = keep_checkpoint
         self._checkpoint_cost = 0.0
         self._checkpoint_at = -float("inf")
@@ -207,6 +230,8 @@ class Engine:
         metrics |= self.eight_bit.finished(self.stepper, self._step_hyper())
         self._history.append(record.step, metrics)
         _keep(self._records, record.step, record)
+        if len(record.kernels) == self.stepper.cursor.count:
+            self.last_times.append(record.kernels)
         self._make_checkpoint()
         if self.follower is not None:
             self.follower.completed(self, record, self._step_hyper())
@@ -335,6 +360,7 @@ class Engine:
         old = self.stepper.plan.variant
         self.stepper.set_variant(variant)
         self.eight_bit.reformed(self.stepper)
+        self.last_times.clear()
         self.dispatch_times = [None] * self.stepper.cursor.count
         self.mark_variant(old, variant)
 
@@ -351,6 +377,7 @@ class Engine:
         """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood."""
         self.stepper = stepper
         self.eight_bit.replaced(lost=False)
+        self.last_times.clear()
         # Its elements are those of the old layout.
         self.counted = None
         self.dispatch_times = [None] * stepper.cursor.count
@@ -440,6 +467,7 @@ class Engine:
         self.eight_bit.replaced(lost=True)
         self._pending = None
         self.record = None
+        self.last_times.clear()
         self.dispatch_times = [None] * stepper.cursor.count
         self._moved_back()
         self.record = self._records.get(stepper.cursor.step)

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from inspector.comparison import Comparison
 from inspector.diagnosis.findings import Finding
 from inspector.floats import F32Array
 from inspector.history import EMPTY_HISTORY, History
@@ -112,6 +113,14 @@ class RecordingPicture:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparing:
+    """A comparison of variants that goes on: warm samples so far, `of` how many; 0 while it is being prepared."""
+
+    done: int = 0
+    of: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """A sentence for the person, shown once: notices are told apart by `serial`."""
 
@@ -159,6 +168,12 @@ class Snapshot:
     steps_per_second: float | None = None
     copy_gbps: float | None = None
     """GB/s, read plus written, that a plain copy reaches on this device; None until it was measured."""
+    comparing: Comparing | None = None
+    """None while no variants are compared."""
+    comparison: Comparison | None = None
+    """The latest comparison of variants over the params of this source."""
+    last_times: tuple[tuple[KernelTime, ...], ...] = ()
+    """The times of the last complete steps in this form, dispatch by dispatch, the latest last."""
     last_step: int | None = None
     """The last step the source has gradients for."""
     recording: RecordingPicture | None = None

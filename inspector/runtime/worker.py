@@ -7,20 +7,22 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from inspector.errors import DeviceLostError, InspectorError, UsageError
+from inspector.comparison import Comparison
+from inspector.errors import DeviceLostError, InspectorError, OutOfMemoryError, UsageError
 from inspector.plan import Plan, Variant
 from inspector.runtime import commands as c
 from inspector.runtime.engine import Engine, OpenRun
 from inspector.runtime.lockstep import Asked
 from inspector.runtime.recording import Recording
-from inspector.runtime.snapshots import Mode, Notice, Snapshot
+from inspector.runtime.snapshots import Comparing, Mode, Notice, Snapshot
 from inspector.runtime.viewer import Viewer
 from inspector.session.policy import Policy
 from inspector.sources.base import EndOfSourceError
@@ -30,6 +32,8 @@ from inspector.variants import Choice, all_choices
 
 FRAME_S = 1 / 25
 """While running, at most so often a snapshot is sent."""
+PROGRESS_S = 0.2
+"""While variants are compared, at most so often a snapshot is sent: what it takes is seen in no time measured."""
 YIELD_S = 0.05
 """While running, a step waits at most so long for a busy UI."""
 SLOW_STEP_S = 0.1
@@ -41,6 +45,10 @@ RECORDING_PATIENCE_S = 0.25
 """So long a step waits at most for the one before it to be on disk."""
 CHOICES_S = 0.02
 """So long at a time it is looked for what the form of the step may be changed to."""
+
+
+class _EndedError(Exception):
+    """Something else is asked for than to go on comparing."""
 
 
 class Worker:
@@ -67,6 +75,8 @@ class Worker:
         self._stats: StatsLevel = stats
         self._choices = _Choices()
         self._queue: queue.SimpleQueue[c.Command] = queue.SimpleQueue()
+        self._taken: deque[c.Command] = deque()
+        """Off the queue and not carried out yet."""
         self._thread: threading.Thread | None = None
         self._on_snapshot: Callable[[Snapshot], None] = lambda snapshot: None
         self._yield: Callable[[float], None] = lambda timeout: None
@@ -89,6 +99,8 @@ class Worker:
         self._rate: float | None = None
         self._steps_run = 0
         self._copy: tuple[DeviceInfo, float] | None = None
+        self._comparing: Comparing | None = None
+        self._comparison: Comparison | None = None
 
     # --- called on any thread
 
@@ -140,7 +152,9 @@ class Worker:
                 self._mode = "running"
             self._publish()
             while not self._closing.is_set():
-                for command in coalesce(self._waiting()):
+                self._taken.extend(coalesce(self._waiting()))
+                while self._taken:
+                    command = self._taken.popleft()
                     if isinstance(command, c.Shutdown):
                         return
                     self._guarded(partial(self._handle, command))
@@ -156,9 +170,12 @@ class Worker:
 
     def _waiting(self) -> list[c.Command]:
         """What is queued; waits for the first while nothing else is to do."""
+        return [] if self._busy and self._queue.empty() else [self._queue.get(), *self._arrived()]
+
+    def _arrived(self) -> list[c.Command]:
+        """What is queued; waits for nothing."""
         found: list[c.Command] = []
         try:
-            found.append(self._queue.get(block=not self._busy))
             while True:
                 found.append(self._queue.get_nowait())
         except queue.Empty:
@@ -261,6 +278,11 @@ class Worker:
                 self._copy = (engine.stepper.device, engine.stepper.copy_gbps())
                 # The pause is no part of the run's speed.
                 self._restart_rate()
+            case c.CompareVariants():
+                self._compare(engine, command)
+            case c.CancelCompare():
+                # It ended the comparison by being the next command.
+                pass
             case c.StartLockstep(codec, small_state):
                 engine.eight_bit.start(engine.stepper, Asked(codec, small_state))
             case c.StopLockstep():
@@ -318,6 +340,54 @@ class Worker:
             self._stats = self._stats_before
             self._engine.set_stats(self._stats)
         self._stats_before = None
+
+    def _compare(self, engine: Engine, asked: c.CompareVariants) -> None:
+        """Measure forms of the step on steppers of their own; the run stays as it is."""
+        if self._mode != "paused":
+            self._notify("info", "Variants are compared while the run stands still: pause it first.")
+            return
+        device = engine.stepper.device
+        self._comparing = Comparing()
+        self._publish()
+        try:
+            made = self._opener.compare(
+                engine.source,
+                engine.stepper,
+                samples=asked.samples,
+                seconds=asked.seconds,
+                copy_gbps=self._copy_gbps(device),
+                progress=self._compared,
+            )
+        except _EndedError:
+            if self._mode == "paused" and not (
+                self._taken and isinstance(self._taken[0], (c.CancelCompare, c.Shutdown))
+            ):
+                self._notify("info", "The comparison of variants ended early, for what was asked for next.")
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"The device has no memory for a second copy of the model beside the run: {error} "
+                "Start with a smaller --undo-mb, or compare with 'inspector bench --all'."
+            ) from error
+        else:
+            self._comparison = made
+            self._copy = (device, made.reports[0].copy_gbps)
+        finally:
+            self._comparing = None
+
+    def _compared(self, done: int, of: int) -> None:
+        """Between two steps of a comparison: tell how far it is, and end it where something else is to do."""
+        self._comparing = Comparing(done, of)
+        self._taken = deque(coalesce([*self._taken, *self._arrived()]))
+        while self._taken and isinstance(self._taken[0], c.BESIDE_COMPARISON):
+            self._guarded(partial(self._handle, self._taken.popleft()))
+        if time.perf_counter() - self._sent_at > PROGRESS_S:
+            self._publish()
+        if self._taken or self._closing.is_set() or self._mode != "paused":
+            raise _EndedError
+        self._yield(YIELD_S)
+
+    def _copy_gbps(self, device: DeviceInfo) -> float | None:
+        return self._copy[1] if self._copy and self._copy[0] == device else None
 
     def _step_iteration(self, engine: Engine) -> None:
         """The rest of the step, a slow one by dispatches, so that closing need not wait for all of it."""
@@ -411,6 +481,7 @@ class Worker:
             self._close_engine()
             self._mode, self._stale, self._spec = "starting", False, spec
             self._opened += 1
+            self._comparison = None
             self._viewer.forget()
             self._publish()
             stepper = self._opener.make_stepper(source, self._variant, source.initial_state())
@@ -500,6 +571,7 @@ class Worker:
                 serial=self._serial,
                 mode=self._mode,
                 stats=self._stats,
+                comparing=self._comparing,
                 stale=True,
                 recording=self._recording.picture() if self._recording else None,
                 notice=self._notice,
@@ -540,7 +612,10 @@ class Worker:
             device=stepper.device,
             memory_bytes=stepper.memory_bytes,
             steps_per_second=self._rate if self._mode == "running" else None,
-            copy_gbps=self._copy[1] if self._copy and self._copy[0] == stepper.device else None,
+            copy_gbps=self._copy_gbps(stepper.device),
+            comparing=self._comparing,
+            comparison=self._comparison,
+            last_times=tuple(engine.last_times),
             last_step=engine.source.last_step,
             recording=self._recording.picture() if self._recording else None,
             notice=self._notice,
@@ -577,7 +652,7 @@ class _Choices:
                 return
 
 
-def coalesce(waiting: list[c.Command]) -> list[c.Command]:
+def coalesce(waiting: Sequence[c.Command]) -> list[c.Command]:
     """Drop each command of the replaceable kinds that a newer one of its kind follows; keep all others."""
     newest: dict[type[c.Command], int] = {
         type(command): i for i, command in enumerate(waiting) if isinstance(command, c.REPLACES_QUEUED)

@@ -79,6 +79,24 @@ def milliseconds(ms: float | None) -> str:
     return f"{_three_digits(ms * 1e6)} ns"
 
 
+def bandwidth(gbps: float | None) -> str:
+    """GB/s in about three digits, without the unit; n/a where it is not known."""
+    if gbps is None or not math.isfinite(gbps):
+        return NA
+    decimals = 0 if gbps >= 99.95 else 1 if gbps >= 9.995 else 2
+    return f"{gbps:,.{decimals}f}" if gbps >= 0.005 else "< 0.01"
+
+
+def percent(share: float | None) -> str:
+    """A fraction of 1 in percent; n/a where it is not known."""
+    return NA if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
+
+
+def ratio(value: float | None) -> str:
+    """How many times as much; n/a where it is not known."""
+    return NA if value is None or not math.isfinite(value) else f"{value:,.2f} ×"
+
+
 def rate(per_second: float | None, what: str = "steps") -> str:
     """So many a second."""
     if per_second is None or not math.isfinite(per_second):

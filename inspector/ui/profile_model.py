@@ -127,9 +127,9 @@ class ProfileModel(ColumnsModel):
         return (
             cost.name,
             fmt.milliseconds(cost.median_ms),
-            _percent(cost.share_of_step),
-            _bandwidth(cost.gbps),
-            _percent(cost.share),
+            fmt.percent(cost.share_of_step),
+            fmt.bandwidth(cost.gbps),
+            fmt.percent(cost.share),
             fmt.milliseconds(self.floor_ms(cost.name)),
             fmt.number(cost.bytes_per_element, 3) if cost.elements else fmt.NA,
             fmt.count(cost.dispatches),
@@ -139,17 +139,6 @@ class ProfileModel(ColumnsModel):
             fmt.count(cost.samples),
             fmt.count(cost.cold_samples),
         )
-
-
-def _bandwidth(gbps: float) -> str:
-    if not math.isfinite(gbps):
-        return fmt.NA
-    decimals = 0 if gbps >= 99.95 else 1 if gbps >= 9.995 else 2
-    return f"{gbps:,.{decimals}f}" if gbps >= 0.005 else "< 0.01"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if math.isfinite(share) else fmt.NA
 
 
 _TOOLTIPS = (

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFileDialog, QLabel, QSizePolicy, QWidget
 
 
 class ElidedLabel(QLabel):
@@ -32,3 +35,14 @@ class ElidedLabel(QLabel):
         text = self.fontMetrics().elidedText(self.text(), self._mode, area.width())
         painter.drawText(area, int(self.alignment()), text)
         painter.end()
+
+
+def ask_file(parent: QWidget, title: str, name: str, kinds: str, act: Callable[[str], None]) -> None:
+    """Ask for a file to write, `name` if nothing else is typed, and call `act` with it."""
+    dialog = QFileDialog(parent, title, name, kinds)
+    dialog.setObjectName("export_dialog")
+    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+    dialog.setDefaultSuffix(Path(name).suffix[1:])
+    dialog.fileSelected.connect(act)
+    dialog.open()
