@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from inspector import codecs
 from inspector.errors import UsageError
@@ -153,12 +153,10 @@ class Layout:
         object.__setattr__(self, "_by_name", {s.name: s for s in self.segments})
 
     @cached_property
-    def _hash(self) -> int:
-        return hash((self.segments, self.placement, self.page_elements))
-
-    def __hash__(self) -> int:
-        # Calculated once: what is derived from a layout of many params is looked up by it.
-        return self._hash
+    def derived(self) -> dict[str, Any]:
+        """What other modules work out from it once, by name. Looked up in a table by layout instead, an equal layout
+        would have to be compared param by param each time."""
+        return {}
 
     @property
     def align(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from inspector.codecs import Moments8bit
 from inspector.floats import F32Array
@@ -18,6 +18,8 @@ from inspector.statistics import BufferStats
 from inspector.stores import Lane
 
 if TYPE_CHECKING:
+    from inspector.coding_error import ParamCodingError
+    from inspector.drift import ParamDrift
     from inspector.param_statistics import ParamTable
 
 Quantity = Literal["value", "magnitude", "change", "nonfinite"]
@@ -227,6 +229,39 @@ class Stepper(Protocol):
     @property
     def param_stats_ms(self) -> float | None:
         """GPU time of the last param statistics; None where the device has no clock."""
+        ...
+
+    def coding_errors(self, hyper: Hyper) -> tuple[ParamCodingError, ...]:
+        """What coding does to m and v of the update to come, of each param with 8-bit state; UsageError as above."""
+        ...
+
+    def block_errors(self, param: str) -> tuple[F32Array, F32Array]:
+        """Rms errors of m and v by block of 256 of a param, as last measured by `coding_errors`."""
+        ...
+
+    @property
+    def coding_ms(self) -> float | None:
+        """GPU time of the last `coding_errors`; None where the device has no clock or nothing was measured."""
+        ...
+
+    def beside(self, variant: Variant, *, undo_bytes: int = 0) -> Stepper:
+        """A second run on the same device from w, m, v and the gradients of this moment; UsageError within a step.
+
+        The state is coded anew where its type differs. It is released, not closed, which would end the device.
+        """
+        ...
+
+    def drift_from(self, other: Any) -> tuple[ParamDrift, ...]:
+        """How far the weights of a run made by `beside` are from these, by param in the order of the layout."""
+        ...
+
+    @property
+    def drift_ms(self) -> float | None:
+        """GPU time of the last `drift_from`; None where the device has no clock."""
+        ...
+
+    def release(self) -> None:
+        """Give back the memory of everything on the device, which stays open."""
         ...
 
     def stats(self, lane: Lane, param: str | None) -> BufferStats:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 from inspector.codecs import BLOCK
@@ -62,20 +61,25 @@ class Store:
         return max(first, self.start), min(first + size // each, self.stop)
 
 
-@lru_cache(maxsize=64)
 def stores(layout: Layout, lane: Lane) -> tuple[Store, ...]:
     """The stores of a lane, in the order of their elements.
 
     w and g are float32 throughout. Of m and v each page has up to three: codes, float32, codes.
     """
-    found: list[Store] = []
+    known = layout.derived.get(lane)
+    if known is None:
+        known = layout.derived[lane] = tuple(_stores(layout, lane))
+    found: tuple[Store, ...] = known
+    return found
+
+
+def _stores(layout: Layout, lane: Lane) -> Iterator[Store]:
     for page in layout.pages:
         buffer = page_buffer(lane, layout, page.index)
         if lane in MOMENTS and _is_coded(layout):
-            found += _moments(layout, lane, page)
+            yield from _moments(layout, lane, page)
         else:
-            found.append(Store(lane, page.start, page.stop, page.start, buffer))
-    return tuple(found)
+            yield Store(lane, page.start, page.stop, page.start, buffer)
 
 
 def store_at(layout: Layout, lane: Lane, element: int) -> Store:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
+# The module inspector.cli.run takes this name's place in the package as soon as a command has imported it.
+from inspector.cli import run
 
 if TYPE_CHECKING:
     from inspector.gpu.device import Gpu
@@ -40,6 +43,19 @@ def gpu() -> Iterator[Gpu]:
     device = Gpu()
     yield device
     device.close()
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command; its exit code, standard output and standard error."""
+
+    def run_it(*words: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = run([str(word) for word in words])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run_it
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from state_files import write
 
 from inspector import __version__
-from inspector.cli import run, with_default_command
+from inspector.cli import with_default_command
 from inspector.gpu import device
 from inspector.hyper import Hyper
 from inspector.layout import Param, make_layout
@@ -28,19 +28,6 @@ from inspector.session.tensorfile import TensorFile
 pytestmark = pytest.mark.gpu
 
 Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Call:
-    """Run a command; its exit code, standard output and standard error."""
-
-    def run_it(*words: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = run([str(word) for word in words])
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return run_it
 
 
 @pytest.fixture

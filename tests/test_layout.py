@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inspector.errors import UsageError
-from inspector.layout import Layout, Param, make_layout
+from inspector.layout import Layout, Param, Placement, StateType, make_layout
+from inspector.plan import DISPATCH_FORMS, STATE_TYPES, DispatchForm, Variant, required_placement
 from inspector.preset import gpt_116m_params, synthetic_params
+from inspector.stores import GIVEN, LANES, MOMENTS, Lane, Store, pieces, store_at, stores
 
 
 def params_of(*numels: int) -> list[Param]:
@@ -166,3 +169,187 @@ def test_nothing_at_all_is_a_layout_too() -> None:
     assert (layout.elements, layout.padded_elements, layout.pages, layout.blocks) == (0, 0, (), ())
     assert layout.at(0) is None
     assert layout.between(0, 10) == ()
+
+
+# --- places of an 8-bit state
+
+
+def coded_params(*numels: int) -> list[Param]:
+    return [Param(f"p{i}", (n,), i % 2 == 0) for i, n in enumerate(numels)]
+
+
+@st.composite
+def mixed_params(draw: st.DrawFn) -> list[Param]:
+    """Of no elements, of few, of the number where coding begins and beside it, and of some blocks."""
+    sizes = st.integers(0, 300) | st.sampled_from([4095, 4096, 4097, 5000, 16_384, 16_385, 20_000])
+    drawn = draw(st.lists(st.tuples(sizes, st.booleans()), max_size=9))
+    return [Param(f"p{i}", (n,), decay) for i, (n, decay) in enumerate(drawn)]
+
+
+def test_coded_params_lie_first_with_decay_and_last_without() -> None:
+    """16,384 elements are where a scale 256 bytes further on begins; float32 states need 256 of them only."""
+    layout = make_layout(
+        coded_params(9, 9, 5000, 5000, 4096, 4096), placement=required_placement(Variant(kernel="8bit"))
+    )
+    assert [(s.name, s.block, s.state, s.offset) for s in layout] == [
+        ("p2", "wd", "8bit", 0),
+        ("p4", "wd", "8bit", 5120),
+        ("p0", "wd", "f32", 9216),
+        ("p1", "no_wd", "f32", 9472),
+        ("p3", "no_wd", "8bit", 16_384),
+        ("p5", "no_wd", "8bit", 21_504),
+    ]
+    assert [(r.block, r.state, r.start, r.stop) for r in layout.runs] == [
+        ("wd", "8bit", 0, 9216),
+        ("wd", "f32", 9216, 9225),
+        ("no_wd", "f32", 9472, 9481),
+        ("no_wd", "8bit", 16_384, 25_600),
+    ]
+    assert stores(layout, "w") == (Store("w", 0, 25_600, 0, "w"),)
+    assert stores(layout, "v") == (
+        Store("v", 0, 9216, 0, "v_packed", "v_scale"),
+        Store("v", 9216, 16_384, 9216, "v"),
+        Store("v", 16_384, 25_600, 0, "v_packed", "v_scale"),
+    )
+    code = stores(layout, "v")[2]
+    assert (code.offset(16_384), code.scale_offset(16_384), code.nbytes, code.scale_bytes) == (
+        16_384, 256, 25_600, 400,
+    )  # fmt: skip
+
+
+def test_params_bound_alone_each_begin_where_a_scale_can_be_bound() -> None:
+    placement = required_placement(Variant(kernel="8bit", dispatch="per-tensor"), 32)
+    layout = make_layout(coded_params(9, 9, 5000, 5000, 4096, 4096), placement=placement)
+    assert [s.offset for s in layout] == [0, 6144, 10_240, 10_496, 12_288, 18_432]
+
+
+@given(
+    params=mixed_params(),
+    apart=st.sampled_from([32, 64, 256, 1024]),
+    dispatch=st.sampled_from(DISPATCH_FORMS),
+    small=st.sampled_from(STATE_TYPES),
+    align_bytes=st.none() | st.sampled_from([16, 256, 4096]),
+    page_steps=st.none() | st.integers(1, 3),
+    odd=st.integers(0, 5000),
+)
+@settings(deadline=None, max_examples=150)
+def test_every_coded_layout_can_be_bound_and_keeps_each_element_in_one_place(
+    params: list[Param],
+    apart: int,
+    dispatch: DispatchForm,
+    small: StateType,
+    align_bytes: int | None,
+    page_steps: int | None,
+    odd: int,
+) -> None:
+    variant = Variant(kernel="8bit", dispatch=dispatch, small_state=small)
+    # A page is no smaller than where bindings may start, nor than the alignment asked for.
+    page_bytes = None if page_steps is None else page_steps * max(256 * apart, 4096) + odd
+    layout = make_layout(
+        params,
+        align_bytes=align_bytes,
+        max_buffer_bytes=page_bytes,
+        placement=required_placement(variant, apart),
+    )
+    assert sorted(s.name for s in layout) == sorted(p.name for p in params)
+    least = 4096 if small == "f32" else 1
+    assert all(s.state == ("8bit" if s.numel >= least else "f32") for s in layout)
+    order = {("wd", "8bit"): 0, ("wd", "f32"): 1, ("no_wd", "f32"): 2, ("no_wd", "8bit"): 3}
+    ranks = [order[s.block, s.state] for s in layout]
+    assert ranks == sorted(ranks)
+    for rank in range(4):
+        names = [s.name for s, r in zip(layout, ranks, strict=True) if r == rank]
+        assert names == [p.name for p in params if p.name in names]
+    assert all(a.stop <= b.offset for a, b in zip(layout.segments, layout.segments[1:], strict=False))
+    step = apart // 4 * 256
+    for s, before in zip(layout, (None, *ranks), strict=False):
+        unit = 256 * 4
+        assert s.offset * 4 % max(align_bytes or 0, unit, apart) == 0
+        begins = s.state == "8bit" and (before != order[s.block, s.state] or dispatch == "per-tensor")
+        assert not begins or s.offset % step == 0, s.name
+    for page in layout.pages:
+        assert layout.page_elements is None or page.start == page.index * layout.page_elements
+        if any(s.state == "8bit" for s in layout):
+            assert page.start % step == 0
+        assert page_bytes is None or 0 < (page.stop - page.start) * 4 <= page_bytes
+    assert sum(p.stop - p.start for p in layout.pages) == layout.padded_elements
+    assert_stored_once(layout)
+
+
+def assert_stored_once(layout: Layout) -> None:
+    """The stores of a lane tile the mega-buffer, and no two elements share bytes of a buffer."""
+    for lane in LANES:
+        kept = stores(layout, lane)
+        assert [s.start for s in kept] == [0, *(s.stop for s in kept)][: len(kept)]
+        assert (kept[-1].stop if kept else 0) == layout.padded_elements
+        taken: dict[str, list[tuple[int, int]]] = {}
+        for store in kept:
+            assert not store.coded or lane in MOMENTS
+            unit = 1 if store.coded else 4
+            first = store.offset(store.start)
+            assert store.offset(store.stop) == first + unit * (store.stop - store.start) == store.nbytes
+            assert store.elements(first, unit * (store.stop - store.start)) == (store.start, store.stop)
+            taken.setdefault(store.buffer, []).append((first, store.nbytes))
+            if store.scales is not None:
+                assert (store.start - store.origin) % 256 == 0
+                low = store.scale_offset(store.start)
+                assert low == first // 256 * 4
+                assert store.scale_offset(store.stop - 1) + 4 == store.scale_bytes
+                taken.setdefault(store.scales, []).append((low, store.scale_bytes))
+        for ranges in taken.values():
+            ranges.sort()
+            assert all(a[1] <= b[0] for a, b in pairwise(ranges))
+        for s in layout:
+            if not s.numel:
+                continue
+            found = list(pieces(layout, lane, s.offset, s.stop))
+            assert [low for _, low, _ in found] == [s.offset, *(high for _, _, high in found)][:-1]
+            assert found[-1][2] == s.stop
+            for store, low, _ in found:
+                assert store is store_at(layout, lane, low)
+                assert store.coded == (s.state == "8bit" and lane in MOMENTS)
+        if layout.padded_elements:
+            with pytest.raises(IndexError):
+                store_at(layout, lane, layout.padded_elements)
+
+
+@given(params=param_lists(), align_bytes=aligns, page_bytes=st.none() | st.integers(1024, 5000))
+@settings(deadline=None, max_examples=100)
+def test_a_float32_layout_is_where_recordings_have_it(
+    params: list[Param], align_bytes: int, page_bytes: int | None
+) -> None:
+    """Offsets stand in people's scripts: each param at the next multiple of the alignment, wd first, pages of the
+    largest such multiple."""
+    layout = make_layout(params, align_bytes=align_bytes, max_buffer_bytes=page_bytes)
+    align, end, wanted = align_bytes // 4, 0, []
+    for name in ("wd", "no_wd"):
+        for p in params:
+            if p.block == name:
+                wanted.append((p.name, -(-end // align) * align))
+                end = wanted[-1][1] + p.numel
+    assert [(s.name, s.offset) for s in layout] == wanted
+    total = -(-end // align) * align
+    page = total if page_bytes is None or total * 4 <= page_bytes else page_bytes // align_bytes * align
+    assert [(p.start, p.stop) for p in layout.pages] == [
+        (at, min(at + page, total)) for at in range(0, total, page or 1)
+    ]
+    lanes: tuple[Lane, ...] = (*GIVEN, *MOMENTS)
+    for lane in lanes:
+        names = [lane] if len(layout.pages) == 1 else [f"{lane}[{p.index}]" for p in layout.pages]
+        assert [(s.buffer, s.start, s.origin, s.scales) for s in stores(layout, lane)] == [
+            (name, p.start, p.start, None) for name, p in zip(names, layout.pages, strict=True)
+        ]
+    # What a form without 8-bit state asks for changes nothing where the alignment does.
+    same = make_layout(
+        params, align_bytes=align_bytes, max_buffer_bytes=page_bytes, placement=Placement(min(align, 64))
+    )
+    assert align < 64 or (same.segments, same.page_elements) == (layout.segments, layout.page_elements)
+
+
+def test_the_reference_model_lies_where_it_always_lay() -> None:
+    layout = make_layout(gpt_116m_params(), max_buffer_bytes=256 << 20)
+    assert [layout[name].offset for name in ("embed.weight", "h.0.attn.qkv.weight", "h.11.ffn.down.weight")] == [
+        0, 31_064_064, 114_425_856,
+    ]  # fmt: skip
+    assert (layout["h.0.attn_norm.weight"].offset, layout["norm.weight"].offset) == (115_998_720, 116_017_152)
+    assert (layout.padded_elements, layout.page_elements) == (116_017_920, 67_108_864)

@@ -23,7 +23,7 @@ from inspector.runtime.snapshots import CountedParams, Snapshot
 from inspector.stepping import Cursor
 from inspector.stores import LANES
 from inspector.ui import theme
-from inspector.ui.params_columns import BLOCK, FIRST_FIGURE, NAME, SHAPE
+from inspector.ui.params_columns import BLOCK, FIRST_FIGURE, NAME, SHAPE, STATE
 from inspector.ui.params_model import ParamsModel
 from inspector.ui.params_view import ParamsView
 
@@ -103,7 +103,12 @@ def test_a_row_a_param_below_the_sums(qtbot: QtBot, stats: tuple[ParamStats, ...
     assert [view.model.text(row, NAME) for row in range(3)] == ["all", "block wd", "block no-wd"]
     assert names(view) == [s.name for s in small_layout().segments]
     row = view.model.row_of(QKV)
-    assert [view.model.text(row, c) for c in (NAME, SHAPE, BLOCK)] == [QKV, "64 × 192", "wd"]
+    assert [view.model.text(row, c) for c in (NAME, SHAPE, BLOCK, STATE)] == [
+        QKV,
+        "64 × 192",
+        "wd",
+        "float32",
+    ]
     assert view.frozen.isVisible()
 
 

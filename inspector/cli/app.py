@@ -12,10 +12,11 @@ from inspector.cli import USAGE
 from inspector.cli import options as o
 from inspector.cli.shaders import Shaders, with_shaders
 from inspector.files import check_writable
-from inspector.plan import Variant
 from inspector.statistics import StatsLevel
 
-VIEWS = "map, pipeline, plots, histograms, timing, profile, params, values, hyper, findings or timeline"
+VIEWS = (
+    "map, pipeline, plots, histograms, lockstep, timing, profile, params, values, hyper, findings or timeline"
+)
 
 app = typer.Typer(
     help="Debugger and profiler for the optimizer step. 'inspector [SOURCE]' opens the window.",
@@ -64,6 +65,7 @@ def window(
     seed: o.Seed = None,
     adapter: o.Adapter = None,
     undo_mb: o.UndoMb = None,
+    lockstep: o.Lockstep = None,
 ) -> int:
     """Open the window on SOURCE, paused before its first dispatch."""
     from inspector.cli.window import RunOpener, open_window
@@ -79,7 +81,7 @@ def window(
     opener = RunOpener(
         adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given, shaders=shaders
     )
-    return open_window(opener, source, variant, stats)
+    return open_window(opener, source, variant, stats, lockstep=lockstep)
 
 
 @app.command()
@@ -152,6 +154,7 @@ def run(
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
+    lockstep: o.Lockstep = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the state after the last step to this state file.")
     ] = None,
@@ -171,7 +174,15 @@ def run(
     )
     return run_steps(
         Request(
-            made, steps, hyper, variant, adapter, None if out is None else check_writable(out), json, stats
+            made,
+            steps,
+            hyper,
+            variant,
+            adapter,
+            None if out is None else check_writable(out),
+            json,
+            stats,
+            lockstep,
         )
     )
 
@@ -281,6 +292,21 @@ def screenshot(
         float, typer.Option(help="Device pixels a pixel, 2 for a sharp picture.", min=0.5, max=4)
     ] = 1.0,
     dispatches: Annotated[int, typer.Option(help="Dispatches to run after the steps.")] = 0,
+    optimizer: o.Optimizer = "adamw",
+    kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
+    numerics: o.Numerics = "published",
+    reduce: o.Reduce = "two-pass",
+    dispatch: o.DispatchForm = "two-block",
+    unfused: o.Unfused = False,
+    lr: o.Lr = None,
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    lockstep: o.Lockstep = None,
     shaders: Shaders = None,
     stats: Annotated[
         StatsLevel | None, typer.Option(help="As for run; what the view needs if left out.")
@@ -294,8 +320,16 @@ def screenshot(
 
     o.whole_number("--steps", steps)
     o.whole_number("--dispatches", dispatches)
-    variant = with_shaders(Variant(), shaders)
-    opener = RunOpener(adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given={}, shaders=shaders)
+    given = {
+        "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
+        "max_grad_norm": max_grad_norm,
+    }  # fmt: skip
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state), shaders
+    )
+    opener = RunOpener(
+        adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given=given, shaders=shaders
+    )
     take_picture(
         opener,
         source,
@@ -303,6 +337,7 @@ def screenshot(
         variant=variant,
         steps=steps,
         dispatches=dispatches,
+        lockstep=lockstep,
         size=size,
         view=view,
         theme=theme,

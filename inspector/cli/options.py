@@ -72,6 +72,10 @@ Adapter = Annotated[
     str | None, typer.Option(help="Part of the adapter's name; 'inspector doctor' lists them.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Lockstep = Annotated[
+    codecs.Codec | None,
+    typer.Option("--lockstep", help="Run 8-bit state by this codec beside, on the same gradients."),
+]
 UndoMb = Annotated[int | None, typer.Option("--undo-mb", help="MiB of GPU memory for going back.", min=0)]
 
 

@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from inspector.cli.lockstep import add_coding, lockstep_document, lockstep_words
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
 from inspector.cli.shaders import form_of, own_kernel_lines, shaders_of
+from inspector.codecs import Codec
 from inspector.diagnosis.findings import Finding
 from inspector.errors import UsageError
 from inspector.floats import F32Array, shortest
@@ -24,6 +26,7 @@ from inspector.layout import Layout
 from inspector.param_statistics import LaneStats, ParamStats
 from inspector.plan import Variant
 from inspector.runtime.engine import Engine
+from inspector.runtime.lockstep import Asked
 from inspector.runtime.snapshots import StepRecord
 from inspector.sources.base import EndOfSourceError, Source
 from inspector.sources.statefile import StateFile, write_state
@@ -44,6 +47,7 @@ class Request:
     out: Path | None
     json: bool
     stats: StatsLevel = "light"
+    lockstep: Codec | None = None
 
 
 def run_steps(request: Request) -> int:
@@ -62,6 +66,9 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> dict[str, Any
         engine = Engine(
             request.source, stepper, hyper=request.hyper, keep_checkpoint=False, stats=request.stats
         )
+        engine.eight_bit.watched = request.stats == "full"
+        if request.lockstep is not None:
+            engine.eight_bit.start(stepper, Asked(request.lockstep))
         records: list[StepRecord] = []
         counted: list[dict[str, Any]] = []
         findings: list[Finding] = []
@@ -79,6 +86,9 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> dict[str, Any
                 if engine.record is not None:
                     records.append(engine.record)
                     counted.append(_counted(engine, stepper.layout))
+                    picture = engine.eight_bit.picture(stepper)
+                    add_coding(counted[-1].get("params", ()), picture)
+                    counted[-1] |= lockstep_document(picture)
                 progress.advance(task)
         check_interrupt()
         if request.out is not None:
@@ -159,6 +169,7 @@ def _param(stats: ParamStats, layout: Layout, *, several: bool = False) -> dict[
         "name": stats.name,
         "block": stats.block,
         "numel": stats.numel,
+        **({} if several else {"state": layout[stats.name].state}),
         "lanes": {name: _lane(lane, layout, several) for name, lane in stats.lanes.items()},
         "update": {**update, **largest},
     }
@@ -236,6 +247,8 @@ def _show(document: dict[str, Any], request: Request) -> None:
         console.print(f"State after the last step: {request.out}", soft_wrap=True)
     if request.steps and document["steps"]:
         last = document["steps"][-1]
+        for line in lockstep_words(last.get("lockstep")):
+            console.print(line, soft_wrap=True)
         console.print(
             f"gradNorm {shortest(last['grad_norm'])}, clipScale {shortest(last['clip_scale'])} in step {last['step']}."
         )

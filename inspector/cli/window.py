@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from inspector.cli.display import display_problem
 from inspector.cli.options import make_hyper, make_source
+from inspector.codecs import Codec
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.own_shaders import load_own_kernels
 from inspector.plan import Variant
-from inspector.runtime.commands import Command, Run, StepDispatch
+from inspector.runtime.commands import Command, Run, StartLockstep, StepDispatch
 from inspector.runtime.snapshots import Snapshot
 from inspector.runtime.worker import Worker
 from inspector.sources.base import Source
@@ -24,6 +25,7 @@ from inspector.stepping import Cursor, State
 
 if TYPE_CHECKING:
     from inspector.gpu.stepper import GpuStepper
+    from inspector.ui.main_window import MainWindow
 
 MAX_PICTURE = 16_384
 
@@ -66,14 +68,28 @@ class RunOpener:
         return StepperMaker(self.adapter, undo).make(source.params, variant, state)
 
 
-def open_window(opener: RunOpener, spec: str, variant: Variant, stats: StatsLevel = "light") -> int:
+def open_window(
+    opener: RunOpener,
+    spec: str,
+    variant: Variant,
+    stats: StatsLevel = "light",
+    *,
+    lockstep: Codec | None = None,
+) -> int:
     """Show the window until it is closed; its exit code."""
     opener.check(spec)
     if problem := display_problem():
         raise UsageError(problem)
     from inspector.ui.app import run_window
 
-    return run_window(lambda: Worker(opener, spec, variant, reread=opener.reread, stats=stats))
+    def show_lockstep(window: MainWindow) -> None:
+        if lockstep is not None:
+            window.send(StartLockstep(lockstep))
+            window.show_view("lockstep")
+
+    return run_window(
+        lambda: Worker(opener, spec, variant, reread=opener.reread, stats=stats), on_ready=show_lockstep
+    )
 
 
 def take_picture(
@@ -84,6 +100,7 @@ def take_picture(
     variant: Variant,
     steps: int,
     dispatches: int,
+    lockstep: Codec | None = None,
     size: str,
     view: str | None,
     theme: str,
@@ -106,6 +123,7 @@ def take_picture(
     level: StatsLevel = stats or ("full" if view == "params" else "light")
     worker = Worker(opener, spec, variant, reread=opener.reread, stats=level)
     first = source.initial_state().finished_steps
+    commands: list[Command] = [StartLockstep(lockstep)] if lockstep is not None else []
     plan: list[Command] = [*([Run(until=first + steps)] if steps else []), *[StepDispatch()] * dispatches]
 
     told: list[str] = []
@@ -132,6 +150,8 @@ def take_picture(
         view=view,
         scheme="dark" if theme == "dark" else "light",
         scale=scale,
+        commands=commands,
+        front="lockstep" if lockstep is not None else None,
         until=there,
         timeout_s=3600.0,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from inspector.errors import InspectorError
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
 from inspector.layout import DEFAULT_ALIGN_BYTES, Layout, Param
@@ -29,9 +30,14 @@ class StepperMaker:
         undo = self.undo_bytes
         if undo is None:
             undo = SOFTWARE_UNDO_BYTES if gpu.info.software else HARDWARE_UNDO_BYTES
-        return GpuStepper(
-            gpu, device_layout(gpu, params, variant, self.align_bytes), variant, state, undo_bytes=undo
-        )
+        try:
+            return GpuStepper(
+                gpu, device_layout(gpu, params, variant, self.align_bytes), variant, state, undo_bytes=undo
+            )
+        except InspectorError:
+            # Whoever is told may want to make another, for which the memory of this one has to be free.
+            gpu.close()
+            raise
 
 
 def device_layout(

@@ -18,6 +18,7 @@ SHARED = {
     "encode_8bit": ("common", "codecs"),
     "decode_8bit": ("common", "codecs"),
     "explain": ("common", "codecs", "coded_adam"),
+    "coding_error": ("common", "codecs"),
     "param_stats": ("common", "codecs", "coded_adam"),
 }
 """What stands before a kernel's own text; "common" alone where it is not named here."""

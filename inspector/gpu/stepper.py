@@ -10,10 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from inspector.codecs import CODEC_NUMBER, Moments8bit
-from inspector.errors import UsageError
+from inspector.coding_error import ParamCodingError
+from inspector.drift import ParamDrift
+from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array
+from inspector.gpu.coding_error import CodingErrorKernel
 from inspector.gpu.copying import copy_gbps
 from inspector.gpu.device import Gpu, explained
+from inspector.gpu.drift import DriftKernel
 from inspector.gpu.element import element_lines
 from inspector.gpu.generator import GRADIENT_STREAM, WEIGHT_STREAM, Generator
 from inspector.gpu.map_image import MapKernel
@@ -27,7 +31,7 @@ from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.optimizers import optimizer, plan_step
 from inspector.param_statistics import ParamTable
-from inspector.plan import Dispatch, Plan, Variant, binding_elements, required_placement
+from inspector.plan import Dispatch, Plan, Variant, binding_elements, layout_for, required_placement
 from inspector.statistics import BufferStats
 from inspector.stepping import (
     Cursor,
@@ -36,6 +40,7 @@ from inspector.stepping import (
     GeneratedState,
     Gradients,
     GradStats,
+    HostGradients,
     HostState,
     KernelTime,
     MapPixels,
@@ -71,13 +76,14 @@ class GpuStepper:
         *,
         undo_bytes: int = DEFAULT_UNDO_BYTES,
         clocks: Clocks | None = None,
+        pipelines: Pipelines | None = None,
     ) -> None:
         if not layout.elements:
             raise UsageError("There is nothing to step: the source holds no elements.")
         self._gpu = gpu
         self._layout = layout
         self._plan = plan_step(layout, gpu.limits, variant)
-        self._pipelines = Pipelines(gpu)
+        self._pipelines = pipelines or Pipelines(gpu)
         self._pipelines.check_own(self._plan)
         self._memory = LaneMemory(gpu, self._pipelines, self._plan)
         self._undo = UndoLog(gpu, undo_bytes)
@@ -88,6 +94,13 @@ class GpuStepper:
         self._param_stats: dict[tuple[tuple[str, float], ...], ParamStatsKernel] = {}
         self.param_stats_ms: float | None = None
         """GPU time of the last param statistics."""
+        self._coding: dict[tuple[tuple[str, float], ...], CodingErrorKernel] = {}
+        self._last_coding: CodingErrorKernel | None = None
+        self._drift: tuple[Layout, DriftKernel] | None = None
+        self.coding_ms: float | None = None
+        """GPU time of the last coding errors."""
+        self.drift_ms: float | None = None
+        """GPU time of the last drift."""
         self._prepared = self._prepare(self._plan)
         self._uniforms_for: tuple[int, Hyper, Variant] | None = None
         self._compiled: set[str] = set()
@@ -273,7 +286,69 @@ class GpuStepper:
         return self._stats.run(self._memory.views(lane, segment.offset, segment.stop))
 
     def param_stats(self, hyper: Hyper) -> ParamTable:
-        """Statistics of every param and of the update to come; UsageError but between finalize and the update.
+        """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
+        constants = self._before_update("Statistics of the params are counted")
+        kernel = self._param_stats.get(constants)
+        if kernel is None:
+            kernel = ParamStatsKernel(self._gpu, self._pipelines, self._memory, constants)
+            self._param_stats[constants] = kernel
+        values = self._uniform_values(hyper)
+        stats = kernel.run(self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"])
+        self.param_stats_ms = kernel.ms
+        return stats
+
+    def coding_errors(self, hyper: Hyper) -> tuple[ParamCodingError, ...]:
+        """What coding does to m and v of the update to come; UsageError but between finalize and the update."""
+        constants = self._before_update("Errors of coding m and v are measured")
+        if not self._memory.coded:
+            return ()
+        kernel = self._coding.get(constants)
+        if kernel is None:
+            kernel = CodingErrorKernel(self._gpu, self._pipelines, self._layout, constants)
+            self._coding[constants] = kernel
+        values = self._uniform_values(hyper)
+        found = kernel.run(self._memory, hp=values["hp:wd"], bias=values["bias"])
+        self._last_coding, self.coding_ms = kernel, kernel.ms
+        return found
+
+    def block_errors(self, param: str) -> tuple[F32Array, F32Array]:
+        """Rms errors of m and v by block of a param, as last measured by `coding_errors`."""
+        if self._last_coding is None:
+            raise UsageError("No errors of coding m and v have been measured yet.")
+        return self._last_coding.block_errors(param)
+
+    def drift_from(self, other: GpuStepper) -> tuple[ParamDrift, ...]:
+        """How far the weights of a stepper made by `beside` are from these, param by param."""
+        if self._drift is None or self._drift[0] != other.layout:
+            if self._drift is not None:
+                self._drift[1].close()
+            self._drift = other.layout, DriftKernel(self._gpu, self._pipelines, self._layout, other.layout)
+        kernel = self._drift[1]
+        found = kernel.run(self._memory, other._memory)
+        self.drift_ms = kernel.ms
+        return found
+
+    def beside(self, variant: Variant, *, undo_bytes: int = 0) -> GpuStepper:
+        """A second stepper on this device, in another form, with w, m, v and the gradients of this moment."""
+        if not self._cursor.between_steps:
+            raise UsageError("A second run can start only between steps: finish this one first.")
+        layout = layout_for(self._layout.params, self._gpu.limits, variant)
+        used = self._gpu.memory_bytes
+        try:
+            made = GpuStepper(
+                self._gpu, layout, variant, self.state(),
+                undo_bytes=undo_bytes, clocks=self._timer.clocks, pipelines=self._pipelines,
+            )  # fmt: skip
+        except InspectorError:
+            # What had been allocated for it goes with it.
+            self._gpu.memory_bytes = used
+            raise
+        if not self._cursor.at_end:
+            made.begin_step(HostGradients(self.gradients()))
+        return made
+
+    def _before_update(self, what: str) -> tuple[tuple[str, float], ...]:
+        """Constants of a pass that works out the update before it runs; UsageError elsewhere.
 
         Where clipping is a pass of its own, the gradient is as it stands: before that pass or after it.
         """
@@ -281,26 +356,20 @@ class GpuStepper:
         clips = [d for d in self._plan.dispatches if d.entry_point == "scale"]
         clipped = [d for d in done if d.entry_point == "scale"]
         if not any(d.entry_point == "finalize_grad_stats" for d in done) or any(d.updates for d in done):
-            raise UsageError(
-                "Statistics of the params are counted between finalize_grad_stats and the first update."
-            )
+            raise UsageError(f"{what} between finalize_grad_stats and the first update.")
         if clipped and len(clipped) < len(clips):
             raise UsageError("Part of the gradients is clipped: run the rest of the scale passes first.")
         variant = self._plan.variant
-        constants = (
+        return (
             ("PRECISE", float(variant.numerics == "precise")),
             ("L2", float(optimizer(variant.optimizer).decay_in_gradient)),
             ("FUSED", float(not clipped)),
             ("CODEC", float(CODEC_NUMBER[variant.codec])),
         )
-        kernel = self._param_stats.get(constants)
-        if kernel is None:
-            kernel = ParamStatsKernel(self._gpu, self._pipelines, self._memory, constants)
-            self._param_stats[constants] = kernel
-        values = optimizer(variant.optimizer).uniforms(hyper, self._cursor.step, variant.numerics)
-        stats = kernel.run(self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"])
-        self.param_stats_ms = kernel.ms
-        return stats
+
+    def _uniform_values(self, hyper: Hyper) -> Mapping[str, F32Array]:
+        variant = self._plan.variant
+        return optimizer(variant.optimizer).uniforms(hyper, self._cursor.step, variant.numerics)
 
     def read(self, lane: Lane, start: int, count: int, *, before: bool = False) -> F32Array:
         """`count` elements from `start`; with `before` as they were before the last dispatch."""
@@ -366,7 +435,8 @@ class GpuStepper:
     def release(self) -> None:
         """Give back the memory of everything on the device, which stays open for another stepper."""
         self._undo.clear()
-        for part in (self._timer, self._stats, self._map, self._generator, *self._param_stats.values()):
+        kernels = (*self._param_stats.values(), *self._coding.values(), self._drift and self._drift[1])
+        for part in (self._timer, self._stats, self._map, self._generator, *kernels):
             if part is not None:
                 part.close()
         self._memory.close()

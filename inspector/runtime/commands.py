@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from inspector.codecs import Codec
+from inspector.layout import StateType
 from inspector.plan import Variant
 from inspector.statistics import StatsLevel
 from inspector.stepping import MapRequest
@@ -115,6 +117,31 @@ class MeasureCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class StartLockstep:
+    """Run a second one on the same gradients from here on: 8-bit state beside float32, or float32 beside 8-bit.
+
+    `codec` and `small_state` are of the 8-bit one where that is the second. Takes the place of one that runs.
+    """
+
+    codec: Codec = "linear"
+    small_state: StateType = "f32"
+
+
+@dataclass(frozen=True, slots=True)
+class StopLockstep:
+    """End the second run and give its memory back."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewEightBit:
+    """Whose errors by block are shown, None for nobody's; `watched` False while nobody looks at any. A newer one
+    replaces it."""
+
+    param: str | None
+    watched: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class RecoverDevice:
     """Make a new device after the old one was lost and go on from the last state kept on the host."""
 
@@ -141,9 +168,12 @@ Command = (
     | ViewValues
     | ViewHistograms
     | MeasureCopy
+    | StartLockstep
+    | StopLockstep
+    | ViewEightBit
     | RecoverDevice
     | Shutdown
 )
 
-REPLACES_QUEUED = (Seek, ViewMap, ViewValues, ViewHistograms, MeasureCopy)
+REPLACES_QUEUED = (Seek, ViewMap, ViewValues, ViewHistograms, ViewEightBit, MeasureCopy)
 """Of these only the newest in the queue matters; all others are each carried out."""

@@ -21,6 +21,7 @@ from inspector.hyper import Hyper, check_value, with_value
 from inspector.optimizers import optimizer
 from inspector.param_statistics import ParamStats, totals
 from inspector.plan import Plan, Variant
+from inspector.runtime.lockstep import EightBit
 from inspector.runtime.snapshots import CountedParams, Mark, StepRecord
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
@@ -81,6 +82,7 @@ class Engine:
         self.schedule: Schedule = source.schedule
         self.record: StepRecord | None = None
         self.stats_level: StatsLevel = stats
+        self.eight_bit = EightBit()
         self.counted: CountedParams | None = None
         """The latest statistics of the params, which are counted at level "full" once the gradient norm is known."""
         self.dispatch_times: list[KernelTime | None] = [None] * stepper.cursor.count
@@ -90,6 +92,8 @@ class Engine:
         self._keep_checkpoint = keep_checkpoint
         self._checkpoint_cost = 0.0
         self._checkpoint_at = -float("inf")
+        self._form_since = 0
+        """The first step that runs in the present form."""
         self._history = HistoryRecorder()
         self._records: OrderedDict[int, StepRecord] = OrderedDict()
         self._pending: _Pending | None = None
@@ -110,6 +114,7 @@ class Engine:
         step = self.stepper.cursor.step + 1
         gradients = self.source.gradients(step, self._weights)
         self.stepper.begin_step(gradients)
+        self.eight_bit.begun(gradients)
         counts = NOT_COUNTED if self.stats_level == "off" else self.stepper.counts("g")
         if self.stats_level != "full":
             self.counted = None
@@ -130,7 +135,7 @@ class Engine:
         """Run to the end of the step, or the whole next one."""
         if self.stepper.cursor.at_end:
             self.begin()
-        if self.stats_level == "full":
+        if self.stats_level == "full" or self.eight_bit.measures(self.stepper):
             # To where the params are counted, which is between two dispatches.
             while not self.stepper.cursor.at_end and self.record and self.record.grad_norm is None:
                 self._ran((self.stepper.run_dispatch(self._step_hyper()),))
@@ -149,6 +154,8 @@ class Engine:
             self.record = replace(self.record, grad_norm=stats.grad_norm, clip_scale=stats.clip_scale)
             if self.stats_level == "full" and not any(d.updates for d in written):
                 self._count_params()
+            if not any(d.updates for d in written):
+                self.eight_bit.before_update(self.stepper, self._step_hyper())
             self._diagnose()
         if cursor.at_end:
             self._finish()
@@ -174,6 +181,7 @@ class Engine:
             if value is not None:
                 metrics[name] = value
         metrics |= kernel_metrics(self.stepper.plan, self.dispatch_times)
+        metrics |= self.eight_bit.finished(self.stepper, self._step_hyper())
         self._history.append(record.step, metrics)
         _keep(self._records, record.step, record)
         self._make_checkpoint()
@@ -223,6 +231,7 @@ class Engine:
     def _moved_back(self) -> bool:
         cursor = self.stepper.cursor
         self._history.truncate(cursor.finished_steps)
+        self.eight_bit.moved_back(self.stepper)
         self._checkpoint_at = -float("inf")
         if self.checkpoint is not None and self.checkpoint.finished_steps > cursor.finished_steps:
             self.checkpoint = None
@@ -294,6 +303,7 @@ class Engine:
         """Run in another form from here on; UsageError in the middle of a step."""
         old = self.stepper.plan.variant
         self.stepper.set_variant(variant)
+        self.eight_bit.reformed(self.stepper)
         self.dispatch_times = [None] * self.stepper.cursor.count
         self.mark_variant(old, variant)
 
@@ -302,11 +312,14 @@ class Engine:
         pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(Variant)]
         changed = ", ".join(f"{name} {was} → {now}" for name, was, now in pairs if was != now)
         if changed:
-            self.mark(self._applies_from(), changed)
+            self._form_since = self._applies_from()
+            self._checkpoint_at = -float("inf")
+            self.mark(self._form_since, changed)
 
     def replace_stepper(self, stepper: Stepper, cursor: Cursor) -> None:
         """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood."""
         self.stepper = stepper
+        self.eight_bit.replaced()
         # Its elements are those of the old layout.
         self.counted = None
         self.dispatch_times = [None] * stepper.cursor.count
@@ -385,18 +398,22 @@ class Engine:
     def recover(self, stepper: Stepper) -> None:
         """Go on with a new stepper that was made from the checkpoint or the source's own state.
 
-        The few steps since then are run again, with the settings they had, up to the last complete one.
+        The few steps since then are run again, with the settings they had, up to the last complete one; not where any
+        of them ran in another form of the step.
         """
         lost_after = self.stepper.cursor.finished_steps
         settings = {step: pending.hyper for step, pending in self._pendings.items()}
         self.stepper = stepper
+        self.eight_bit.replaced()
         self._pending = None
         self.record = None
         self.dispatch_times = [None] * stepper.cursor.count
         self._moved_back()
         self.record = self._records.get(stepper.cursor.step)
         missing = range(stepper.cursor.finished_steps + 1, lost_after + 1)
-        if len(missing) <= MAX_CATCH_UP and all(step in settings for step in missing):
+        same_form = missing.start >= self._form_since
+        self._form_since = min(self._form_since, missing.start)
+        if same_form and len(missing) <= MAX_CATCH_UP and all(step in settings for step in missing):
             for step in missing:
                 self.begin()
                 self._set_step_hyper(settings[step])

@@ -16,6 +16,7 @@ from inspector.history import EMPTY_HISTORY, History
 from inspector.hyper import Hyper
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Plan
+from inspector.runtime.lockstep import EightBitPicture
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
 from inspector.stores import LANES, Lane
@@ -134,6 +135,7 @@ class Snapshot:
     map: MapImage | None = None
     values: ValuesWindow | None = None
     histograms: Histograms | None = None
+    eight_bit: EightBitPicture | None = None
     stats: StatsLevel = "light"
     """What is counted at each step from the next one on."""
     counted: CountedParams | None = None
@@ -156,6 +158,6 @@ class Snapshot:
 
 METRICS = ("loss", "grad_norm", "clip_scale", "lr", "nonfinite")
 """Names in Snapshot.history. Beside them stand the kernel times, in ms: "ms/KEY", KEY being Dispatch.timing_key,
-and "cold/KEY" for those taken at low clocks."""
+and "cold/KEY" for those taken at low clocks; and runtime.lockstep.METRICS where they are measured."""
 
 ALL_LANES = LANES

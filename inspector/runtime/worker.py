@@ -17,6 +17,7 @@ from inspector.errors import DeviceLostError, InspectorError, UsageError
 from inspector.plan import Plan, Variant
 from inspector.runtime import commands as c
 from inspector.runtime.engine import Engine, OpenRun
+from inspector.runtime.lockstep import Asked
 from inspector.runtime.snapshots import Mode, Notice, Snapshot
 from inspector.runtime.viewer import Viewer
 from inspector.sources.base import EndOfSourceError
@@ -211,7 +212,9 @@ class Worker:
             self._stats = command.level
         if engine is None:
             return
-        if isinstance(command, c.RecoverDevice):
+        if isinstance(command, c.ViewEightBit):
+            engine.eight_bit.look(command.param, watched=command.watched)
+        elif isinstance(command, c.RecoverDevice):
             self._recover(engine)
         elif self._mode == "lost":
             self._notify("warning", "The GPU device is lost: recover it first, or open the source again.")
@@ -247,6 +250,10 @@ class Worker:
                 self._copy = (engine.stepper.device, engine.stepper.copy_gbps())
                 # The pause is no part of the run's speed.
                 self._restart_rate()
+            case c.StartLockstep(codec, small_state):
+                engine.eight_bit.start(engine.stepper, Asked(codec, small_state))
+            case c.StopLockstep():
+                engine.eight_bit.stop()
             case c.SetVariant(variant):
                 if engine.stepper.can_take(variant):
                     engine.set_variant(variant)
@@ -404,7 +411,12 @@ class Worker:
         self._serial += 1
         engine = self._engine
         if engine is not None and self._mode in ("paused", "running"):
-            self._guarded(lambda: self._viewer.refresh(engine.stepper, running=self._mode == "running"))
+            running = self._mode == "running"
+            self._guarded(lambda: self._viewer.refresh(engine.stepper, running=running))
+            self._guarded(lambda: engine.eight_bit.refresh(running=running))
+            if engine.eight_bit.said is not None:
+                self._notify("info", engine.eight_bit.said)
+                engine.eight_bit.said = None
         if engine is None or self._mode in ("starting", "failed"):
             snapshot = Snapshot(
                 self._serial, self._mode, self._spec, self._opened, stats=self._stats, notice=self._notice
@@ -445,6 +457,7 @@ class Worker:
             map=self._viewer.map,
             values=self._viewer.values,
             histograms=self._viewer.histograms,
+            eight_bit=engine.eight_bit.picture(stepper),
             stats=self._stats,
             counted=engine.counted,
             choices=self._choices.of(stepper.plan),

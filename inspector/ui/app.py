@@ -85,6 +85,7 @@ def make_view(name: str) -> View:
     from inspector.ui.findings_view import FindingsView
     from inspector.ui.histogram_view import HistogramView
     from inspector.ui.hyper_view import HyperView
+    from inspector.ui.lockstep_view import LockstepView
     from inspector.ui.map_view import MapView
     from inspector.ui.params_view import ParamsView
     from inspector.ui.pipeline_view import PipelineView
@@ -99,6 +100,7 @@ def make_view(name: str) -> View:
         "pipeline": PipelineView,
         "plots": PlotsView,
         "histograms": HistogramView,
+        "lockstep": LockstepView,
         "timing": TimingView,
         "profile": ProfileView,
         "values": ValuesView,

@@ -28,7 +28,7 @@ class Panel:
 PANELS = (
     Panel("map", "Mega-buffer map", ("map",), "Alt+1"),
     Panel("pipeline", "Pipeline", ("pipeline",), "Alt+2"),
-    Panel("plots", "Plots", ("plots", "histograms", "timing", "profile", "params"), "Alt+3"),
+    Panel("plots", "Plots", ("plots", "histograms", "lockstep", "timing", "profile", "params"), "Alt+3"),
     Panel("values", "Values", ("values",), "Alt+4"),
     Panel("hyper", "Hyper-parameters", ("hyper",), "Alt+5"),
     Panel("findings", "Findings", ("findings",), "Alt+6"),
@@ -37,11 +37,12 @@ PANELS = (
 TAB_TITLES = {
     "plots": "Metrics",
     "histograms": "Histograms",
+    "lockstep": "8-bit",
     "timing": "GPU time",
     "profile": "Profile",
     "params": "Params",
 }
-TAB_KEYS = {"params": "Alt+8"}
+TAB_KEYS = {"params": "Alt+8", "lockstep": "Alt+9"}
 """Of views that share a panel and have a key of their own."""
 
 

@@ -7,9 +7,12 @@ import math
 import numpy as np
 
 from inspector.floats import shortest
+from inspector.layout import StateType
 
 NA = "n/a"
 MINUS = "−"
+STATES: dict[StateType, str] = {"f32": "float32", "8bit": "8-bit"}
+"""How m and v of a param are kept, in words."""
 
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QVBoxLayout, QW
 
 from inspector.ui import (
     findings_view,
+    lockstep_view,
     map_canvas,
     params_view,
     plots_view,
@@ -48,6 +49,7 @@ def _text() -> str:
             ("On the map", map_canvas.KEYS),
             ("On the timeline", timeline_view.KEYS),
             ("On the plots", plots_view.KEYS),
+            ("On 8-bit", lockstep_view.KEYS),
             ("In the profile", profile_view.KEYS),
             ("In the params", params_view.KEYS),
             ("In the values", values_view.KEYS),

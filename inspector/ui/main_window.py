@@ -81,6 +81,10 @@ class MainWindow(QMainWindow):
         for view in self.views.values():
             view.select_param(name)
 
+    def show_view(self, name: str) -> None:
+        """Bring a view to the front of its panel."""
+        panels.show_tab(self.views[name])
+
     def tell_problem(self, text: str) -> None:
         """Show a sentence about something that went wrong in the window itself."""
         self.banner.tell("error", text)

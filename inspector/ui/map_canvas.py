@@ -182,8 +182,12 @@ class MapCanvas(QWidget):
             return f"Gap between params: nothing is stored here.\n{where}"
         block = "weight decay" if segment.block == "wd" else "no weight decay"
         index = fmt.multi_index(element - segment.offset, segment.param.shape)
-        state = "8-bit state" if segment.state == "8bit" else "float32 state"
-        lines = [segment.name, f"{fmt.shape(segment.param.shape)}, {block}, {state}", f"{index}: {where}"]
+        state = fmt.STATES[segment.state]
+        lines = [
+            segment.name,
+            f"{fmt.shape(segment.param.shape)}, {block}, {state} state",
+            f"{index}: {where}",
+        ]
         return "\n".join([*lines, *(self._pixel_lines(position, lane) if lane else ())])
 
     def _pixel_lines(self, position: QPointF, lane: Lane) -> list[str]:

@@ -74,7 +74,7 @@ UPDATE = (
     Column("f16 under", "Weights after the update that are not 0 and become 0 in half precision: 2⁻²⁵ = 2.98e−8 and "
            "less.", "116,017,920", lambda t: t.update.f16_underflows, count_text),
 )  # fmt: skip
-NAME, SHAPE, BLOCK, FIRST_FIGURE = range(4)
+NAME, SHAPE, BLOCK, STATE, FIRST_FIGURE = range(5)
 WORD_COLUMNS = (
     (
         "param",
@@ -83,6 +83,7 @@ WORD_COLUMNS = (
     ),
     ("shape", "Extents of the param.", "40,448 × 768"),
     ("block", "wd: weight decay applies. no-wd: it does not.", "no-wd"),
+    ("state", "How m and v are kept: in float32, or as 8-bit codes with a scale for each 256.", "float32"),
 )
 
 

@@ -22,6 +22,7 @@ from inspector.ui.params_columns import (
     FIRST_FIGURE,
     NAME,
     SHAPE,
+    STATE,
     UPDATE,
     WORD_COLUMNS,
     Column,
@@ -164,7 +165,7 @@ class ParamsModel(QAbstractTableModel):
             return np.where(keys < 0, np.nan, keys) if figures.is_element else keys
         assert self._layout is not None
         segments = self._layout.segments
-        words: list[Any] = [(s.name, s.param.shape, s.block)[column] for s in segments]
+        words: list[Any] = [(s.name, s.param.shape, s.block, s.state)[column] for s in segments]
         ranks = {word: rank for rank, word in enumerate(sorted(set(words)))}
         return np.array([ranks[word] for word in words])
 
@@ -182,7 +183,7 @@ class ParamsModel(QAbstractTableModel):
         return 0 if parent.isValid() else self.total_rows + len(self._order)
 
     def columnCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008
-        """Three columns of words, then the figures."""
+        """Four columns of words, then the figures."""
         return 0 if parent.isValid() else FIRST_FIGURE + len(self.columns)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
@@ -240,10 +241,11 @@ class ParamsModel(QAbstractTableModel):
             return f"block {BLOCKS[table.blocks[at]]}" if self._is_block(row) else name
         if column == BLOCK:
             return BLOCKS[table.blocks[at]]
-        if column == SHAPE:
+        if column in (SHAPE, STATE):
             if row < self.total_rows or self._layout is None:
                 return ""
-            return fmt.shape(self._layout[table.names[at]].param.shape)
+            segment = self._layout[table.names[at]]
+            return fmt.shape(segment.param.shape) if column == SHAPE else fmt.STATES[segment.state]
         figures = self.columns[column - FIRST_FIGURE]
         value = self.value(row, column)
         return self._element(int(value), row) if figures.is_element else figures.write(value)

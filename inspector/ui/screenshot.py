@@ -51,14 +51,15 @@ def grab_window(
     scheme: theme.Scheme = "light",
     scale: float = 1.0,
     commands: Sequence[Command] = (),
+    front: str | None = None,
     until: Callable[[Snapshot], bool] = settled,
     timeout_s: float = 120.0,
     views: Callable[[], Mapping[str, View]] = make_views,
 ) -> QImage:
     """Run a worker until `until` holds, then draw the window (or `view`) at `size` logical pixels.
 
-    `commands` are sent first. Written to `path` where given; raises InspectorError where the picture could
-    not be made.
+    `commands` are sent first; the view `front` is brought to the front of its panel. Written to `path` where given;
+    raises InspectorError where the picture could not be made.
     """
     app = _off_screen_application(scale)
     theme.apply(app, scheme)
@@ -73,6 +74,8 @@ def grab_window(
         window.setAttribute(Qt.WidgetAttribute.WA_DontShowOnScreen)
         window.resize(QSize(*size))
         window.show()
+        if front is not None:
+            window.show_view(front)
         target: QWidget = window
         if view is not None:
             target = _alone(made[view], QSize(*size))

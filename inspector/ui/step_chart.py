@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +83,7 @@ class StepChart(Chart):
         self._history: History = EMPTY_HISTORY
         self._traces: dict[str, _Trace] = {}
         self._selected = ""
+        self._colours: dict[str, QColor] = {}
         self._marks: tuple[Mark, ...] = ()
         self._stale = True
         self.edges = EdgeMarks(self)
@@ -188,6 +189,12 @@ class StepChart(Chart):
         self.box.sigRangeChangedManually.emit(self.box.mouseEnabled())
         return True
 
+    def set_colours(self, colours: Mapping[str, QColor]) -> None:
+        """Draw these metrics in colours of their own rather than that of text."""
+        self._colours = dict(colours)
+        for name in self._traces:
+            self._style_trace(name)
+
     # --- what is drawn
 
     def drawn(self, name: str) -> Curve:
@@ -243,7 +250,8 @@ class StepChart(Chart):
     def _style_trace(self, name: str) -> None:
         colours = theme.colours()
         chosen = name == self._selected
-        self._traces[name].set_colour(colours.accent if chosen else colours.text)
+        own = self._colours.get(name, colours.text)
+        self._traces[name].set_colour(colours.accent if chosen else own)
 
     def _restyle_items(self) -> None:
         colours = theme.colours()

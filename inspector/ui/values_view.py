@@ -189,7 +189,9 @@ class ValuesView(View):
             return CHOOSE
         if not param.numel:
             return f"{param.name} is empty: its shape is {fmt.shape(param.shape)}."
-        return f"{param.name}: {fmt.shape(param.shape)}, {fmt.plural(param.numel, 'element')}. • changed"
+        shape, elements = fmt.shape(param.shape), fmt.plural(param.numel, "element")
+        state = fmt.STATES[self._layout[param.name].state] if self._layout is not None else ""
+        return f"{param.name}: {shape}, {elements}, m and v in {state}. • changed"
 
     def _fetch(self) -> None:
         """Ask for what is in sight, once scrolling rests."""

@@ -265,13 +265,15 @@ class _Builder:
         if whole.state == "f32":
             return self.chunk
         chunk = binding_elements(self.layout, self.limits, coded=True)
-        if not chunk and whole.stop - whole.start > self.chunk:
+        # What is bound whole need not end where another binding may start.
+        uncut = self.limits.max_storage_buffer_binding_size // (F32_BYTES * VEC) * VEC
+        if not chunk and whole.stop - whole.start > uncut:
             apart = self.layout.placement.coded_align * F32_BYTES
             raise UsageError(
                 f"A binding limit of {self.limits.max_storage_buffer_binding_size} bytes is too small for 8-bit state, "
                 f"whose bindings start {apart} bytes of float32 apart on this device: use another adapter."
             )
-        return chunk or self.chunk
+        return chunk or uncut
 
     def _update(self, range_: _Range) -> None:
         block, start, stop = range_.block, range_.start, range_.stop
