@@ -188,6 +188,24 @@ def run(
 
 
 @app.command()
+def info(
+    session: Annotated[
+        Path, typer.Argument(help="A recorded session: its folder, or a zip file of it.", metavar="SESSION")
+    ],
+    check: Annotated[
+        bool, typer.Option("--check", help="Read everything and hold it against its checksums.")
+    ] = False,
+    json: o.Json = False,
+) -> int:
+    """Print what a recorded session holds. Needs no GPU."""
+    from inspector.cli.info import describe, show
+
+    document = describe(session, check=check)
+    o.print_json(document) if json else show(document)
+    return int(bool(document.get("problems")))
+
+
+@app.command()
 def explain(
     source: o.SourceArgument,
     param: Annotated[str, typer.Option(help="Name of the param.")],

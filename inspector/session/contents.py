@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -219,12 +220,17 @@ class Contents:
         return None
 
     def _read_rows(self) -> None:
-        expected = self.first_step + len(self._rows)
+        """The rows up to the last step: a loop of its own, since there may be 100,000."""
+        rows, expected = self._rows, self.first_step + len(self._rows)
         sql = "SELECT step, data, crc FROM steps WHERE step >= ? AND step <= ? ORDER BY step"
         for step, data, crc in self._database.rows(sql, (expected, self.last_step)):
-            if step != expected or not isinstance(data, bytes) or crc != checksum("steps", step, data):
+            if (
+                step != expected
+                or type(data) is not bytes
+                or crc != zlib.crc32(data, zlib.crc32(b"steps:%d:" % step))
+            ):
                 raise ValueError(f"the row of step {expected} is missing or does not match its checksum")
-            self._rows.append(data)
+            rows.append(data)
             expected += 1
         if expected != self.last_step + 1:
             raise ValueError(f"the row of step {expected} is missing")

@@ -205,10 +205,11 @@ class ReadDatabase:
         Cells of a hostile file may share the pages that hold their values.
         """
         limit_time(self.connection)
-        total = 0
+        left = self.nbytes + _SLACK
         for row in self.connection.execute(sql, arguments):
-            total += sum(len(value) for value in row if isinstance(value, (bytes, str))) + 8
-            if total > self.nbytes + _SLACK:
+            for value in row:
+                left -= len(value) if isinstance(value, (bytes, str)) else 1
+            if left < 0:
                 raise ValueError("its database holds more than its size")
             yield row
 

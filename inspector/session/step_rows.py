@@ -161,11 +161,21 @@ class StepColumns:
     def __init__(self, rows: list[bytes]) -> None:
         """ValueError where a row has the wrong size."""
         size = STEP.itemsize
-        if any(len(row) < size or (len(row) - size) % KERNEL.itemsize for row in rows):
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        if ((lengths < size) | ((lengths - size) % KERNEL.itemsize != 0)).any():
             raise ValueError("a row has the wrong size")
-        self.fixed: npt.NDArray[Any] = np.frombuffer(b"".join(row[:size] for row in rows), STEP)
-        self._kernels = b"".join(row[size:] for row in rows)
-        self._counts = np.array([(len(row) - size) // KERNEL.itemsize for row in rows], np.int64)
+        whole = np.frombuffer(b"".join(rows), np.uint8)
+        if len(rows) and (lengths == lengths[0]).all():
+            by_row = whole.reshape(len(rows), -1)
+            self.fixed: npt.NDArray[Any] = np.ascontiguousarray(by_row[:, :size]).view(STEP).reshape(-1)
+            self._kernels = by_row[:, size:].tobytes()
+        else:
+            fixed = np.zeros(len(whole), np.bool_)
+            for start in np.cumsum(lengths) - lengths:
+                fixed[start : start + size] = True
+            self.fixed = whole[fixed].view(STEP)
+            self._kernels = whole[~fixed].tobytes()
+        self._counts = (lengths - size) // KERNEL.itemsize
 
     def scalar(self, name: str) -> F64Array:
         """One of `SCALARS`, float64 with a value a step."""
