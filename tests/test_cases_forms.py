@@ -19,7 +19,7 @@ from inspector.gpu.device import Gpu
 from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.plan import STATE_TYPES, DispatchForm, Kernel, Variant
-from inspector.sources.tensorfile import TensorFile
+from inspector.session.tensorfile import TensorFile
 from inspector.stepping import HostGradients
 
 pytestmark = pytest.mark.gpu

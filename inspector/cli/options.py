@@ -6,7 +6,7 @@ import dataclasses
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
@@ -103,10 +103,15 @@ def make_source(spec: str, schedule: str | None, seed: int | None) -> Source:
 
 def make_hyper(source: Source, **given: float | None) -> Hyper:
     """The source's hyper-parameters with those given in their place. Only what was typed is checked."""
+    return dataclasses.replace(source.hyper, **checked(given))
+
+
+def checked(given: Mapping[str, float | None]) -> dict[str, float]:
+    """The hyper-parameters that were typed; UsageError for a value that nobody can mean."""
     changes = {name: value for name, value in given.items() if value is not None}
     for name, value in changes.items():
         check_value(name, value)
-    return dataclasses.replace(source.hyper, **changes)
+    return changes
 
 
 def whole_number(name: str, value: int) -> int:

@@ -24,7 +24,7 @@ from inspector.plan import Plan, Variant
 from inspector.runtime.lockstep import EightBit
 from inspector.runtime.snapshots import CountedParams, Mark, StepRecord
 from inspector.schedule import Schedule
-from inspector.sources.base import Source
+from inspector.sources.base import Source, hyper_at
 from inspector.statistics import NOT_COUNTED, BufferStats, StatsLevel
 from inspector.stepping import Cursor, HostGradients, HostState, KernelTime, State, Stepper
 
@@ -351,7 +351,7 @@ class Engine:
             self.record = replace(self.record, lr=hyper.lr)
 
     def _hyper_at(self, step: int) -> Hyper:
-        return replace(self.hyper, lr=self.hyper.lr * self.schedule.factor(step))
+        return hyper_at(self.source, self.hyper, self.schedule, step)
 
     def _step_hyper(self) -> Hyper:
         return self._pending.hyper if self._pending else self._hyper_at(self.stepper.cursor.step)

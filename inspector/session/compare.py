@@ -152,7 +152,7 @@ def state_differences(
     what they stand for. `dispatches` gives the number of the one that writes a param.
     """
     found: list[Difference] = []
-    lanes = {lane: ArrayDifference() for lane in LANES if lane != "g"}
+    lanes: dict[str, ArrayDifference] = {lane: ArrayDifference() for lane in LANES if lane != "g"}
     for param in params:
         at = dispatches.get(param.name)
         for lane, total in lanes.items():
@@ -268,13 +268,13 @@ def _table_column(
 ) -> None:  # fmt: skip
     raw = (np.ascontiguousarray(each).reshape(len(rows), -1) for each in (x, y))
     a, b = (each.view(np.uint8) for each in raw)
-    for at in np.flatnonzero((a != b).any(axis=1)) if a.size else ():
+    for at in np.flatnonzero((a != b).any(axis=1)).tolist() if a.size else ():
         scalar = x.ndim == 1
         difference = Difference(
             step, dispatch, "statistics", f"{lane} {name}", names[rows[at]],
             a=_number(x[at]) if scalar else None, b=_number(y[at]) if scalar else None,
         )  # fmt: skip
-        found.setdefault(rows[int(at)], difference)
+        found.setdefault(rows[at], difference)
 
 
 def _order(difference: Difference) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from inspector.preset import GPT_116M
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
 
-FORMS = "charlm, gpt-116m, synthetic:N (N elements) or the path of a state file"
+FORMS = "charlm, gpt-116m, synthetic:N (N elements), or the path of a state file or a recording"
 
 
 def open_source(spec: str, *, schedule: Schedule | None = None, seed: int | None = None) -> Source:
@@ -35,6 +35,10 @@ def open_source(spec: str, *, schedule: Schedule | None = None, seed: int | None
     path = Path(spec)
     if not path.exists():
         raise UsageError(f"{spec!r} is no source: give {FORMS}.")
+    from inspector.sources.recording import Recording, is_recording
+
+    if is_recording(path):
+        return Recording(path, schedule=schedule)
     from inspector.sources.statefile import StateFile
 
     return StateFile(path, schedule=schedule)
