@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
-from inspector.layout import Param, make_layout
-from inspector.plan import Variant, required_placement
+from inspector.layout import Param
+from inspector.plan import Variant, layout_for
 from inspector.session import database, jsonform
 from inspector.session.compare import grad_stats_dispatch
 from inspector.session.recorder import Recorder
@@ -57,9 +57,7 @@ def constant(variant: Variant | None = None, **hyper: float) -> Settings:
 
 
 def stepper_of(gpu: Gpu, variant: Variant, state: HostState) -> GpuStepper:
-    placement = required_placement(variant, gpu.limits.min_storage_buffer_offset_alignment)
-    layout = make_layout(PARAMS, max_buffer_bytes=gpu.limits.max_buffer_size, placement=placement)
-    return GpuStepper(gpu, layout, variant, state, undo_bytes=0)
+    return GpuStepper(gpu, layout_for(PARAMS, gpu.limits, variant), variant, state, undo_bytes=0)
 
 
 def record(
@@ -151,7 +149,3 @@ def flip(path: Path, step: int, kind: str, key: str, index: int, bit: int) -> No
     )
     connection.commit()
     connection.close()
-
-
-def places_of(stepper: GpuStepper, names: Sequence[str]) -> dict[str, int]:
-    return {name: stepper.layout[name].offset for name in names}

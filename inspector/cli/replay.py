@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -363,7 +364,7 @@ def _show(document: dict[str, Any], request: Request) -> None:
                 *(
                     text
                     for name in ("grad_norm", "clip_scale")
-                    for text in (_text(s[name]), _text(was[name]), _text(s[f"{name}_ulp"]))
+                    for text in (_f32(s[name]), _f32(was[name]), _text(s[f"{name}_ulp"]))
                 ),
                 f"{keyframe['w']['relative']:.3g}" if keyframe else "n/a",
                 f"{keyframe['w']['differing']:,}" if keyframe else "n/a",
@@ -415,3 +416,10 @@ def _text(value: Any) -> str:
     if value is None:
         return "n/a"
     return f"{value:,}" if isinstance(value, int) else shortest(value)
+
+
+def _f32(value: float | None) -> str:
+    if value is None:
+        return "n/a"
+    with np.errstate(all="ignore"):
+        return shortest(np.float32(value))
