@@ -47,6 +47,7 @@ def _main(
 
 @app.command()
 def window(
+    context: typer.Context,
     source: o.SourceArgument = "charlm",
     optimizer: o.Optimizer = "adamw",
     kernel: o.Kernel = "f32",
@@ -81,6 +82,7 @@ def window(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
+    variant = o.form_for(context, source, variant)
     opener = RunOpener(
         adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given, shaders=shaders
     )
@@ -99,6 +101,7 @@ def doctor(adapter: o.Adapter = None, json: o.Json = False) -> int:
 
 @app.command()
 def layout(
+    context: typer.Context,
     source: o.SourceArgument,
     align: Annotated[
         int | None,
@@ -129,6 +132,7 @@ def layout(
         o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
+    variant = o.form_for(context, source, variant)
     document = describe(source, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
     o.print_json(document) if json else show(document)
     return 0
@@ -136,6 +140,7 @@ def layout(
 
 @app.command()
 def run(
+    context: typer.Context,
     source: o.SourceArgument,
     steps: Annotated[int, typer.Option(help="Steps to run.")],
     optimizer: o.Optimizer = "adamw",
@@ -175,6 +180,7 @@ def run(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
+    variant = o.form_for(context, source, variant)
     return run_steps(
         Request(
             made,
@@ -272,18 +278,19 @@ def replay(
         with Session.open(session) as opened:
             recorded = opened.about.variant
         made = with_shaders(dataclasses.replace(recorded, **variant), shaders)
-        variant |= command.variant_changes(recorded, made)
+        variant |= o.variant_changes(recorded, made)
     changes = Changes(o.checked(given), variant, None if schedule is None else Schedule.from_text(schedule))
     return command.replay(
         command.Request(
             session, first, last, changes, adapter, verify,
-            None if save is None else check_writable(save), capture, stats, json,
+            save, capture, stats, json,
         )
     )  # fmt: skip
 
 
 @app.command()
 def explain(
+    context: typer.Context,
     source: o.SourceArgument,
     param: Annotated[str, typer.Option(help="Name of the param.")],
     index: Annotated[str, typer.Option(help="Its element: flat, or as 12,3.")],
@@ -321,7 +328,17 @@ def explain(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
-    document = describe(made, hyper, variant, adapter=adapter, param=param, index=index, step=step)
+    variant = o.form_for(context, source, variant)
+    document = describe(
+        made,
+        hyper,
+        variant,
+        given=o.given_form(context, variant),
+        adapter=adapter,
+        param=param,
+        index=index,
+        step=step,
+    )
     o.print_json(document) if json else show(document)
     return 0
 
@@ -377,6 +394,7 @@ def bench(
 
 @app.command()
 def screenshot(
+    context: typer.Context,
     source: o.SourceArgument,
     out: Annotated[Path, typer.Option(help="The PNG file to write.")],
     steps: Annotated[int, typer.Option(help="Steps to run first.")] = 0,
@@ -422,6 +440,7 @@ def screenshot(
     variant = with_shaders(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state), shaders
     )
+    variant = o.form_for(context, source, variant)
     opener = RunOpener(
         adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given=given, shaders=shaders
     )

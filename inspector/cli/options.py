@@ -16,19 +16,24 @@ from rich.console import Console
 from rich.table import Table
 
 from inspector import codecs, hyper, plan
+from inspector.cli.shaders import with_shaders
 from inspector.errors import UsageError
 from inspector.floats import to_json
 from inspector.hyper import Hyper, check_value
 from inspector.layout import StateType
+from inspector.own_kernels import NO_OWN_KERNELS
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
-from inspector.sources.open import open_source
+from inspector.sources.open import open_source, recorded_form
 from inspector.statistics import StatsLevel
 
 OptimizerName = Literal["adamw", "adam-l2"]
 
 SourceArgument = Annotated[
-    str, typer.Argument(help="charlm, gpt-116m, synthetic:N, or the path of a state file.", metavar="SOURCE")
+    str,
+    typer.Argument(
+        help="charlm, gpt-116m, synthetic:N, or the path of a state file or a recording.", metavar="SOURCE"
+    ),
 ]
 Optimizer = Annotated[OptimizerName, typer.Option(help="Which optimizer runs.")]
 Kernel = Annotated[plan.Kernel, typer.Option(help="Form of the update kernel.")]
@@ -94,6 +99,41 @@ def make_variant(
         optimizer=optimizer, kernel=kernel, numerics=numerics, reduce=reduce, dispatch=dispatch,
         fused=not unfused, codec=codec, small_state=small_state,
     )  # fmt: skip
+
+
+_FORM_OPTIONS = {
+    "optimizer": "optimizer", "kernel": "kernel", "codec": "codec", "small_state": "small_state",
+    "numerics": "numerics", "reduce": "reduce", "dispatch": "dispatch", "unfused": "fused",
+}  # fmt: skip
+"""The parameters of a command that say in which form a step runs, and the part of the variant each gives."""
+
+
+def given_form(context: typer.Context, variant: plan.Variant) -> dict[str, Any]:
+    """The parts of `variant` that were typed, not left at their default; with own kernels all that they ask for."""
+    typed = {
+        part
+        for parameter, part in _FORM_OPTIONS.items()
+        if parameter in context.params
+        and getattr(context.get_parameter_source(parameter), "name", "DEFAULT") != "DEFAULT"
+    }
+    given = {part: getattr(variant, part) for part in typed}
+    if context.params.get("shaders") is not None:
+        given |= variant_changes(dataclasses.replace(variant, own=NO_OWN_KERNELS), variant)
+    return given
+
+
+def variant_changes(old: plan.Variant, new: plan.Variant) -> dict[str, Any]:
+    """The parts of `new` that are not as in `old`."""
+    return {name: value for name, value in as_dict(new).items() if value != getattr(old, name)}
+
+
+def form_for(context: typer.Context, spec: str, variant: plan.Variant) -> plan.Variant:
+    """`variant`, or of a recording the form that it begins with, with what was typed in its place."""
+    recorded = recorded_form(spec)
+    if recorded is None:
+        return variant
+    typed = dataclasses.replace(recorded, **given_form(context, variant))
+    return with_shaders(typed, context.params.get("shaders"))
 
 
 def make_source(spec: str, schedule: str | None, seed: int | None) -> Source:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from inspector.cli.options import as_dict, interruptible, make_console, make_tab
 from inspector.cli.shaders import form_of, shaders_of
 from inspector.diagnosis.rules import SETTING_RULES
 from inspector.errors import InspectorError, UsageError
+from inspector.files import check_writable
 from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker
-from inspector.plan import Limits, Variant, layout_for
+from inspector.plan import Limits, layout_for
 from inspector.runtime.replay import Changes, Replay, ReplayedStep
 from inspector.session.compare import Difference, first_of, float_ulp
 from inspector.session.policy import Policy
@@ -51,12 +52,6 @@ class Request:
     json: bool
 
 
-def variant_changes(recorded: Variant, wanted: Variant) -> dict[str, Any]:
-    """The parts of `wanted` that are not as recorded."""
-    pairs = ((f.name, getattr(recorded, f.name), getattr(wanted, f.name)) for f in fields(Variant))
-    return {name: new for name, old, new in pairs if new != old}
-
-
 def replay(request: Request) -> int:
     """Run, compare, print; 1 where --verify finds what should be the same not to be, else 0."""
     if request.verify and request.changes:
@@ -66,6 +61,8 @@ def replay(request: Request) -> int:
         )
     if request.save is not None and request.save.exists():
         raise UsageError(f"{request.save} exists: name another session, or delete it first.")
+    if request.save is not None:
+        check_writable(request.save)
     with interruptible() as check, Session.open(request.session) as session:
         document = _replay(request, session, check)
     print_json(document) if request.json else _show(document, request)

@@ -159,6 +159,12 @@ class Replay:
             check()
             yield self._step(step, step in keyframes, wants_state(step), statistics)
 
+    def begin(self, step: int) -> Stepper:
+        """The stepper with the gradients of `step` in place, right after `start` of it."""
+        stepper = self._take_form(self._variant(step))
+        stepper.begin_step(HostGradients(self.source.session.gradients(step)))
+        return stepper
+
     # --- inner parts
 
     def _hyper(self, step: int, changed: bool = True) -> Hyper:
