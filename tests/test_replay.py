@@ -132,6 +132,8 @@ def test_what_cannot_be_rebuilt_is_said_in_one_sentence(gpu: Gpu, call: Call, tm
     code, _, err = call("run", path, "--steps", 1)
     assert code == 2
     assert "(policy keyframes:2)" in err
+    # Where its params lie needs no state.
+    assert len(document(call("layout", path, "--json"))["params"]) == len(PARAMS)
 
 
 # --- what was changed is found

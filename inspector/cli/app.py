@@ -289,6 +289,18 @@ def replay(
 
 
 @app.command()
+def diff(
+    a: Annotated[Path, typer.Argument(help="A recording.", metavar="A")],
+    b: Annotated[Path, typer.Argument(help="Another of the same params.", metavar="B")],
+    json: o.Json = False,
+) -> int:
+    """Say where two recordings differ first, and how far apart they go. Needs no GPU. Exit code 1 if they differ."""
+    from inspector.cli import diff as command
+
+    return command.diff(a, b, json=json)
+
+
+@app.command()
 def explain(
     context: typer.Context,
     source: o.SourceArgument,

@@ -83,6 +83,8 @@ def spans(source: Recording, first: int | None, last: int | None) -> tuple[list[
         for s in source.stretches
         if s.last >= low and s.first <= high
     ]
+    if not found:
+        raise UsageError(f"{source.name}: {source.missing(low)}")
     left_out: list[str] = []
     at = low
     for start, stop in [*((s.first, s.last) for s in found), (high + 1, high)]:

@@ -51,14 +51,13 @@ class Recording:
         self._starts = [stretch.first for stretch in self.stretches]
         if first is None:
             first = self._starts[0] if self._starts else self.session.steps.start
-        if problem := self.missing(first):
-            raise UsageError(f"{path}: {problem}")
         self.first_step = first
-        self.last_step: int | None = self.stretch_of(first).last
+        stretch = self._stretch(first)
+        self.last_step: int | None = stretch.last if stretch else first - 1
         elements = sum(p.numel for p in self.params)
+        steps = f"steps {first:,} to {self.last_step:,}" if stretch else "no step that can be rebuilt,"
         self.description = (
-            f"{elements:,} elements in {len(self.params):,} params, steps {self.first_step:,} to {self.last_step:,} "
-            f"as recorded from {about.source}"
+            f"{elements:,} elements in {len(self.params):,} params, {steps} as recorded from {about.source}"
         )
 
     def starting_for(self, step: int) -> Recording:
@@ -70,7 +69,9 @@ class Recording:
         return Recording(Path(self.name), schedule=self.schedule, first=nearest + 1)
 
     def initial_state(self) -> HostState:
-        """The captured state before the first step, 8-bit codes byte for byte."""
+        """The captured state before the first step, 8-bit codes byte for byte; UsageError where no step has one."""
+        if problem := self.missing(self.first_step):
+            raise UsageError(f"{self.name}: {problem}")
         return self.session.keyframe(self.first_step - 1)
 
     def gradients(self, step: int, read_weights: ReadWeights) -> HostGradients:
@@ -87,20 +88,13 @@ class Recording:
         """The form that `step` ran in; None for a step that was not recorded."""
         return self.session.step(step).variant if step in self.session.steps else None
 
-    def stretch_of(self, step: int) -> Stretch:
-        """The stretch that holds `step`; UsageError where that cannot be rebuilt."""
-        if problem := self.missing(step):
-            raise UsageError(f"{self.name}: {problem}")
-        return self.stretches[bisect_right(self._starts, step) - 1]
-
     def missing(self, step: int) -> str | None:
         """Why `step` cannot be rebuilt, as a sentence; None where it can."""
         steps = self.session.steps
         if step not in steps:
             span = f"steps {steps.start:,} to {steps.stop - 1:,}" if steps else "no steps"
             return f"Step {step:,} cannot be rebuilt: it was not recorded, the recording holds {span}."
-        at = bisect_right(self._starts, step) - 1
-        if at >= 0 and step <= self.stretches[at].last:
+        if self._stretch(step) is not None:
             return None
         policy = self.session.about.policy
         gradients = self.session.captures("gradients")
@@ -113,6 +107,10 @@ class Recording:
             f"Step {step:,} cannot be rebuilt: no state was captured from which captured gradients lead up to it "
             f"(policy {policy})."
         )
+
+    def _stretch(self, step: int) -> Stretch | None:
+        at = bisect_right(self._starts, step) - 1
+        return self.stretches[at] if at >= 0 and step <= self.stretches[at].last else None
 
 
 def stretches(session: Session) -> tuple[Stretch, ...]:
