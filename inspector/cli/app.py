@@ -294,7 +294,7 @@ def diff(
     b: Annotated[Path, typer.Argument(help="Another of the same params.", metavar="B")],
     json: o.Json = False,
 ) -> int:
-    """Say where two recordings differ first, and how far apart they go. Needs no GPU. Exit code 1 if they differ."""
+    """Say where two recordings differ first, and how far apart they go. Needs no GPU."""
     from inspector.cli import diff as command
 
     return command.diff(a, b, json=json)

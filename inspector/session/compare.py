@@ -216,7 +216,7 @@ def step_differences(a: RecordedStep, b: RecordedStep, dispatch: int | None) -> 
     found: list[Difference] = []
     for i, name in enumerate(("grad_norm", "clip_scale")):
         x, y = getattr(a, name), getattr(b, name)
-        if not same_float(x, y):
+        if x is not None and y is not None and not same_float(x, y):
             ulp = float_ulp(x, y)
             found.append(
                 Difference(a.step, dispatch, "grad_stats", name, None, i, x, y, ulp, max_ulp=ulp, max_index=i)
@@ -225,10 +225,9 @@ def step_differences(a: RecordedStep, b: RecordedStep, dispatch: int | None) -> 
 
 
 def count_differences(a: RecordedStep, b: RecordedStep) -> list[Difference]:
-    """What differs in the counts of gradients that are not finite."""
-    pairs = (
-        (f.name, getattr(a.nonfinite, f.name), getattr(b.nonfinite, f.name)) for f in fields(a.nonfinite)
-    )
+    """What differs in the counts of gradients that are not finite; in another form the first may lie elsewhere."""
+    names = [f.name for f in fields(a.nonfinite) if f.name != "first" or a.variant == b.variant]
+    pairs = ((name, getattr(a.nonfinite, name), getattr(b.nonfinite, name)) for name in names)
     return [
         Difference(a.step, None, "g", f"non-finite gradients: {name}", a=x, b=y)
         for name, x, y in pairs

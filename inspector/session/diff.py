@@ -125,6 +125,7 @@ def diff(
     tables = set(_spread(steps, MAX_TABLES))
     before: tuple[RecordedStep, RecordedStep] | None = None
     places = _Places(a)
+    counted = "off" not in (a.about.stats, b.about.stats)
     at_start = steps.start - 1
     if at_start in keyframes:
         _compare_state(found, by_name, a, b, at_start, {})
@@ -138,15 +139,6 @@ def diff(
         if found.first is not None and not captured and step not in tables:
             continue
         dispatches, norm_at = places.of(x)
-        if step in gradients:
-            _compare_gradients(found, by_name, a, b, step)
-        if found.first is None:
-            numbers = [*count_differences(x, y), *step_differences(x, y, norm_at)]
-            found.first = numbers[0] if numbers else None
-        if found.first is None or step in tables:
-            _compare_tables(found, by_name, a, b, step, norm_at, statistics=step in tables)
-        if step in keyframes:
-            _compare_state(found, by_name, a, b, step, dispatches)
         if (
             found.first is None
             and x.loss is not None
@@ -154,6 +146,15 @@ def diff(
             and not _same_loss(x.loss, y.loss)
         ):
             found.first = Difference(step, None, "loss", "loss", a=x.loss, b=y.loss)
+        if step in gradients:
+            _compare_gradients(found, by_name, a, b, step)
+        if found.first is None:
+            numbers = [*(count_differences(x, y) if counted else []), *step_differences(x, y, norm_at)]
+            found.first = numbers[0] if numbers else None
+        if found.first is None or step in tables:
+            _compare_tables(found, by_name, a, b, step, norm_at, statistics=step in tables)
+        if step in keyframes:
+            _compare_state(found, by_name, a, b, step, dispatches)
     return found
 
 
@@ -186,7 +187,7 @@ class _Places:
         self._known: dict[Variant, tuple[dict[str, int | None], int | None, tuple[str, ...]]] = {}
 
     def of(self, step: RecordedStep) -> tuple[dict[str, int | None], int | None]:
-        """By param the dispatch that updates it, and the one that writes grad_stats; nothing where it ran another plan."""
+        """By param the dispatch that updates it, and the one that writes grad_stats; none where it ran another plan."""
         known = self._known.get(step.variant)
         if known is None:
             known = self._known[step.variant] = self._plan(step.variant)
