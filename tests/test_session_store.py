@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -307,6 +308,31 @@ def test_a_change_in_the_middle_is_in_the_steps(tmp_path: Path) -> None:
     assert [n.text for n in session.notes("bookmark")] == ["look here"]
 
 
+def test_following_step_by_step_gives_the_same_as_reading_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "run.session"
+    with Recorder.create(path, about("grads:3+flight:5")) as recorder:
+        recorder.offer_start(state(0))
+        recorder.flush()
+        follower = Session.open(path)
+        assert follower.metric("loss").shape == (0,)
+        for step in range(1, 71):
+            record_on(recorder, step, statistics=False)
+            recorder.flush()
+            assert follower.follow()
+            assert not follower.follow()
+            assert len(follower.metric("ms/adamw_update wd" if step > 1 else "loss")) == step
+            assert len(follower.findings()) == step // 10
+            assert follower.captures("gradients")[-1:] == (
+                () if step < 3 else (max(step // 3 * 3, step // 10 * 10),)
+            )
+    follower.follow()
+    fresh = Session.open(path)
+    for name in fresh.metric_names():
+        assert same_bits(follower.metric(name), fresh.metric(name))
+    assert follower.findings() == fresh.findings()
+    assert follower.captures("gradients") == fresh.captures("gradients")
+
+
 # --- going back, flight, gaps
 
 
@@ -434,6 +460,37 @@ def test_a_full_disk_ends_the_recording_in_order(tmp_path: Path) -> None:
     assert session.captures("gradients") == (1, 2, 3, 4, 5, 6)
     assert [str(n) for n in session.notes("gap")] == ["Step 7: gradients not captured, the disk was full"]
     assert session.verify() == []
+
+
+def test_a_fault_of_ours_does_not_pass_for_an_end_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: object, items: object) -> None:
+        raise KeyError("a mistake")
+
+    noticed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", noticed.append)
+    monkeypatch.setattr(SessionWriter, "write", broken)
+    recorder = Recorder.create(tmp_path / "run.session", about())
+    recorder.offer(recorded(1))
+    recorder.flush()
+    recorder.close()
+    assert recorder.problem is not None
+    assert "has ended by a fault of the inspector" in recorder.problem
+    assert noticed
+    assert Session.open(recorder.path).ended_because == recorder.problem
+
+
+def test_tensors_that_fit_no_param_are_a_mistake_of_the_caller(tmp_path: Path) -> None:
+    with Recorder.create(tmp_path / "run.session", about("grads:1")) as recorder:
+        for wrong in (
+            {"x": np.zeros(1, np.float32)},
+            {NAMES[1]: np.zeros(8, np.float32)},
+            {NAMES[1]: np.zeros(7)},
+        ):
+            with pytest.raises(ValueError, match=r"g of '.*' is float"):
+                recorder.offer(recorded(1), gradients=wrong)  # type: ignore[arg-type]
+        recorder.offer(recorded(1), gradients=values(1, "g"))
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
@@ -679,8 +736,6 @@ def test_a_packed_session_opens_in_place(tmp_path: Path) -> None:
 
 
 def test_zip_files_by_other_programs(tmp_path: Path) -> None:
-    import zipfile
-
     path = tmp_path / "run.session"
     record(path, 5, "grads:1")
     for method, folder in ((zipfile.ZIP_STORED, "run.session/"), (zipfile.ZIP_DEFLATED, "")):
@@ -697,6 +752,35 @@ def test_zip_files_by_other_programs(tmp_path: Path) -> None:
         archive.writestr("x.txt", "x")
     with pytest.raises(UsageError, match=r"the zip file holds no session\.sqlite"):
         Session.open(tmp_path / "none.zip")
+
+
+def zipped(path: Path) -> Path:
+    """As another program stores a folder."""
+    out = path.with_suffix(".zip")
+    with zipfile.ZipFile(out, "w") as archive:
+        for file in sorted(path.rglob("*")):
+            archive.write(file, f"{path.name}/{file.relative_to(path)}")
+    return out
+
+
+def test_a_zip_file_of_a_recording_with_its_log(tmp_path: Path) -> None:
+    path = tmp_path / "killed.session"
+    interrupted(path, 5)
+    with pytest.raises(UsageError, match="holds the log of a recording that had not ended: unpack it"):
+        Session.open(zipped(path))
+    assert Session.open(pack(path)).state == "interrupted"
+    # A reader that stays keeps the log beside the database when the recording ends.
+    path = tmp_path / "watched.session"
+    with Recorder.create(path, about("grads:1")) as recorder:
+        reader = Session.open(path)
+        record_on(recorder, 5)
+    assert reader.follow()
+    reader.close()
+    if (path / "session.sqlite-wal").exists():
+        assert (path / "session.sqlite-wal").stat().st_size == 0
+    assert Session.open(path).verify() == []
+    assert Session.open(zipped(path)).verify() == []
+    assert Session.open(pack(path)).verify() == []
 
 
 def test_a_damaged_session_is_not_packed(tmp_path: Path) -> None:

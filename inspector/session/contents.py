@@ -38,14 +38,16 @@ class Contents:
     first_step: int
     last_step: int
 
-    _rows: list[bytes]
-    _columns: StepColumns | None
-    _kernel_ms: dict[str, F64Array] | None
+    _parts: list[StepColumns]
+    _part_times: list[dict[str, F64Array]]
     _tables: OrderedDict[int, ParamTable]
     _named: dict[str, list[Any]]
-    _findings: tuple[Finding, ...] | None
+    _findings: list[tuple[int, Finding]]
     _notes: tuple[Note, ...] | None
-    _index: dict[tuple[int, str], StoredFile] | None
+    _files: dict[int, StoredFile]
+    _captures: dict[tuple[int, str], StoredFile]
+    _stale: bool
+    """There may be captures that were not read yet."""
 
     def __init__(self, places: Places) -> None:
         self.path = places.path
@@ -84,32 +86,27 @@ class Contents:
             self._signature = self._places.signature
         before = self.generation
         with self._snapshot():
-            self._findings = self._notes = self._index = None
+            self._notes, self._stale = None, True
             self._look()
         return before != self.generation
 
     # --- steps
 
-    def columns(self) -> StepColumns:
-        """The scalars of all steps."""
-        count = self.last_step + 1 - self.first_step
-        if self._columns is None or len(self._rows) < count:
-            with self._snapshot():
-                self._read_rows()
-                self._columns = StepColumns(self._rows)
-                self._kernel_ms = None
-        return self._columns
+    def scalar(self, name: str) -> F64Array:
+        """One of `SCALARS`, a value a step."""
+        return np.concatenate([np.empty(0), *(part.scalar(name) for part in self._read_parts())])
 
-    def kernel_ms(self) -> dict[str, F64Array]:
-        """Kernel times of all steps, "ms/KEY" and "cold/KEY"."""
-        columns = self.columns()
-        if self._kernel_ms is None:
-            with self._snapshot():
-                keys = [
-                    f"{name} {block.replace('_', '-')}" if block else name for name, block in self._kernels()
-                ]
-                self._kernel_ms = columns.kernel_ms(keys)
-        return self._kernel_ms
+    def kernel_ms(self, name: str) -> F64Array | None:
+        """A kernel's time, "ms/KEY" or "cold/KEY", a value a step; None where there is none of that name."""
+        times = self._times()
+        if not any(name in found for found in times):
+            return None
+        missing = (np.full(len(part), np.nan) for part in self._parts)
+        return np.concatenate([found.get(name, gap) for found, gap in zip(times, missing, strict=True)])
+
+    def kernel_metrics(self) -> tuple[str, ...]:
+        """What `kernel_ms` takes."""
+        return tuple(dict.fromkeys(name for found in self._times() for name in found))
 
     def step(self, step: int) -> RecordedStep:
         """One step."""
@@ -141,16 +138,15 @@ class Contents:
 
     def findings(self) -> tuple[Finding, ...]:
         """In the order of the steps."""
-        if self._findings is None:
-            with self._snapshot():
-                found = self._events("findings", Finding)
-                row = self._row("steps", self.last_step) or bytes(STEP.itemsize)
-                count = int(np.frombuffer(row, STEP, 1)["findings"][0])
-                if len(found) < count:
-                    raise ValueError("rows of findings are missing")
-                # A recording that goes on may have more by now.
-                self._findings = _by_step(found[:count])
-        return self._findings
+        with self._snapshot():
+            row = self._row("steps", self.last_step) or bytes(STEP.itemsize)
+            count = int(np.frombuffer(row, STEP, 1)["findings"][0])
+            if len(self._findings) < count:
+                self._findings += self._events("findings", Finding, after=len(self._findings))
+            if len(self._findings) < count:
+                raise ValueError("rows of findings are missing")
+        # A recording that goes on may have more by now.
+        return _by_step(self._findings[:count])
 
     def notes(self) -> tuple[Note, ...]:
         """In the order of the steps."""
@@ -164,10 +160,11 @@ class Contents:
 
     def captures(self) -> dict[tuple[int, str], StoredFile]:
         """The file of each capture, by step and kind."""
-        if self._index is None:
+        if self._stale:
             with self._snapshot():
-                self._index = self._read_index()
-        return self._index
+                self._read_index()
+                self._stale = False
+        return self._captures
 
     # --- inner parts
 
@@ -188,12 +185,11 @@ class Contents:
                     connection.execute("COMMIT")
 
     def _forget(self) -> None:
-        self._rows = []
-        self._columns = None
-        self._kernel_ms = None
+        self._parts, self._part_times = [], []
         self._tables = OrderedDict()
         self._named = {}
-        self._findings = self._notes = self._index = None
+        self._findings, self._notes = [], None
+        self._files, self._captures, self._stale = {}, {}, True
 
     def _look(self) -> None:
         connection = self._database.connection
@@ -219,9 +215,33 @@ class Contents:
             return data
         return None
 
-    def _read_rows(self) -> None:
-        """The rows up to the last step: a loop of its own, since there may be 100,000."""
-        rows, expected = self._rows, self.first_step + len(self._rows)
+    def _read_parts(self) -> list[StepColumns]:
+        """The columns of all steps, in a few parts: what was read before is not read or copied for each new step."""
+        if sum(map(len, self._parts)) < self.last_step + 1 - self.first_step:
+            with self._snapshot():
+                self._parts.append(StepColumns.of_rows(self._read_rows()))
+            while len(self._parts) > 1 and len(self._parts[-2]) <= 2 * len(self._parts[-1]):
+                last = self._parts.pop()
+                self._parts[-1] = self._parts[-1].followed_by(last)
+            del self._part_times[len(self._parts) - 1 :]
+        return self._parts
+
+    def _times(self) -> list[dict[str, F64Array]]:
+        """Kernel times by name, of each part."""
+        parts = self._read_parts()
+        if len(self._part_times) < len(parts):
+            with self._snapshot():
+                keys = [
+                    f"{name} {block.replace('_', '-')}" if block else name for name, block in self._kernels()
+                ]
+                with np.errstate(all="ignore"):
+                    self._part_times += [part.kernel_ms(keys) for part in parts[len(self._part_times) :]]
+        return self._part_times
+
+    def _read_rows(self) -> list[bytes]:
+        """The rows that were not read yet: a loop of its own, since there may be 100,000."""
+        rows: list[bytes] = []
+        expected = self.first_step + sum(map(len, self._parts))
         sql = "SELECT step, data, crc FROM steps WHERE step >= ? AND step <= ? ORDER BY step"
         for step, data, crc in self._database.rows(sql, (expected, self.last_step)):
             if (
@@ -234,6 +254,7 @@ class Contents:
             expected += 1
         if expected != self.last_step + 1:
             raise ValueError(f"the row of step {expected} is missing")
+        return rows
 
     def _kernels(self) -> list[tuple[str, str | None]]:
         return self._items("kernels", tuple[str, str | None])
@@ -248,31 +269,35 @@ class Contents:
             known.append(jsonform.from_text(kind, data))
         return known
 
-    def _events(self, table: str, kind: type[T]) -> list[tuple[int, T]]:
+    def _events(self, table: str, kind: type[T], *, after: int = 0) -> list[tuple[int, T]]:
         """Steps, and what was found or noted of them, in the order of writing."""
         found: list[tuple[int, T]] = []
-        sql = f"SELECT id, step, data, crc FROM {table} ORDER BY id"
-        for number, step, data, crc in self._database.rows(sql):
+        sql = f"SELECT id, step, data, crc FROM {table} WHERE id > ? ORDER BY id"
+        for number, step, data, crc in self._database.rows(sql, (after,)):
             if not isinstance(data, str) or crc != checksum(table, f"{number}:{step}", data):
                 raise ValueError(f"row {number} of {table} does not match its checksum")
             found.append((step, jsonform.from_text(kind, data)))
         return found
 
-    def _read_index(self) -> dict[tuple[int, str], StoredFile]:
+    def _read_index(self) -> None:
+        """The tensor files that were not read yet, and what is in them."""
+        last = max(self._files, default=0)
         files: dict[int, StoredFile] = {}
-        for number, data, crc in self._database.rows("SELECT id, data, crc FROM files ORDER BY id"):
+        sql = "SELECT id, data, crc FROM files WHERE id > ? ORDER BY id"
+        for number, data, crc in self._database.rows(sql, (last,)):
             if not isinstance(data, str) or crc != checksum("files", number, data):
                 raise ValueError(f"row {number} of files does not match its checksum")
             files[number] = jsonform.from_text(StoredFile, data)
         captures: dict[tuple[int, str], StoredFile] = {}
-        sql = "SELECT step, kind, file, crc FROM captures ORDER BY step, kind"
-        for step, kind, file, crc in self._database.rows(sql):
+        sql = "SELECT step, kind, file, crc FROM captures WHERE file > ? ORDER BY step, kind"
+        for step, kind, file, crc in self._database.rows(sql, (last,)):
             if crc != checksum("captures", f"{step}:{kind}", str(file)) or file not in files:
                 raise ValueError(f"the entry of a capture of step {step} does not match its checksum")
             captures[step, kind] = files[file]
-        if self.ending and len(captures) != self.ending.captures:
+        if self.ending and len(captures) + len(self._captures) != self.ending.captures:
             raise ValueError("entries of captures are missing")
-        return captures
+        self._files |= files
+        self._captures |= captures
 
 
 def _by_step(found: list[tuple[int, T]]) -> tuple[T, ...]:

@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -131,7 +132,6 @@ class ReadDatabase:
         self.path = path
         self.nbytes = nbytes
         """Bytes of the database: what is read of one query cannot be more."""
-        self._scratch = scratch
         try:
             with reading(path):
                 _defend(connection)
@@ -142,9 +142,10 @@ class ReadDatabase:
                     connection.close()
                 self.connection.execute("PRAGMA query_only = ON")
         except BaseException:
-            connection.close()
-            self._drop_scratch()
+            _release(connection, scratch)
             raise
+        # Whoever forgets to close it leaves nothing behind either.
+        self._release = weakref.finalize(self, _release, self.connection, scratch)
 
     @classmethod
     def of_folder(cls, folder: Path, *, live: bool) -> ReadDatabase:
@@ -188,11 +189,15 @@ class ReadDatabase:
                 page = start // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
                 with (
                     mmap.mmap(
-                        file.fileno(), start - page + size, access=mmap.ACCESS_READ, offset=page
+                        file.fileno(), start - page + size, access=mmap.ACCESS_COPY, offset=page
                     ) as whole,
                     memoryview(whole) as view,
                     view[start - page :] as content,
                 ):
+                    if bytes(content[18:20]) == b"\x02\x02":
+                        # Written with a log that is empty by now, which a database in memory cannot have. The
+                        # change stays in memory.
+                        content[18:20] = b"\x01\x01"
                     connection.deserialize(content)
         except BaseException:
             connection.close()
@@ -215,12 +220,13 @@ class ReadDatabase:
 
     def close(self) -> None:
         """Let go of the file."""
-        self.connection.close()
-        self._drop_scratch()
+        self._release()
 
-    def _drop_scratch(self) -> None:
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+
+def _release(connection: sqlite3.Connection, scratch: Path | None) -> None:
+    connection.close()
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def open_to_write(folder: Path) -> sqlite3.Connection:

@@ -32,8 +32,10 @@ else:
         # flock, not lockf: a lock of the open file, so that a reader in the same process sees it as well.
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             return False
+        except OSError:
+            return True  # A file system without locks: nobody can be told from the others.
         return True
 
 

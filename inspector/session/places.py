@@ -133,7 +133,7 @@ class ZipPlaces:
             self._members = self._directory()
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
-        except (struct.error, UnicodeDecodeError, ValueError) as error:
+        except (struct.error, ValueError, OverflowError) as error:
             raise UsageError(f"{path} is no session: it is a damaged zip file ({error}).") from None
         folders = [name[: -len(DATABASE_NAME)] for name in self._members if _is_database(name)]
         if not folders:
@@ -142,6 +142,10 @@ class ZipPlaces:
 
     def database(self) -> ReadDatabase:
         """Opened to read, in memory."""
+        if self._members.get(f"{self._folder}{DATABASE_NAME}-wal", (0, 0))[1]:
+            raise UsageError(
+                f"{self.path} holds the log of a recording that had not ended: unpack it, open the folder."
+            )
         place = self._place(self._folder + DATABASE_NAME)
         return ReadDatabase.of_bytes(self.path, place.start, place.size)
 
@@ -167,7 +171,7 @@ class ZipPlaces:
             with self.path.open("rb") as file:
                 file.seek(header)
                 fields = _LOCAL.unpack(file.read(_LOCAL.size))
-        except (OSError, struct.error, ValueError) as error:
+        except (OSError, struct.error, ValueError, OverflowError) as error:
             raise UsageError(f"{self.path} is damaged: {name} cannot be read ({error}).") from None
         start = header + _LOCAL.size + fields[-2] + fields[-1]
         if fields[0] != b"PK\x03\x04" or start + size > self._size:
@@ -184,7 +188,7 @@ class ZipPlaces:
             if at < 0:
                 raise UsageError(f"{self.path} is no session: it is neither a folder nor a zip file of one.")
             _, _, _, _, count, size, start, _ = _END.unpack_from(tail, at)
-            if 0xFFFF in (count,) or 0xFFFF_FFFF in (size, start):
+            if count == 0xFFFF or 0xFFFF_FFFF in (size, start):
                 _, _, where, _ = _LOCATOR64.unpack_from(tail, at - _LOCATOR64.size)
                 file.seek(where)
                 size, start = _END64.unpack(file.read(_END64.size))[-2:]
@@ -206,7 +210,7 @@ class ZipPlaces:
             extra = directory[at + name_bytes : at + name_bytes + extra_bytes]
             at += name_bytes + extra_bytes + comment_bytes
             packed, size, header = _wide(extra, size, packed, header)
-            if not (_is_database(name) or name.endswith(".safetensors")):
+            if not (_is_database(name.removesuffix("-wal")) or name.endswith(".safetensors")):
                 continue
             if method or flags & 1 or packed != size:
                 raise UsageError(

@@ -13,9 +13,9 @@ MAX_EVERY = 1_000_000_000
 _FORMS = "write stats, grads:N, keyframes:N, flight:K or all, joined by +, as in grads:10+keyframes:100"
 
 STEP_BYTES = 260
-"""A step's scalars and kernel times with what the database keeps around them, measured on a plan of four dispatches."""
+"""A step's scalars and kernel times with what the database keeps around them; 222 to 230 were measured with four."""
 PARAM_BYTES = 420
-"""Statistics of one param at level full, packed; measured on the reference layout."""
+"""Statistics of one param at level full, packed; 225 were measured, more where magnitudes are spread further."""
 TENSOR_BYTES = 110
 """What a tensor takes in the header of its file, besides its name."""
 

@@ -119,19 +119,16 @@ class Session:
 
     def captures(self, kind: CaptureKind) -> tuple[int, ...]:
         """The steps of which there are gradients, or after which there is a keyframe, ascending."""
-        return tuple(step for step, each in self._contents.captures() if each == kind)
+        return tuple(sorted(step for step, each in self._contents.captures() if each == kind))
 
     def metric_names(self) -> tuple[str, ...]:
         """What `metric` takes: the scalars, and "ms/KERNEL" and "cold/KERNEL" for those that were timed."""
-        return (*SCALARS, *self._contents.kernel_ms())
+        return (*SCALARS, *self._contents.kernel_metrics())
 
     def metric(self, name: str) -> F64Array:
         """One value a step, float64, read-only; NaN where it is unknown."""
-        if name in SCALARS:
-            values = self._contents.columns().scalar(name)
-        elif name in self._contents.kernel_ms():
-            values = self._contents.kernel_ms()[name]
-        else:
+        values = self._contents.scalar(name) if name in SCALARS else self._contents.kernel_ms(name)
+        if values is None:
             raise UsageError(f"{self.path} has no metric {name!r}; it has {', '.join(self.metric_names())}.")
         values.flags.writeable = False
         return values

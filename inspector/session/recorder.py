@@ -22,7 +22,7 @@ from inspector.param_statistics import ParamTable
 from inspector.session.flight import MAX_WRITTEN, FlightRing
 from inspector.session.policy import Policy, Wanted
 from inspector.session.records import About, Note, RecordedStep
-from inspector.session.tensor_store import Capture
+from inspector.session.tensor_store import DTYPES, Capture
 from inspector.session.write_queue import WriteQueue
 from inspector.session.writer import Item, Rewind, SessionWriter, StepItem
 from inspector.stepping import HostState
@@ -63,6 +63,7 @@ class Recorder:
         self.last_step = writer.last_step
         self.problem: str | None = None
         self._writer = writer
+        self._numel = {p.name: p.numel for p in writer.about.params}
         self._reserve = reserve_bytes
         self._free = free
         self._on_problem = on_problem
@@ -107,7 +108,7 @@ class Recorder:
     def offer_start(self, state: HostState) -> None:
         """The state that the recording starts from."""
         self._check_step(state.finished_steps, self.about.finished_steps)
-        capture = Capture.of_state(state)
+        capture = self._checked(Capture.of_state(state))
         if self._ring:
             self._ring.add(None, capture)
         if self.policy.stores(state.finished_steps, self.about.finished_steps).keyframe:
@@ -131,8 +132,8 @@ class Recorder:
         if step.step <= self.last_step:
             self.rewind(step.step - 1)
         self._check_step(step.step, self.last_step + 1)
-        taken = Capture.of_gradients(step.step, gradients) if gradients is not None else None
-        state = Capture.of_state(keyframe) if keyframe is not None else None
+        taken = self._checked(Capture.of_gradients(step.step, gradients)) if gradients is not None else None
+        state = self._checked(Capture.of_state(keyframe)) if keyframe is not None else None
         if keyframe is not None:
             self._check_step(keyframe.finished_steps, step.step)
         stores = self.policy.stores(step.step, self.about.finished_steps)
@@ -206,6 +207,17 @@ class Recorder:
         if step != expected:
             raise ValueError(f"step {step} was offered where step {expected} comes next")
 
+    def _checked(self, capture: Capture) -> Capture:
+        """Found here rather than on the writing thread, which could tell nobody."""
+        for (lane, name), values in capture.tensors.items():
+            numel = self._numel.get(name)
+            sized = numel is not None and (len(lane) > 1 or values.size == numel)
+            if not sized or values.dtype.name not in DTYPES:
+                raise ValueError(
+                    f"{lane} of {name!r} is {values.dtype} with {values.size} elements, not {numel}"
+                )
+        return capture
+
     @staticmethod
     def _without_statistics(item: StepItem) -> StepItem:
         gap = Note("gap", item.step.step, _TOO_SLOW.format("statistics"))
@@ -223,7 +235,8 @@ class Recorder:
 
     def _run(self) -> None:
         """The writing thread."""
-        reason: str | None = None
+        # What is not foreseen here leaves a traceback, and must not pass for an end in order.
+        reason: str | None = f"The recording {self.path} has ended by a fault of the inspector."
         try:
             while items := self._queue.take():
                 self._write(items)
@@ -234,7 +247,7 @@ class Recorder:
         except (OSError, sqlite3.Error) as error:
             reason = _sentence(self.path, error)
         finally:
-            if self._reason is None and reason is not None:
+            if reason != self._reason:
                 self.problem = reason
             try:
                 self._writer.finish(reason)

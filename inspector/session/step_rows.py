@@ -158,24 +158,40 @@ def _kernel(
 class StepColumns:
     """The rows of consecutive steps, as columns when they are asked for."""
 
-    def __init__(self, rows: list[bytes]) -> None:
+    def __init__(self, fixed: npt.NDArray[Any], kernels: bytes, counts: npt.NDArray[np.int64]) -> None:
+        """`fixed` is of type STEP; `kernels` has `counts` records of type KERNEL a step."""
+        self.fixed = fixed
+        self._kernels = kernels
+        self._counts = counts
+
+    @classmethod
+    def of_rows(cls, rows: list[bytes]) -> StepColumns:
         """ValueError where a row has the wrong size."""
         size = STEP.itemsize
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         if ((lengths < size) | ((lengths - size) % KERNEL.itemsize != 0)).any():
             raise ValueError("a row has the wrong size")
         whole = np.frombuffer(b"".join(rows), np.uint8)
+        counts = (lengths - size) // KERNEL.itemsize
         if len(rows) and (lengths == lengths[0]).all():
             by_row = whole.reshape(len(rows), -1)
-            self.fixed: npt.NDArray[Any] = np.ascontiguousarray(by_row[:, :size]).view(STEP).reshape(-1)
-            self._kernels = by_row[:, size:].tobytes()
-        else:
-            fixed = np.zeros(len(whole), np.bool_)
-            for start in np.cumsum(lengths) - lengths:
-                fixed[start : start + size] = True
-            self.fixed = whole[fixed].view(STEP)
-            self._kernels = whole[~fixed].tobytes()
-        self._counts = (lengths - size) // KERNEL.itemsize
+            fixed = np.ascontiguousarray(by_row[:, :size]).view(STEP).reshape(-1)
+            return cls(fixed, by_row[:, size:].tobytes(), counts)
+        mask = np.zeros(len(whole), np.bool_)
+        for start in np.cumsum(lengths) - lengths:
+            mask[start : start + size] = True
+        return cls(whole[mask].view(STEP), whole[~mask].tobytes(), counts)
+
+    def __len__(self) -> int:
+        return len(self.fixed)
+
+    def followed_by(self, later: StepColumns) -> StepColumns:
+        """These steps and those after them."""
+        return StepColumns(
+            np.concatenate((self.fixed, later.fixed)),
+            self._kernels + later._kernels,
+            np.concatenate((self._counts, later._counts)),
+        )
 
     def scalar(self, name: str) -> F64Array:
         """One of `SCALARS`, float64 with a value a step."""

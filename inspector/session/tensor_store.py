@@ -35,7 +35,7 @@ MAX_TENSORS = 4096
 _CHUNK = 8 << 20
 _ASIDE_BYTES = 4 << 20
 """A file of so many bytes is checked on a thread of its own while it is written."""
-_DTYPES = {"float32": ("F32", "<f4"), "int8": ("I8", "i1"), "uint8": ("U8", "u1")}
+DTYPES = {"float32": ("F32", "<f4"), "int8": ("I8", "i1"), "uint8": ("U8", "u1")}
 
 Array = npt.NDArray[Any]
 
@@ -104,7 +104,7 @@ def write_file(
     for key, lane, param, values in tensors:
         shape = shapes.get(param) if len(lane) == 1 else None
         header[key] = {
-            "dtype": _DTYPES[values.dtype.name][0],
+            "dtype": DTYPES[values.dtype.name][0],
             "shape": [values.size] if shape is None else list(shape),
             "data_offsets": [at, at + values.nbytes],
         }
@@ -125,7 +125,7 @@ def write_file(
 
 def _bytes_of(values: Array) -> memoryview:
     """The elements, little-endian; copied only where they do not lie so."""
-    flat = np.ascontiguousarray(values, _DTYPES[values.dtype.name][1]).reshape(-1)
+    flat = np.ascontiguousarray(values, DTYPES[values.dtype.name][1]).reshape(-1)
     return flat.view(np.uint8).data
 
 

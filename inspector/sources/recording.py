@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +38,6 @@ class Recording:
         self, path: Path, *, schedule: Schedule | None = None, first: int | None = None, session: Session | None = None
     ) -> None:  # fmt: skip
         self.session = session or Session.open(path)
-        if session is None:
-            weakref.finalize(self, self.session.close)
         about = self.session.about
         self.name = str(path)
         self.params: tuple[Param, ...] = about.params
