@@ -10,7 +10,19 @@ PROBLEM = 1
 USAGE = 2
 INTERRUPTED = 130
 
-COMMANDS = ("doctor", "layout", "run", "info", "replay", "diff", "explain", "bench", "screenshot", "window")
+COMMANDS = (
+    "doctor",
+    "layout",
+    "run",
+    "info",
+    "replay",
+    "diff",
+    "export",
+    "explain",
+    "bench",
+    "screenshot",
+    "window",
+)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

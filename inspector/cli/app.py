@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -298,6 +298,25 @@ def diff(
     from inspector.cli import diff as command
 
     return command.diff(a, b, json=json)
+
+
+@app.command()
+def export(
+    session: Annotated[Path, typer.Argument(help="A recording: a folder or a zip file.", metavar="SESSION")],
+    out: Annotated[Path, typer.Option(help="The file to write.")],
+    kind: Annotated[
+        Literal["csv", "perfetto", "safetensors"],
+        typer.Option("--format", help="A table of steps, a trace of kernel times, or a captured state."),
+    ] = "csv",
+    step: Annotated[
+        int | None, typer.Option(help="With safetensors: the state after this step; the last if left out.")
+    ] = None,
+    json: o.Json = False,
+) -> int:
+    """Write what a recording holds for other programs."""
+    from inspector.cli import export as command
+
+    return command.export(session, kind, out, step=step, json=json)
 
 
 @app.command()
