@@ -13,6 +13,7 @@ import numpy as np
 
 from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
+from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Param
@@ -56,8 +57,19 @@ def constant(variant: Variant | None = None, **hyper: float) -> Settings:
     return lambda step: (replace(used, lr=used.lr * min(step, 4) / 4), variant or Variant())
 
 
+_pipelines: list[tuple[Gpu, Pipelines]] = []
+
+
+def pipelines_of(gpu: Gpu) -> Pipelines:
+    """The compiled kernels of a device, kept: compiling takes longer than what they run on here."""
+    if not _pipelines or _pipelines[0][0] is not gpu:
+        _pipelines[:] = [(gpu, Pipelines(gpu))]
+    return _pipelines[0][1]
+
+
 def stepper_of(gpu: Gpu, variant: Variant, state: HostState) -> GpuStepper:
-    return GpuStepper(gpu, layout_for(PARAMS, gpu.limits, variant), variant, state, undo_bytes=0)
+    layout = layout_for(PARAMS, gpu.limits, variant)
+    return GpuStepper(gpu, layout, variant, state, undo_bytes=0, pipelines=pipelines_of(gpu))
 
 
 def record(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,34 @@ from typing import Any
 import numpy as np
 import pytest
 import replays
-from replays import PARAMS, constant, flip, gradients, in_form, record, run_step, start, stepper_of
+from replays import (
+    PARAMS,
+    constant,
+    flip,
+    gradients,
+    in_form,
+    pipelines_of,
+    record,
+    run_step,
+    start,
+    stepper_of,
+)
+from safetensors.numpy import load_file
 
 from inspector.codecs import CODECS
 from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
+from inspector.gpu.opener import StepperMaker
+from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
-from inspector.plan import Variant
+from inspector.layout import Param
+from inspector.plan import Variant, layout_for
 from inspector.session.archive import pack
 from inspector.session.reader import Session
 from inspector.sources.open import open_source
 from inspector.sources.recording import Recording, Stretch
+from inspector.stepping import HostState
 from inspector.stores import LANES
 
 pytestmark = pytest.mark.gpu
@@ -48,6 +65,28 @@ def name_of(variant: Variant) -> str:
     return " ".join(str(getattr(variant, n)) for n in ("optimizer", "kernel", "codec", "dispatch", "fused"))
 
 
+@pytest.fixture(autouse=True)
+def shared_device(request: pytest.FixtureRequest, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replays on the one device of the tests, with its compiled kernels, so that they take a moment each."""
+
+    class Shared(GpuStepper):
+        def close(self) -> None:
+            self.release()
+
+    class Maker:
+        def __init__(self, adapter: str | None = None, undo_bytes: int | None = None) -> None:
+            self.undo_bytes = undo_bytes or 0
+
+        def make(self, params: tuple[Param, ...], variant: Variant, state: HostState) -> GpuStepper:
+            layout = layout_for(params, gpu.limits, variant)
+            return Shared(
+                gpu, layout, variant, state, undo_bytes=self.undo_bytes, pipelines=pipelines_of(gpu)
+            )
+
+    for name in ("replay", "run", "explain"):
+        monkeypatch.setattr(f"inspector.cli.{name}.StepperMaker", Maker)
+
+
 # --- as recorded
 
 
@@ -65,6 +104,15 @@ def test_every_form_replays_bit_for_bit(gpu: Gpu, call: Call, tmp_path: Path, va
     assert report["variant"]["kernel"] == variant.kernel
 
 
+def test_a_device_of_its_own_gives_the_same_bits(
+    gpu: Gpu, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.session"
+    record(gpu, path, 3)
+    monkeypatch.setattr("inspector.cli.replay.StepperMaker", StepperMaker)
+    assert document(call("replay", path, "--verify", "--json"))["bit_exact"]
+
+
 def changing(step: int) -> tuple[Hyper, Variant]:
     """Settings that change in the middle, and forms that keep the layout and that do not."""
     hyper = Hyper(lr=1e-3 * step, beta2=0.95 if step < 4 else 0.8, max_grad_norm=1.0 if step < 6 else 0.25)
@@ -73,17 +121,16 @@ def changing(step: int) -> tuple[Hyper, Variant]:
     return hyper, forms[max(t for t in forms if t <= step)]
 
 
-@pytest.mark.parametrize("span", [(), ("--from", 4), ("--from", 7, "--to", 8), ("--from", 9), ("--to", 2)])
 def test_settings_that_changed_in_between_replay_exactly_from_any_step(
-    gpu: Gpu, call: Call, tmp_path: Path, span: tuple[object, ...]
+    gpu: Gpu, call: Call, tmp_path: Path
 ) -> None:
     path = tmp_path / "run.session"
     record(gpu, path, 9, "grads:1+keyframes:3", changing)
-    report = document(call("replay", path, "--verify", "--json", *span))
-    assert report["bit_exact"], report["first_difference"]
-    assert [s["lr"] for s in report["steps"]] == [1e-3 * s["step"] for s in report["steps"]]
-    first = dict(zip(span[::2], span[1::2], strict=True)).get("--from", 1)
-    assert report["steps"][0]["step"] == first
+    for first, last in ((1, 9), (4, 9), (7, 8), (9, 9), (1, 2)):
+        report = document(call("replay", path, "--verify", "--json", "--from", first, "--to", last))
+        assert report["bit_exact"], report["first_difference"]
+        assert [s["step"] for s in report["steps"]] == list(range(first, last + 1))
+        assert [s["lr"] for s in report["steps"]] == [1e-3 * s["step"] for s in report["steps"]]
 
 
 def test_a_layout_that_an_earlier_form_asked_for_is_used_again(gpu: Gpu, call: Call, tmp_path: Path) -> None:
@@ -351,6 +398,28 @@ def test_wrong_use_is_refused_in_a_sentence(gpu: Gpu, call: Call, tmp_path: Path
     assert code == 2
 
 
+def test_an_interrupt_comes_between_steps_and_ends_the_recording_in_order(
+    gpu: Gpu, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, saved = tmp_path / "run.session", tmp_path / "if.session"
+    record(gpu, path, 6, stats="light")
+    asked: list[int] = []
+
+    def check() -> None:
+        asked.append(1)
+        if len(asked) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("inspector.cli.replay.interruptible", lambda: nullcontext(check))
+    code, out, err = call("replay", path, "--beta2", 0.5, "--save", saved)
+    assert (code, out, err) == (130, "", "inspector: Stopped.\n")
+    with Session.open(saved) as session:
+        assert session.steps == range(1, 4)
+        assert session.state == "complete"
+        assert session.ended_because == "The run ended with KeyboardInterrupt."
+        assert session.verify() == []
+
+
 # --- a recording as a source
 
 
@@ -401,6 +470,18 @@ def test_explain_goes_on_from_the_nearest_state(gpu: Gpu, call: Call, tmp_path: 
     code, _, err = call("explain", path, "--param", "scalar", "--index", 0, "--step", 10)
     assert code == 2
     assert "Step 10 cannot be rebuilt" in err
+
+
+def test_a_run_changes_its_form_where_the_recording_did(gpu: Gpu, call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "run.session"
+    forms = (Variant(), Variant(dispatch="per-tensor", numerics="precise"), Variant(kernel="f16"))
+    record(gpu, path, 6, settings=lambda step: (Hyper(), forms[(step - 1) // 2]), stats="light")
+    out = tmp_path / "after.safetensors"
+    document(call("run", path, "--steps", 6, "--out", out, "--json"))
+    with Session.open(path) as session:
+        tensors = load_file(out)
+        for p in PARAMS:
+            assert tensors[f"w/{p.name}"].tobytes() == session.tensor("w", 6, p.name).tobytes()
 
 
 def test_a_setting_that_is_changed_holds_over_what_was_recorded(gpu: Gpu, tmp_path: Path) -> None:
