@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def shared_device(request: pytest.FixtureRequest, gpu: Gpu, monkeypatch: pytest.
             )
 
     for name in ("replay", "run", "explain"):
-        monkeypatch.setattr(f"inspector.cli.{name}.StepperMaker", Maker)
+        monkeypatch.setattr(import_module(f"inspector.cli.{name}"), "StepperMaker", Maker)
 
 
 # --- as recorded
