@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 from recordings import record
 
+from inspector.errors import UsageError
 from inspector.session.archive import pack
+from inspector.session.reader import Session
 
 TESTS = Path(__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
@@ -51,6 +54,21 @@ def test_sixty_damaged_sessions(bases: Path) -> None:
     assert len(results) == 60
     # Most of what is done to one is noticed; the rest hits what nothing is read from.
     assert sum(bool(each["problems"]) for each in results) > 40
+
+
+def test_statistics_of_a_step_whose_row_is_gone_are_not_said_to_be_uncounted(tmp_path: Path) -> None:
+    path = tmp_path / "run.session"
+    record(path, 5)
+    connection = sqlite3.connect(path / "session.sqlite", isolation_level=None)
+    for table in ("steps", "statistics"):
+        connection.execute(f"DELETE FROM {table} WHERE step = 3")
+    connection.close()
+    session = Session.open(path)
+    with pytest.raises(UsageError, match=r"run\.session is damaged: the row of step 3 is missing"):
+        session.param_statistics(3)
+    with pytest.raises(UsageError, match="the row of step 3 is missing"):
+        session.metric("loss")
+    assert session.step(4).step == 4
 
 
 @pytest.mark.soak

@@ -20,7 +20,7 @@ from inspector.session import jsonform, statistics_rows
 from inspector.session.database import get_meta, limit_time, reading
 from inspector.session.places import Places
 from inspector.session.records import About, Ending, Note, RecordedStep, State, StoredFile
-from inspector.session.step_rows import HAS_STATISTICS, STEP, StepColumns, checksum, unpack_step
+from inspector.session.step_rows import HAS_STATISTICS, STEP, StepColumns, check_size, checksum, unpack_step
 
 T = TypeVar("T")
 TABLES_KEPT = 8
@@ -111,10 +111,7 @@ class Contents:
     def step(self, step: int) -> RecordedStep:
         """One step."""
         with self._snapshot():
-            data = self._row("steps", step)
-            if data is None:
-                raise ValueError(f"the row of step {step} is missing")
-            return unpack_step(data, self._items("forms", Variant), self._kernels())
+            return unpack_step(self._step_row(step), self._items("forms", Variant), self._kernels())
 
     def table(self, step: int) -> ParamTable | None:
         """The statistics of one step, None where they were not counted."""
@@ -123,8 +120,7 @@ class Contents:
             with self._snapshot():
                 data = self._row("statistics", step)
                 if data is None:
-                    row = self._row("steps", step) or bytes(STEP.itemsize)
-                    if np.frombuffer(row, STEP, 1)["has"][0] & HAS_STATISTICS:
+                    if self._fixed(step)["has"] & HAS_STATISTICS:
                         raise ValueError(f"the statistics of step {step} are missing")
                     return None
                 table = statistics_rows.unpack(data, self.about.params)
@@ -139,8 +135,7 @@ class Contents:
     def findings(self) -> tuple[Finding, ...]:
         """In the order of the steps."""
         with self._snapshot():
-            row = self._row("steps", self.last_step) or bytes(STEP.itemsize)
-            count = int(np.frombuffer(row, STEP, 1)["findings"][0])
+            count = int(self._fixed(self.last_step)["findings"]) if self.last_step >= self.first_step else 0
             if len(self._findings) < count:
                 self._findings += self._events("findings", Finding, after=len(self._findings))
             if len(self._findings) < count:
@@ -214,6 +209,17 @@ class Contents:
                 raise ValueError(f"the row of step {step} in {table} does not match its checksum")
             return data
         return None
+
+    def _step_row(self, step: int) -> bytes:
+        data = self._row("steps", step)
+        if data is None:
+            raise ValueError(f"the row of step {step} is missing")
+        check_size(data)
+        return data
+
+    def _fixed(self, step: int) -> Any:
+        """The fixed part of a step's row, a record of type STEP."""
+        return np.frombuffer(self._step_row(step), STEP, 1)[0]
 
     def _read_parts(self) -> list[StepColumns]:
         """The columns of all steps, in a few parts: what was read before is not read or copied for each new step."""

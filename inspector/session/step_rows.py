@@ -116,12 +116,17 @@ def _pack_kernel(name: int, kernel: KernelTime) -> bytes:
     )
 
 
+def check_size(data: bytes) -> None:
+    """ValueError for a row that no step can have."""
+    if len(data) < STEP.itemsize or (len(data) - STEP.itemsize) % KERNEL.itemsize:
+        raise ValueError("the row of a step has the wrong size")
+
+
 def unpack_step(
     data: bytes, forms: Sequence[Variant], names: Sequence[tuple[str, str | None]]
 ) -> RecordedStep:
-    """The step that `pack_step` made a row of; ValueError or IndexError where it is none."""
-    if len(data) < STEP.itemsize or (len(data) - STEP.itemsize) % KERNEL.itemsize:
-        raise ValueError("the row has the wrong size")
+    """The step that `pack_step` made a row of; IndexError where that names what is not there."""
+    check_size(data)
     step, ended, loss, *rest = _STEP_STRUCT.unpack_from(data)
     hyper, (grad_norm, clip_scale, nan, posinf, neginf, first, _, form, has) = (
         rest[: len(HYPER_NAMES)],
