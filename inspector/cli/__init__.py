@@ -10,7 +10,20 @@ PROBLEM = 1
 USAGE = 2
 INTERRUPTED = 130
 
-COMMANDS = ("doctor", "layout", "run", "info", "pack", "explain", "bench", "screenshot", "window")
+COMMANDS = (
+    "doctor",
+    "layout",
+    "run",
+    "info",
+    "pack",
+    "replay",
+    "diff",
+    "export",
+    "explain",
+    "bench",
+    "screenshot",
+    "window",
+)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

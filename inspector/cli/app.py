@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
-from inspector import __version__
+from inspector import __version__, codecs, plan
 from inspector.cli import USAGE
 from inspector.cli import options as o
 from inspector.cli.shaders import Shaders, with_shaders
 from inspector.files import check_writable
+from inspector.hyper import Numerics
+from inspector.layout import StateType
 from inspector.statistics import StatsLevel
 
 VIEWS = (
@@ -44,6 +47,7 @@ def _main(
 
 @app.command()
 def window(
+    context: typer.Context,
     source: o.SourceArgument = "charlm",
     optimizer: o.Optimizer = "adamw",
     kernel: o.Kernel = "f32",
@@ -82,6 +86,7 @@ def window(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
+    variant = o.form_for(context, source, variant)
     opener = RunOpener(
         adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given, shaders=shaders
     )
@@ -108,6 +113,7 @@ def doctor(adapter: o.Adapter = None, json: o.Json = False) -> int:
 
 @app.command()
 def layout(
+    context: typer.Context,
     source: o.SourceArgument,
     align: Annotated[
         int | None,
@@ -138,6 +144,7 @@ def layout(
         o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
+    variant = o.form_for(context, source, variant)
     document = describe(source, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
     o.print_json(document) if json else show(document)
     return 0
@@ -145,6 +152,7 @@ def layout(
 
 @app.command()
 def run(
+    context: typer.Context,
     source: o.SourceArgument,
     steps: Annotated[int, typer.Option(help="Steps to run.")],
     optimizer: o.Optimizer = "adamw",
@@ -189,6 +197,7 @@ def run(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
+    variant = o.form_for(context, source, variant)
     o.note_idle(variant)
     return run_steps(
         Request(
@@ -240,7 +249,113 @@ def pack(
 
 
 @app.command()
+def replay(
+    session: Annotated[Path, typer.Argument(help="A recording: a folder or a zip file.", metavar="SESSION")],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Exit with 1 where what should be the same bits is not.")
+    ] = False,
+    first: Annotated[
+        int | None, typer.Option("--from", help="First step; the first there is if left out.")
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--to", help="Last step; the last there is if left out.")
+    ] = None,
+    optimizer: Annotated[o.OptimizerName | None, typer.Option(help="Another optimizer.")] = None,
+    kernel: Annotated[plan.Kernel | None, typer.Option(help="Another form of the update kernel.")] = None,
+    codec: Annotated[codecs.Codec | None, typer.Option(help="Another codec of 8-bit state.")] = None,
+    small_state: Annotated[
+        StateType | None, typer.Option(help="Other state of params below 4,096 elements.")
+    ] = None,
+    numerics: Annotated[Numerics | None, typer.Option(help="Other bias terms.")] = None,
+    reduce: Annotated[plan.Reduce | None, typer.Option(help="Another way to add up the norm.")] = None,
+    dispatch: Annotated[plan.DispatchForm | None, typer.Option(help="Other update dispatches.")] = None,
+    fused: Annotated[
+        bool | None, typer.Option("--fused/--unfused", help="Clip, zero and mirror in the update, or apart.")
+    ] = None,
+    shaders: Shaders = None,
+    stats: Annotated[
+        StatsLevel | None, typer.Option(help="With --save: what is counted; as recorded.")
+    ] = None,
+    lr: o.Lr = None,
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    schedule: o.ScheduleText = None,
+    adapter: o.Adapter = None,
+    save: Annotated[Path | None, typer.Option(help="Record it as a session of its own.")] = None,
+    capture: Annotated[
+        str | None, typer.Option(help="With --save: what to capture, as in grads:10+keyframes:100.")
+    ] = None,
+    json: o.Json = False,
+) -> int:
+    """Run a recording again, bit for bit, or its gradients under other settings; exit code 1 if --verify fails."""
+    from inspector.cli import replay as command
+    from inspector.runtime.replay import Changes
+    from inspector.schedule import Schedule
+    from inspector.session.policy import Policy
+    from inspector.session.reader import Session
+
+    if capture is not None:
+        Policy.from_text(capture)
+    given = {
+        "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
+        "max_grad_norm": max_grad_norm,
+    }  # fmt: skip
+    form = {
+        "optimizer": optimizer, "kernel": kernel, "codec": codec, "small_state": small_state,
+        "numerics": numerics, "reduce": reduce, "dispatch": dispatch, "fused": fused,
+    }  # fmt: skip
+    variant: dict[str, Any] = {name: value for name, value in form.items() if value is not None}
+    if shaders is not None:
+        with Session.open(session) as opened:
+            recorded = opened.about.variant
+        made = with_shaders(dataclasses.replace(recorded, **variant), shaders)
+        variant |= o.variant_changes(recorded, made)
+    changes = Changes(o.checked(given), variant, None if schedule is None else Schedule.from_text(schedule))
+    return command.replay(
+        command.Request(
+            session, first, last, changes, adapter, verify,
+            save, capture, stats, json,
+        )
+    )  # fmt: skip
+
+
+@app.command()
+def diff(
+    a: Annotated[Path, typer.Argument(help="A recording.", metavar="A")],
+    b: Annotated[Path, typer.Argument(help="Another of the same params.", metavar="B")],
+    json: o.Json = False,
+) -> int:
+    """Say where two recordings differ first, and how far apart they go. Needs no GPU."""
+    from inspector.cli import diff as command
+
+    return command.diff(a, b, json=json)
+
+
+@app.command()
+def export(
+    session: Annotated[Path, typer.Argument(help="A recording: a folder or a zip file.", metavar="SESSION")],
+    out: Annotated[Path, typer.Option(help="The file to write.")],
+    kind: Annotated[
+        Literal["csv", "perfetto", "safetensors"],
+        typer.Option("--format", help="A table of steps, a trace of kernel times, or a captured state."),
+    ] = "csv",
+    step: Annotated[
+        int | None, typer.Option(help="With safetensors: the state after this step; the last if left out.")
+    ] = None,
+    json: o.Json = False,
+) -> int:
+    """Write what a recording holds for other programs."""
+    from inspector.cli import export as command
+
+    return command.export(session, kind, out, step=step, json=json)
+
+
+@app.command()
 def explain(
+    context: typer.Context,
     source: o.SourceArgument,
     param: Annotated[str, typer.Option(help="Name of the param.")],
     index: Annotated[str, typer.Option(help="Its element: flat, or as 12,3.")],
@@ -278,7 +393,17 @@ def explain(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
-    document = describe(made, hyper, variant, adapter=adapter, param=param, index=index, step=step)
+    variant = o.form_for(context, source, variant)
+    document = describe(
+        made,
+        hyper,
+        variant,
+        given=o.given_form(context, variant),
+        adapter=adapter,
+        param=param,
+        index=index,
+        step=step,
+    )
     o.print_json(document) if json else show(document)
     return 0
 
@@ -336,6 +461,7 @@ def bench(
 
 @app.command()
 def screenshot(
+    context: typer.Context,
     source: o.SourceArgument,
     out: Annotated[Path, typer.Option(help="The PNG file to write.")],
     steps: Annotated[int, typer.Option(help="Steps to run first.")] = 0,
@@ -381,6 +507,7 @@ def screenshot(
     variant = with_shaders(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state), shaders
     )
+    variant = o.form_for(context, source, variant)
     opener = RunOpener(
         adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given=given, shaders=shaders
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,13 @@ from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.gpu.explain import explain_element
 from inspector.gpu.opener import StepperMaker
-from inspector.hyper import Hyper
+from inspector.gpu.stepper import GpuStepper
+from inspector.hyper import HYPER_NAMES, Hyper
 from inspector.layout import Param
 from inspector.plan import Variant
-from inspector.sources.base import EndOfSourceError, Source
+from inspector.runtime.replay import Changes, Replay
+from inspector.sources.base import EndOfSourceError, Source, hyper_at
+from inspector.sources.recording import Recording
 
 
 def describe(
@@ -28,10 +31,15 @@ def describe(
     param: str,
     index: str,
     step: int | None,
+    given: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The document of --json."""
+    """The document of --json. `given` are the parts of `variant` that hold over what was recorded."""
     tensor = _find(source, param)
     flat = flat_index(index, tensor)
+    if isinstance(source, Recording) and step is not None:
+        return _describe_recorded(
+            source, hyper, given or {}, adapter=adapter, tensor=tensor, flat=flat, step=step
+        )
     state = source.initial_state()
     first = state.finished_steps + 1
     wanted = first if step is None else step
@@ -44,12 +52,46 @@ def describe(
                 stepper.begin_step(source.gradients(t, stepper.weights))
             except EndOfSourceError as error:
                 raise UsageError(f"--step {wanted} cannot be explained: {error}") from None
-            used = dataclasses.replace(hyper, lr=hyper.lr * source.schedule.factor(t))
+            used = hyper_at(source, hyper, source.schedule, t)
             if t < wanted:
                 stepper.run_to_end(used)
-        found = explain_element(stepper, used, param, flat)
+        return _document(source, stepper, variant, tensor, flat, used)
     finally:
         stepper.close()
+
+
+def _describe_recorded(
+    source: Recording,
+    hyper: Hyper,
+    given: Mapping[str, Any],
+    *,
+    adapter: str | None,
+    tensor: Param,
+    flat: int,
+    step: int,
+) -> dict[str, Any]:
+    """A step of a recording, from the nearest state before it; what was typed holds for that step alone."""
+    if problem := source.missing(step):
+        raise UsageError(f"--step {step} cannot be explained: {problem}")
+    used = hyper_at(source, hyper, source.schedule, step)
+    recorded = source.recorded_hyper(step)
+    assert recorded is not None
+    typed = {n: getattr(used, n) for n in HYPER_NAMES if getattr(used, n) != getattr(recorded, n)}
+    runner = Replay(source, StepperMaker(adapter, undo_bytes=0), Changes(typed, given))
+    try:
+        runner.start(step)
+        stepper = runner.begin(step)
+        assert isinstance(stepper, GpuStepper)
+        return _document(source, stepper, stepper.plan.variant, tensor, flat, used)
+    finally:
+        runner.close()
+
+
+def _document(
+    source: Source, stepper: GpuStepper, variant: Variant, tensor: Param, flat: int, used: Hyper
+) -> dict[str, Any]:
+    param = tensor.name
+    found = explain_element(stepper, used, param, flat)
     dispatch = found.dispatch
     return {
         "source": source.name,

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,19 +17,24 @@ from rich.console import Console
 from rich.table import Table
 
 from inspector import codecs, hyper, plan
+from inspector.cli.shaders import with_shaders
 from inspector.errors import UsageError
 from inspector.floats import to_json
 from inspector.hyper import Hyper, check_value
 from inspector.layout import StateType
+from inspector.own_kernels import NO_OWN_KERNELS
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
-from inspector.sources.open import open_source
+from inspector.sources.open import open_source, recorded_form
 from inspector.statistics import StatsLevel
 
 OptimizerName = Literal["adamw", "adam-l2"]
 
 SourceArgument = Annotated[
-    str, typer.Argument(help="charlm, gpt-116m, synthetic:N, or the path of a state file.", metavar="SOURCE")
+    str,
+    typer.Argument(
+        help="charlm, gpt-116m, synthetic:N, or the path of a state file or a recording.", metavar="SOURCE"
+    ),
 ]
 SessionArgument = Annotated[
     Path, typer.Argument(help="A recorded session: its folder, or a zip file of it.", metavar="SESSION")
@@ -131,6 +136,41 @@ def note_idle(variant: plan.Variant) -> None:
         print(f"inspector: {' and '.join(idle)} {verb} nothing without --kernel 8bit.", file=sys.stderr)
 
 
+_FORM_OPTIONS = {
+    "optimizer": "optimizer", "kernel": "kernel", "codec": "codec", "small_state": "small_state",
+    "numerics": "numerics", "reduce": "reduce", "dispatch": "dispatch", "unfused": "fused",
+}  # fmt: skip
+"""The parameters of a command that say in which form a step runs, and the part of the variant each gives."""
+
+
+def given_form(context: typer.Context, variant: plan.Variant) -> dict[str, Any]:
+    """The parts of `variant` that were typed, not left at their default; with own kernels all that they ask for."""
+    typed = {
+        part
+        for parameter, part in _FORM_OPTIONS.items()
+        if parameter in context.params
+        and getattr(context.get_parameter_source(parameter), "name", "DEFAULT") != "DEFAULT"
+    }
+    given = {part: getattr(variant, part) for part in typed}
+    if context.params.get("shaders") is not None:
+        given |= variant_changes(dataclasses.replace(variant, own=NO_OWN_KERNELS), variant)
+    return given
+
+
+def variant_changes(old: plan.Variant, new: plan.Variant) -> dict[str, Any]:
+    """The parts of `new` that are not as in `old`."""
+    return {name: value for name, value in as_dict(new).items() if value != getattr(old, name)}
+
+
+def form_for(context: typer.Context, spec: str, variant: plan.Variant) -> plan.Variant:
+    """`variant`, or of a recording the form that it begins with, with what was typed in its place."""
+    recorded = recorded_form(spec)
+    if recorded is None:
+        return variant
+    typed = dataclasses.replace(recorded, **given_form(context, variant))
+    return with_shaders(typed, context.params.get("shaders"))
+
+
 def make_source(spec: str, schedule: str | None, seed: int | None) -> Source:
     """The source, with the schedule and seed given instead of its own."""
     return open_source(spec, schedule=None if schedule is None else Schedule.from_text(schedule), seed=seed)
@@ -138,10 +178,15 @@ def make_source(spec: str, schedule: str | None, seed: int | None) -> Source:
 
 def make_hyper(source: Source, **given: float | None) -> Hyper:
     """The source's hyper-parameters with those given in their place. Only what was typed is checked."""
+    return dataclasses.replace(source.hyper, **checked(given))
+
+
+def checked(given: Mapping[str, float | None]) -> dict[str, float]:
+    """The hyper-parameters that were typed; UsageError for a value that nobody can mean."""
     changes = {name: value for name, value in given.items() if value is not None}
     for name, value in changes.items():
         check_value(name, value)
-    return dataclasses.replace(source.hyper, **changes)
+    return changes
 
 
 def whole_number(name: str, value: int) -> int:

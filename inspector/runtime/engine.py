@@ -25,7 +25,7 @@ from inspector.plan import Plan, Variant
 from inspector.runtime.lockstep import EightBit
 from inspector.runtime.snapshots import CountedParams, Mark, StepRecord
 from inspector.schedule import Schedule
-from inspector.sources.base import Source
+from inspector.sources.base import AsRecorded, Source, hyper_at
 from inspector.statistics import NOT_COUNTED, BufferStats, StatsLevel
 from inspector.stepping import Cursor, HostGradients, HostState, KernelTime, State, Stepper
 
@@ -157,6 +157,7 @@ class Engine:
         """
         step = self.stepper.cursor.step + 1
         gradients = self.source.gradients(step, self._weights)
+        self._follow_form(step)
         self.stepper.begin_step(gradients)
         self.eight_bit.begun(gradients)
         counts = NOT_COUNTED if self.stats_level == "off" else self.stepper.counts("g")
@@ -364,6 +365,26 @@ class Engine:
         self.dispatch_times = [None] * self.stepper.cursor.count
         self.mark_variant(old, variant)
 
+    def _follow_form(self, step: int) -> None:
+        """Where a recording that runs again changed its form, change with it, as far as the layout allows."""
+        if not isinstance(self.source, AsRecorded):
+            return
+        was, now = (self.source.recorded_variant(each) for each in (step - 1, step))
+        if was is None or now is None or was == now:
+            return
+        mine = self.stepper.plan.variant
+        names = [f.name for f in fields(Variant) if getattr(was, f.name) != getattr(now, f.name)]
+        # What a person chose instead stays.
+        wanted = replace(mine, **{n: getattr(now, n) for n in names if getattr(mine, n) == getattr(was, n)})
+        if wanted == mine:
+            return
+        if self.stepper.can_take(wanted):
+            self.set_variant(wanted)
+        else:
+            self.mark(
+                step, "the recording goes on in another form, for which the params are laid out otherwise"
+            )
+
     def mark_variant(self, old: Variant, new: Variant) -> None:
         """Put a mark where another form begins, with what changed."""
         pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(Variant)]
@@ -411,7 +432,7 @@ class Engine:
             self.record = replace(self.record, lr=hyper.lr)
 
     def _hyper_at(self, step: int) -> Hyper:
-        return replace(self.hyper, lr=self.hyper.lr * self.schedule.factor(step))
+        return hyper_at(self.source, self.hyper, self.schedule, step)
 
     def _step_hyper(self) -> Hyper:
         return self._pending.hyper if self._pending else self._hyper_at(self.stepper.cursor.step)

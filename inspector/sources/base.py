@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 from inspector.floats import F32Array
-from inspector.hyper import Hyper
+from inspector.hyper import HYPER_NAMES, Hyper
 from inspector.layout import Param
+from inspector.plan import Variant
 from inspector.schedule import Schedule
 from inspector.stepping import Gradients, State
 
@@ -57,3 +59,36 @@ class Source(Protocol):
 
 class EndOfSourceError(Exception):
     """The source holds no gradients for the step asked for."""
+
+
+@runtime_checkable
+class AsRecorded(Protocol):
+    """A source whose steps have run before, and go again with what they ran with."""
+
+    @property
+    def recorded_schedule(self) -> Schedule: ...
+
+    def recorded_hyper(self, step: int) -> Hyper | None:
+        """What `step` ran with, the schedule applied to its lr; None for a step that was not recorded."""
+        ...
+
+    def recorded_variant(self, step: int) -> Variant | None:
+        """The form that `step` ran in; None for a step that was not recorded."""
+        ...
+
+
+def hyper_at(source: Source, hyper: Hyper, schedule: Schedule, step: int) -> Hyper:
+    """What `step` runs with: `hyper` with the schedule applied to its lr.
+
+    Where the source was recorded, settings that are still those it comes with are as recorded of that step.
+    """
+    used = replace(hyper, lr=hyper.lr * schedule.factor(step))
+    if not isinstance(source, AsRecorded):
+        return used
+    recorded = source.recorded_hyper(step)
+    if recorded is None:
+        return used
+    kept = {name for name in HYPER_NAMES if getattr(hyper, name) == getattr(source.hyper, name)}
+    if schedule != source.recorded_schedule:
+        kept -= {"lr"}
+    return replace(used, **{name: getattr(recorded, name) for name in kept})

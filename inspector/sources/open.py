@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from inspector.errors import UsageError
+from inspector.plan import Variant
 from inspector.preset import GPT_116M
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
 
-FORMS = "charlm, gpt-116m, synthetic:N (N elements) or the path of a state file"
+FORMS = "charlm, gpt-116m, synthetic:N (N elements), or the path of a state file or a recording"
 
 
 def open_source(spec: str, *, schedule: Schedule | None = None, seed: int | None = None) -> Source:
@@ -35,9 +36,24 @@ def open_source(spec: str, *, schedule: Schedule | None = None, seed: int | None
     path = Path(spec)
     if not path.exists():
         raise UsageError(f"{spec!r} is no source: give {FORMS}.")
+    from inspector.sources.recording import Recording, is_recording
+
+    if is_recording(path):
+        return Recording(path, schedule=schedule)
     from inspector.sources.statefile import StateFile
 
     return StateFile(path, schedule=schedule)
+
+
+def recorded_form(spec: str) -> Variant | None:
+    """The form in which the steps of a recording begin; None where `spec` names none."""
+    from inspector.sources.recording import Recording, is_recording
+
+    path = Path(spec)
+    if not spec.strip() or not path.exists() or not is_recording(path):
+        return None
+    source = Recording(path)
+    return source.recorded_variant(source.first_step)
 
 
 def _elements(text: str, spec: str) -> int:

@@ -1,0 +1,73 @@
+"""`inspector export`: what a recording holds, for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from inspector.cli.options import interruptible, make_console, print_json
+from inspector.errors import UsageError
+from inspector.files import check_writable
+from inspector.session.export import write_csv, write_trace
+from inspector.session.reader import Session
+from inspector.sources.statefile import write_state
+from inspector.stepping import GradStats
+
+Format = Literal["csv", "perfetto", "safetensors"]
+
+
+def export(path: Path, kind: Format, out: Path, *, step: int | None, json: bool) -> int:
+    """Write it and say what was written."""
+    if step is not None and kind != "safetensors":
+        raise UsageError("--step names the state to write as safetensors; other formats take all steps.")
+    check_writable(out)
+    with interruptible() as check, Session.open(path) as session:
+        if kind == "csv":
+            what: dict[str, Any] = {"steps": write_csv(session, out, check=check)}
+        elif kind == "perfetto":
+            what = {"steps": write_trace(session, out)}
+        else:
+            what = _write_state(session, out, step)
+    document = {"session": str(path), "format": kind, "out": str(out), **what, "bytes": out.stat().st_size}
+    print_json(document) if json else _show(document)
+    return 0
+
+
+def _write_state(session: Session, out: Path, step: int | None) -> dict[str, Any]:
+    """The captured state after `step`, the last there is without it, as a state file that runs on from there."""
+    keyframes = session.captures("keyframe")
+    if not keyframes or (step is not None and step not in keyframes):
+        have = ", ".join(f"{k:,}" for k in keyframes[:8]) + (", …" if len(keyframes) > 8 else "")
+        there = f"there are states after step {have}" if keyframes else "no state was captured"
+        after = "" if step is None else f" after step {step:,}"
+        raise UsageError(f"{session.path} has no state{after} to write: {there}.")
+    at = keyframes[-1] if step is None else step
+    params = session.about.params
+    lanes = {
+        lane: {p.name: session.tensor(lane, at, p.name).reshape(-1) for p in params}
+        for lane in ("w", "m", "v")
+    }
+    gradients = at + 1 in session.captures("gradients")
+    if gradients:
+        lanes["g"] = {p.name: session.tensor("g", at + 1, p.name).reshape(-1) for p in params}
+    ran = session.step(at) if at in session.steps else None
+    # What the next step ran with, its schedule applied, so that the file runs as the recording did.
+    following = session.step(at + 1) if at + 1 in session.steps else ran
+    stats = None
+    if ran is not None and ran.grad_norm is not None and ran.clip_scale is not None:
+        stats = GradStats(ran.grad_norm, ran.clip_scale)
+    hyper = following.hyper if following is not None else session.about.hyper
+    write_state(out, params, lanes, finished_steps=at, hyper=hyper, stats=stats)
+    return {"step": at, "params": len(params), "gradients_of_step": at + 1 if gradients else None}
+
+
+def _show(document: dict[str, Any]) -> None:
+    what = (
+        f"{document['steps']:,} steps"
+        if "steps" in document
+        else f"the state after step {document['step']:,}"
+    )
+    if document.get("gradients_of_step") is not None:
+        what += f" and the gradients of step {document['gradients_of_step']:,}"
+    text = f"Wrote {what} of {document['session']} to {document['out']}, {document['bytes']:,} bytes."
+    make_console().print(text, soft_wrap=True)

@@ -1,0 +1,370 @@
+"""Two sessions held against each other, step by step and param by param, without a device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from inspector.errors import UsageError
+from inspector.floats import F64Array, ulp_distance
+from inspector.hyper import HYPER_NAMES
+from inspector.layout import Param
+from inspector.optimizers import plan_step
+from inspector.plan import Limits, Variant, layout_for
+from inspector.session.compare import (
+    ULP_BINS,
+    ArrayDifference,
+    Difference,
+    compare_arrays,
+    count_differences,
+    grad_stats_dispatch,
+    same_float,
+    step_differences,
+    table_differences,
+    tensor_difference,
+    update_dispatches,
+)
+from inspector.session.reader import Session
+from inspector.session.records import RecordedStep
+from inspector.stores import Lane
+
+METRICS = ("loss", "grad_norm", "clip_scale")
+STATE: tuple[Lane, ...] = ("w", "m", "v")
+MAX_TABLES = 256
+"""Steps at most of which the statistics of params are given, evenly spread."""
+
+I64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting that differs from step `step` on, until another entry of its name: `a` in one, `b` in the other."""
+
+    step: int
+    name: str
+    a: object
+    b: object
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What a kernel took: medians over warm steps in ms, NaN where there are none, and b / a."""
+
+    kernel: str
+    a: float
+    b: float
+
+    @property
+    def ratio(self) -> float:
+        """b / a; NaN where either is unknown or took no time."""
+        return self.b / self.a if self.a > 0 else math.nan
+
+
+@dataclass(slots=True, eq=False)
+class ParamDifference:
+    """One param over time: relative differences ‖b - a‖ / ‖a‖ of captured tensors, by lane and step.
+
+    `norms` are of the statistics, (b - a) / a of the norm of a lane or of the update, by step.
+    """
+
+    name: str
+    tensors: dict[str, dict[int, float]] = field(default_factory=dict)
+    norms: dict[str, dict[int, float]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class SessionDiff:
+    """What two sessions differ in. `ulp` has one value a common step and metric, -1 where it is known in neither."""
+
+    steps: range
+    first: Difference | None = None
+    a: dict[str, F64Array] = field(default_factory=dict)
+    b: dict[str, F64Array] = field(default_factory=dict)
+    ulp: dict[str, I64Array] = field(default_factory=dict)
+    settings: list[Setting] = field(default_factory=list)
+    params: list[ParamDifference] = field(default_factory=list)
+    keyframes: dict[int, dict[str, ArrayDifference]] = field(default_factory=dict)
+    """By step, the differences of w, m and v over all params."""
+    gradients: dict[int, ArrayDifference] = field(default_factory=dict)
+    """By step, of the gradients that both captured."""
+    timings: list[Timing] = field(default_factory=list)
+
+    @property
+    def same(self) -> bool:
+        """True where every number and tensor that both hold has the same bits. Times and settings do not count."""
+        return self.first is None
+
+
+def diff(
+    a: Session,
+    b: Session,
+    *,
+    check: Callable[[], None] = lambda: None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> SessionDiff:
+    """Compare all that both hold of the steps that both hold; UsageError where their params differ.
+
+    No more than one tensor of each is looked at at a time. `check` is called between steps, `progress` with the share
+    that is done.
+    """
+    check_params(a, b)
+    steps = range(max(a.steps.start, b.steps.start), min(a.steps.stop, b.steps.stop))
+    if not steps:
+        raise UsageError(f"{a.path} and {b.path} have no step in common: {_span(a)} stand beside {_span(b)}.")
+    found = SessionDiff(steps)
+    _metrics(found, a, b)
+    _timings(found, a, b)
+    found.params = [ParamDifference(p.name) for p in a.about.params]
+    by_name = {each.name: each for each in found.params}
+    keyframes = _common(a, b, "keyframe")
+    gradients = _common(a, b, "gradients")
+    tables = set(_spread(steps, MAX_TABLES))
+    before: tuple[RecordedStep, RecordedStep] | None = None
+    places = _Places(a)
+    counted = "off" not in (a.about.stats, b.about.stats)
+    at_start = steps.start - 1
+    if at_start in keyframes:
+        _compare_state(found, by_name, a, b, at_start, {})
+    for step in steps:
+        check()
+        progress((step - steps.start) / len(steps))
+        x, y = a.step(step), b.step(step)
+        _settings(found, before, (x, y))
+        before = x, y
+        captured = step in keyframes or step in gradients
+        if found.first is not None and not captured and step not in tables:
+            continue
+        dispatches, norm_at = places.of(x)
+        if (
+            found.first is None
+            and x.loss is not None
+            and y.loss is not None
+            and not _same_loss(x.loss, y.loss)
+        ):
+            found.first = Difference(step, None, "loss", "loss", a=x.loss, b=y.loss)
+        if step in gradients:
+            _compare_gradients(found, by_name, a, b, step)
+        if found.first is None:
+            numbers = [*(count_differences(x, y) if counted else []), *step_differences(x, y, norm_at)]
+            found.first = numbers[0] if numbers else None
+        if found.first is None or step in tables:
+            _compare_tables(found, by_name, a, b, step, norm_at, statistics=step in tables)
+        if step in keyframes:
+            _compare_state(found, by_name, a, b, step, dispatches)
+    return found
+
+
+def check_params(a: Session, b: Session) -> None:
+    """UsageError, naming the first, where the params of two sessions differ."""
+    mine = {p.name: p for p in a.about.params}
+    other = {p.name: p for p in b.about.params}
+    text = f"{a.path} and {b.path} cannot be compared:"
+    for name in (*mine, *other):
+        if name not in other or name not in mine:
+            where = a.path if name in mine else b.path
+            raise UsageError(f"{text} param {name!r} is in {where} alone.")
+        x, y = mine[name], other[name]
+        if x.shape != y.shape:
+            raise UsageError(
+                f"{text} param {name!r} has the shape {list(x.shape)} in one, {list(y.shape)} in the other."
+            )
+        if x.block != y.block:
+            raise UsageError(f"{text} param {name!r} is decayed in one and not in the other.")
+
+
+# --- inner parts
+
+
+class _Places:
+    """Which dispatch of a step wrote what, worked out from its form as a device of WebGPU's default limits runs it."""
+
+    def __init__(self, session: Session) -> None:
+        self._params = session.about.params
+        self._known: dict[Variant, tuple[dict[str, int | None], int | None, tuple[str, ...]]] = {}
+
+    def of(self, step: RecordedStep) -> tuple[dict[str, int | None], int | None]:
+        """By param the dispatch that updates it, and the one that writes grad_stats; none where it ran another plan."""
+        known = self._known.get(step.variant)
+        if known is None:
+            known = self._known[step.variant] = self._plan(step.variant)
+        updates, norm_at, names = known
+        ran = tuple(kernel.name for kernel in step.kernels)
+        if ran and ran != names:
+            return {}, ran.index("finalize_grad_stats") if "finalize_grad_stats" in ran else None
+        return updates, norm_at
+
+    def _plan(self, variant: Variant) -> tuple[dict[str, int | None], int | None, tuple[str, ...]]:
+        try:
+            layout = layout_for(self._params, Limits(), variant)
+            dispatches = plan_step(layout, Limits(), variant).dispatches
+        except UsageError:
+            # Its device had larger limits.
+            return {}, None, ()
+        places = {s.name: s.offset for s in layout}
+        names = tuple(d.entry_point for d in dispatches)
+        return update_dispatches(dispatches, places), grad_stats_dispatch(dispatches), names
+
+
+def _common(a: Session, b: Session, kind: str) -> set[int]:
+    return set(a.captures(kind)) & set(b.captures(kind))  # type: ignore[arg-type]
+
+
+def _span(session: Session) -> str:
+    steps = session.steps
+    return f"steps {steps.start:,} to {steps.stop - 1:,}" if steps else "no steps"
+
+
+def _spread(steps: range, count: int) -> Iterator[int]:
+    """At most `count` of `steps`, evenly apart, the last among them."""
+    yield from steps[:: max(-(-len(steps) // count), 1)]
+    yield steps[-1]
+
+
+def _metrics(found: SessionDiff, a: Session, b: Session) -> None:
+    for name in METRICS:
+        x, y = (
+            s.metric(name)[found.steps.start - s.steps.start : found.steps.stop - s.steps.start]
+            for s in (a, b)
+        )
+        found.a[name], found.b[name] = x, y
+        with np.errstate(all="ignore"):
+            ulp = ulp_distance(x.astype(np.float32), y.astype(np.float32))
+        found.ulp[name] = np.where(np.isnan(x) & np.isnan(y), -1, ulp)
+
+
+def _timings(found: SessionDiff, a: Session, b: Session) -> None:
+    names = [set(s.metric_names()) for s in (a, b)]
+    warm = [name for name in a.metric_names() if name.startswith("ms/")]
+    warm += [name for name in b.metric_names() if name.startswith("ms/") and name not in names[0]]
+    for name in warm:
+        medians = []
+        for session, known in zip((a, b), names, strict=True):
+            values = session.metric(name) if name in known else np.full(0, np.nan)
+            values = values[np.isfinite(values)]
+            medians.append(float(np.median(values)) if len(values) else math.nan)
+        found.timings.append(Timing(name.removeprefix("ms/"), *medians))
+
+
+def _settings(
+    found: SessionDiff,
+    before: tuple[RecordedStep, RecordedStep] | None,
+    now: tuple[RecordedStep, RecordedStep],
+) -> None:
+    """Add what differs now and did not, or differed otherwise, in the step before."""
+    if before is not None and [(r.hyper, r.variant) for r in before] == [(r.hyper, r.variant) for r in now]:
+        return
+
+    def differing(pair: tuple[RecordedStep, RecordedStep]) -> dict[str, tuple[object, object]]:
+        values = {name: tuple(getattr(r.hyper, name) for r in pair) for name in HYPER_NAMES}
+        form = {n: tuple(getattr(r.variant, n) for r in pair) for n in Variant.__dataclass_fields__}
+        return {name: (x, y) for name, (x, y) in {**values, **form}.items() if x != y}
+
+    was = differing(before) if before else {}
+    for name, (x, y) in differing(now).items():
+        # A schedule changes the rate every step: what stays in the same ratio is told once.
+        if name not in was or (name != "lr" and was[name] != (x, y)):
+            found.settings.append(Setting(now[0].step, name, x, y))
+
+
+def _compare_gradients(
+    found: SessionDiff, by_name: dict[str, ParamDifference], a: Session, b: Session, step: int
+) -> None:
+    x, y = a.gradients(step), b.gradients(step)
+    total = found.gradients[step] = ArrayDifference()
+    for param in a.about.params:
+        p, q = (each.get(param.name) for each in (x, y))
+        if p is None and q is None:
+            continue
+        zeros = np.zeros(param.numel if p is None or q is None else 0, np.float32)
+        p, q = (zeros if each is None else each for each in (p, q))
+        _compare(found, by_name[param.name], total, step, None, "g", param, (p, q))
+
+
+def _compare_state(
+    found: SessionDiff,
+    by_name: dict[str, ParamDifference],
+    a: Session,
+    b: Session,
+    step: int,
+    dispatches: dict[str, int | None],
+) -> None:
+    totals = found.keyframes[step] = {lane: ArrayDifference() for lane in STATE}
+    order = sorted(a.about.params, key=lambda p: -1 if (at := dispatches.get(p.name)) is None else at)
+    for param in order:
+        for lane in STATE:
+            pair = a.tensor(lane, step, param.name).reshape(-1), b.tensor(lane, step, param.name).reshape(-1)
+            at = dispatches.get(param.name)
+            _compare(found, by_name[param.name], totals[lane], step, at, lane, param, pair)
+
+
+def _compare(
+    found: SessionDiff,
+    mine: ParamDifference,
+    total: ArrayDifference,
+    step: int,
+    dispatch: int | None,
+    lane: Lane,
+    param: Param,
+    pair: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]],
+) -> None:
+    difference = compare_arrays(*pair)
+    total.add(difference)
+    mine.tensors.setdefault(lane, {})[step] = difference.relative
+    if difference.first is not None and found.first is None:
+        found.first = tensor_difference(step, dispatch, lane, param.name, *pair, difference)
+
+
+def _compare_tables(
+    found: SessionDiff,
+    by_name: dict[str, ParamDifference],
+    a: Session,
+    b: Session,
+    step: int,
+    dispatch: int | None,
+    *,
+    statistics: bool,
+) -> None:
+    x, y = a.param_statistics(step), b.param_statistics(step)
+    if x is None or y is None:
+        return
+    if found.first is None:
+        differences = table_differences(step, x, y, dispatch, places=_alike(a, b, step))
+        found.first = differences[0] if differences else None
+    if not statistics:
+        return
+    rows = {name: i for i, name in enumerate(y.names)}
+    pairs: Sequence[tuple[str, F64Array, F64Array]] = [
+        *((f"‖{lane}‖", x.lanes[lane].norm, y.lanes[lane].norm) for lane in ("w", "g", "m", "v")),
+        ("‖Δw‖", x.update.norm, y.update.norm),
+    ]
+    for what, p, q in pairs:
+        for i, name in enumerate(x.names):
+            if name in rows:
+                by_name[name].norms.setdefault(what, {})[step] = _relative(float(p[i]), float(q[rows[name]]))
+
+
+def _alike(a: Session, b: Session, step: int) -> bool:
+    """True where elements of the mega-buffer are those of the same params."""
+    return a.about.device.name == b.about.device.name and a.step(step).variant == b.step(step).variant
+
+
+def _relative(a: float, b: float) -> float:
+    if a == b:
+        return 0.0
+    return (b - a) / a if a else math.inf
+
+
+def _same_loss(a: float, b: float) -> bool:
+    return a == b or same_float(a, b)
+
+
+def histogram(found: SessionDiff, lane: str = "w") -> list[int]:
+    """Elements of a lane by how many ULP they are apart, over all common keyframes: 0, then [2**(i-1), 2**i)."""
+    total = np.zeros(ULP_BINS, np.int64)
+    for lanes in found.keyframes.values():
+        total += lanes[lane].histogram
+    return [int(count) for count in total]

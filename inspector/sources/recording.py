@@ -1,0 +1,137 @@
+"""A recorded session as a source: its gradients and settings step by step, from the nearest state it captured."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+
+from inspector.errors import UsageError
+from inspector.hyper import Hyper
+from inspector.layout import Param
+from inspector.plan import Variant
+from inspector.schedule import Schedule
+from inspector.session.database import DATABASE_NAME
+from inspector.session.reader import Session
+from inspector.sources.base import EndOfSourceError, ReadWeights
+from inspector.stepping import HostGradients, HostState
+
+SUFFIXES = (".session", ".zip")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Steps `first` to `last`, which can be rebuilt: their gradients were captured, and the state before the first."""
+
+    first: int
+    last: int
+
+
+class Recording:
+    """Steps of a session in order, from the state before `first`; without it from the first state that leads on.
+
+    `hyper` and `schedule` are those that the recording began with. What a step really ran with, changes in between
+    included, `recorded_hyper` and `recorded_variant` say.
+    """
+
+    def __init__(
+        self, path: Path, *, schedule: Schedule | None = None, first: int | None = None, session: Session | None = None
+    ) -> None:  # fmt: skip
+        self.session = session or Session.open(path)
+        about = self.session.about
+        self.name = str(path)
+        self.params: tuple[Param, ...] = about.params
+        self.hyper: Hyper = about.hyper
+        self.recorded_schedule = Schedule.from_text(about.schedule)
+        self.schedule = schedule or self.recorded_schedule
+        self.stretches = stretches(self.session)
+        self._starts = [stretch.first for stretch in self.stretches]
+        if first is None:
+            first = self._starts[0] if self._starts else self.session.steps.start
+        self.first_step = first
+        stretch = self._stretch(first)
+        self.last_step: int | None = stretch.last if stretch else first - 1
+        elements = sum(p.numel for p in self.params)
+        steps = f"steps {first:,} to {self.last_step:,}" if stretch else "no step that can be rebuilt,"
+        self.description = (
+            f"{elements:,} elements in {len(self.params):,} params, {steps} as recorded from {about.source}"
+        )
+
+    def starting_for(self, step: int) -> Recording:
+        """The same recording from the state nearest before `step`; UsageError where that cannot be rebuilt."""
+        if problem := self.missing(step):
+            raise UsageError(f"{self.name}: {problem}")
+        keyframes = self.session.captures("keyframe")
+        nearest = keyframes[bisect_right(keyframes, step - 1) - 1]
+        return Recording(Path(self.name), schedule=self.schedule, first=nearest + 1)
+
+    def initial_state(self) -> HostState:
+        """The captured state before the first step, 8-bit codes byte for byte; UsageError where no step has one."""
+        if problem := self.missing(self.first_step):
+            raise UsageError(f"{self.name}: {problem}")
+        return self.session.keyframe(self.first_step - 1)
+
+    def gradients(self, step: int, read_weights: ReadWeights) -> HostGradients:
+        """The captured gradients, whatever the weights are now; EndOfSourceError where there are none."""
+        if problem := self.missing(step):
+            raise EndOfSourceError(problem)
+        return HostGradients(self.session.gradients(step), self.session.step(step).loss)
+
+    def recorded_hyper(self, step: int) -> Hyper | None:
+        """What `step` ran with, the schedule applied to its lr; None for a step that was not recorded."""
+        return self.session.step(step).hyper if step in self.session.steps else None
+
+    def recorded_variant(self, step: int) -> Variant | None:
+        """The form that `step` ran in; None for a step that was not recorded."""
+        return self.session.step(step).variant if step in self.session.steps else None
+
+    def missing(self, step: int) -> str | None:
+        """Why `step` cannot be rebuilt, as a sentence; None where it can."""
+        steps = self.session.steps
+        if step not in steps:
+            span = f"steps {steps.start:,} to {steps.stop - 1:,}" if steps else "no steps"
+            return f"Step {step:,} cannot be rebuilt: it was not recorded, the recording holds {span}."
+        if self._stretch(step) is not None:
+            return None
+        policy = self.session.about.policy
+        gradients = self.session.captures("gradients")
+        found = bisect_right(gradients, step)
+        if not found or gradients[found - 1] != step:
+            gap = next((n for n in self.session.notes("gap") if n.step <= step <= (n.last or n.step)), None)
+            why = f": {gap.text}" if gap else f" (policy {policy})"
+            return f"Step {step:,} cannot be rebuilt: its gradients were not captured{why}."
+        return (
+            f"Step {step:,} cannot be rebuilt: no state was captured from which captured gradients lead up to it "
+            f"(policy {policy})."
+        )
+
+    def _stretch(self, step: int) -> Stretch | None:
+        at = bisect_right(self._starts, step) - 1
+        return self.stretches[at] if at >= 0 and step <= self.stretches[at].last else None
+
+
+def stretches(session: Session) -> tuple[Stretch, ...]:
+    """The steps that can be rebuilt, in order, each stretch as long as it goes."""
+    keyframes = set(session.captures("keyframe"))
+    found: list[Stretch] = []
+    for step in session.captures("gradients"):
+        if step not in session.steps:
+            continue
+        if found and found[-1].last == step - 1:
+            found[-1] = Stretch(found[-1].first, step)
+        elif step - 1 in keyframes:
+            found.append(Stretch(step, step))
+    return tuple(found)
+
+
+def is_recording(path: Path) -> bool:
+    """True where `path` looks like a session: a folder or a zip file of one."""
+    if path.is_dir():
+        return (path / DATABASE_NAME).exists() or path.suffix == SUFFIXES[0]
+    if path.suffix == ".zip":
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PK\x03\x04"
+    except OSError:
+        return False
