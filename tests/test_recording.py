@@ -327,7 +327,8 @@ def recorded_run(call: Call, path: Path, *words: object, code: int = 0) -> dict[
 
 def test_the_session_of_a_run_has_the_numbers_of_its_document(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "charlm.session"
-    code, out, err = call("run", "charlm", "--steps", 6, "--save", path, "--capture", "grads:3", "--json")
+    words = ["charlm", "--steps", 6, "--stats", "full", "--capture", "grads:3"]
+    code, out, err = call("run", *words, "--save", path, "--json")
     assert code == 0
     first, last = err.strip().splitlines()
     assert first.startswith(f"Recording 6 steps (grads:3) to {path}: about ")
@@ -360,6 +361,9 @@ def test_a_run_continued_ends_as_one_that_was_not_interrupted(call: Call, tmp_pa
     recorded_run(call, parts, *words, "--steps", 3)
     document = recorded_run(call, parts, *words, "--steps", 5, "--resume")
     assert [row["step"] for row in document["steps"]] == [4, 5]
+    # Counted for the recording alone, so the document has the last of them only.
+    assert document["stats"] == "full"
+    assert ["params" in row for row in document["steps"]] == [False, True]
     with Session.open(whole) as a, Session.open(parts) as b:
         assert b.verify() == []
         assert b.steps == range(1, 6)

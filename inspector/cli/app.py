@@ -211,6 +211,7 @@ def run(
             level_of(stats, saved),
             lockstep,
             saved,
+            stats is not None,
         )
     )
 

@@ -50,6 +50,8 @@ class Request:
     stats: StatsLevel = "light"
     lockstep: Codec | None = None
     save: Save | None = None
+    every_param: bool = True
+    """The document lists the params of every step; of the last alone where they are counted for a recording."""
 
 
 def run_steps(request: Request) -> int:
@@ -86,7 +88,7 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> tuple[dict[st
             Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress,
         ):
             task = progress.add_task("steps", total=steps)
-            for _ in range(steps):
+            for left in reversed(range(steps)):
                 check_interrupt()
                 try:
                     engine.step_iteration()
@@ -95,7 +97,9 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> tuple[dict[st
                 findings += engine.take_findings()
                 if engine.record is not None:
                     records.append(engine.record)
-                    counted.append(_counted(engine, stepper.layout))
+                    ending = not left or (recording is not None and not recording.open)
+                    listed = ending or (request.json and request.every_param)
+                    counted.append(_counted(engine, stepper.layout) if listed else {})
                     picture = engine.eight_bit.picture(stepper)
                     add_coding(counted[-1].get("params", ()), picture)
                     counted[-1] |= lockstep_document(picture)

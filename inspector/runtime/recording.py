@@ -251,7 +251,9 @@ def described(source: Source) -> str:
 def check_new(path: Path) -> None:
     """UsageError where no new session can be made at `path`."""
     if path.exists() or path.is_symlink():
-        raise UsageError(f"{path} exists: name another session, or continue it with --resume.")
+        raise UsageError(
+            f"{path} exists: name another session, or continue it with inspector run … --save … --resume."
+        )
     check_writable(path)
 
 
