@@ -76,7 +76,7 @@ def test_measuring_the_copy_can_be_ended(gpu: Gpu, calls: int) -> None:
 
     before = gpu.memory_bytes
     with pytest.raises(KeyboardInterrupt):
-        bench(gpu, (Param("p", (100,)),), Variant(), check=check)
+        bench(gpu, (Param("p", (100,)),), Variant(), progress=lambda done, of: check())
     assert calls == 0
     assert gpu.memory_bytes == before
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -922,27 +923,29 @@ def test_the_start_is_after_the_steps_that_were_finished(tmp_path: Path) -> None
 # --- the command
 
 
-def test_info_says_what_a_session_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from inspector.cli import run
-
+def test_info_says_what_a_session_holds(tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
     path = tmp_path / "run.session"
     record(path, 12, "grads:4")
-    assert run(["info", str(path), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    code, out, _ = call("info", path, "--json")
+    assert code == 0
+    document = json.loads(out)
     assert document["steps"] == {"first": 1, "last": 12, "count": 12}
     assert document["captures"] == {"gradients": 3, "keyframe": 1}
     assert document["state"] == "complete"
     assert document["variant"]["reduce"] == "two-pass"
     assert document["size"] == sum(p.stat().st_size for p in path.rglob("*.s*") if p.is_file())
-    assert run(["info", str(path), "--check"]) == 0
-    text = capsys.readouterr().out
+    code, text, _ = call("info", path, "--check")
+    assert code == 0
     assert "12, 1 to 12" in text
-    assert "Every row and every file is as it was written." in text
+    assert "every row and every file is as it was written" in text
     file = next(path.glob("tensors/*/*gradients*"))
     file.write_bytes(file.read_bytes()[:-1])
-    assert run(["info", str(path), "--check", "--json"]) == 1
-    assert len(json.loads(capsys.readouterr().out)["problems"]) == 1
-    assert run(["info", str(tmp_path / "none.session")]) == 2
-    assert "none.session cannot be read: No such file or directory." in capsys.readouterr().err
-    assert run(["info", str(tmp_path)]) == 2
-    assert "is no session: it holds no session.sqlite" in capsys.readouterr().err
+    code, out, _ = call("info", path, "--check", "--json")
+    assert code == 1
+    assert len(json.loads(out)["problems"]) == 1
+    code, _, err = call("info", tmp_path / "none.session")
+    assert code == 2
+    assert "none.session cannot be read: No such file or directory." in err
+    code, _, err = call("info", tmp_path)
+    assert code == 2
+    assert "is no session: it holds no session.sqlite" in err
