@@ -20,7 +20,8 @@ import wgpu
 from inspector.codecs import BLOCK, CODECS, zero_word
 from inspector.gpu.bench import copy_gbps
 from inspector.gpu.device import Gpu
-from inspector.gpu.pipelines_8bit import ELEMENTS_A_GROUP, UPDATE_SLOTS, Pipelines8bit
+from inspector.gpu.pipelines import Pipelines
+from inspector.gpu.pipelines_8bit import CODER_CONSTANTS, ELEMENTS_A_GROUP, UPDATE_SLOTS
 from inspector.gpu.timing import durations_ms
 from inspector.hyper import Hyper, bias_uniform, hp_uniform
 from inspector.plan import Access
@@ -86,7 +87,7 @@ def _run_8bit(gpu: Gpu, elements: int, codec: Any) -> tuple[Any, Any, Any, float
     """Pipeline, bindings, gradients, and bytes an element."""
     words = [np.full(elements // 4, zero_word(codec, which), np.uint32) for which in ("m", "v")]
     scales = np.zeros(elements // BLOCK, np.float32)
-    pipelines = Pipelines8bit(gpu)
+    pipelines = Pipelines(gpu)
     buffers = [
         _normal(gpu, elements),
         gpu.storage("g", 4 * elements),
@@ -94,11 +95,12 @@ def _run_8bit(gpu: Gpu, elements: int, codec: Any) -> tuple[Any, Any, Any, float
         *_settings(gpu, elements),
     ]
     group = pipelines.bind(UPDATE_SLOTS, [(b, 0, b.size) for b in buffers])
-    return pipelines.update(codec), group, buffers[1], 20 + 16 / BLOCK
+    pipeline = pipelines.get("adamw_8bit_update", "adamw_8bit_update", UPDATE_SLOTS, CODER_CONSTANTS[codec])
+    return pipeline, group, buffers[1], 20 + 16 / BLOCK
 
 
 def _run_f32(gpu: Gpu, elements: int) -> tuple[Any, Any, Any, float]:
-    pipelines = Pipelines8bit(gpu)
+    pipelines = Pipelines(gpu)
     lanes = [gpu.storage(name, 4 * elements) for name in "mv"]
     buffers = [_normal(gpu, elements), gpu.storage("g", 4 * elements), *lanes, *_settings(gpu, elements)]
     group = pipelines.bind(F32_SLOTS, [(b, 0, b.size) for b in buffers])

@@ -12,12 +12,13 @@ import numpy.typing as npt
 from inspector.codecs import Codec, Encoded, Which, blocks, pack, unpack, zero_word
 from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
+from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.pipelines_8bit import (
+    CODER_CONSTANTS,
     DECODE_SLOTS,
     ELEMENTS_A_GROUP,
     ENCODE_SLOTS,
     UPDATE_SLOTS,
-    Pipelines8bit,
 )
 from inspector.hyper import Hyper, Numerics, bias_uniform, hp_uniform
 from inspector.optimizers.adamw.oracle_8bit import Moments8bit
@@ -43,7 +44,7 @@ class Bench8bit:
 
     def __init__(self, gpu: Gpu, rows: int = 65_535) -> None:
         self.gpu = gpu
-        self.pipelines = Pipelines8bit(gpu)
+        self.pipelines = Pipelines(gpu)
         self.rows = rows
 
     def update(
@@ -69,7 +70,8 @@ class Bench8bit:
             hp_uniform(hyper, decays=decays), bias_uniform(hyper, step, numerics),
         ]  # fmt: skip
         buffers = self._buffers(arrays, UPDATE_SLOTS)
-        pipeline = self.pipelines.update(codec, numerics, constants)
+        form = (*CODER_CONSTANTS[codec], ("PRECISE", float(numerics == "precise")), *constants)
+        pipeline = self.pipelines.get("adamw_8bit_update", "adamw_8bit_update", UPDATE_SLOTS, form)
         for k in range(steps):
             self.gpu.write(buffers[1], 0, g)
             self.gpu.write(buffers[9], 0, bias_uniform(hyper, step + k, numerics))
@@ -97,13 +99,15 @@ class Bench8bit:
             np.append(values, np.full(BEYOND, 99, np.float32)),
             what,
         ]
-        words, scales = self._run(self.pipelines.encode(codec), ENCODE_SLOTS, arrays, n, (0, 1))
+        pipeline = self.pipelines.get("encode_8bit", "encode_8bit", ENCODE_SLOTS, CODER_CONSTANTS[codec])
+        words, scales = self._run(pipeline, ENCODE_SLOTS, arrays, n, (0, 1))
         return Encoded(unpack(codec, words), scales)
 
     def decode(self, codec: Codec, which: Which, coded: Encoded, n: int) -> F32Array:
         out = np.full(n + BEYOND, MARK, np.float32)
         arrays = [pack(coded.codes), coded.scales, out, np.uint32([n, which == "v"])]
-        (values,) = self._run(self.pipelines.decode(codec), DECODE_SLOTS, arrays, n, (2,))
+        pipeline = self.pipelines.get("decode_8bit", "decode_8bit", DECODE_SLOTS, CODER_CONSTANTS[codec])
+        (values,) = self._run(pipeline, DECODE_SLOTS, arrays, n, (2,))
         assert (values[n:] == MARK).all()
         return values[:n]
 

@@ -187,7 +187,7 @@ class ParamStatsKernel:
             for prepare in each.prepared:
                 prepare(compute)
             # The update from coded state may differ, see coded_adam.
-            constants = (*self._constants, ("CODED", 1.0)) if each.prepared else self._constants
+            constants = (*self._constants, ("CODED", float(bool(each.prepared))))
             compute.set_pipeline(self._pipelines.get("param_stats", entry_point, SLOTS, constants))
             compute.set_bind_group(0, each.group)
             compute.dispatch_workgroups(

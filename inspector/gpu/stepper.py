@@ -102,7 +102,8 @@ class GpuStepper:
         self.drift_ms: float | None = None
         """GPU time of the last drift."""
         self._prepared = self._prepare(self._plan)
-        self._given: dict[Lane, BufferStats] = {}
+        self._given: HostState | None = None
+        """What coded lanes were made of, until the first step: only who asks has it counted."""
         self._uniforms_for: tuple[int, Hyper, Variant] | None = None
         self._compiled: set[str] = set()
         self._fill(state)
@@ -151,6 +152,7 @@ class GpuStepper:
 
     def begin_step(self, gradients: Gradients) -> None:
         """Put the gradients of the next step in place; the cursor moves to (t + 1, 0)."""
+        self._given = None
         encoder = self._gpu.encoder()
         pages = [(name, 0, self._buffers[name].size) for name in self._memory.pages("g")]
         self._undo.save(encoder, self._cursor, pages, self._buffers)
@@ -291,7 +293,8 @@ class GpuStepper:
 
     def given_counts(self, lane: Lane) -> BufferStats:
         """Counts over all params of a lane as the run was given it: 8-bit codes hold nothing that is not finite."""
-        return self._given[lane] if lane in self._given else self.counts(lane)
+        given = {"m": self._given.m, "v": self._given.v}.get(lane) if self._given is not None else None
+        return self.counts(lane) if given is None else _counted(self._layout, given)
 
     def stats(self, lane: Lane, param: str | None) -> BufferStats:
         """Statistics of a param, or of all, in one lane."""
@@ -514,8 +517,8 @@ class GpuStepper:
         )  # fmt: skip
         for lane, values in lanes:
             self._memory.upload(lane, values, state.coded)
-            if self._memory.coded and lane in MOMENTS:
-                self._given[lane] = _counted(self._layout, values)
+        if self._memory.coded:
+            self._given = state
 
     def _load_gradients(self, gradients: Gradients) -> None:
         if isinstance(gradients, GeneratedGradients):

@@ -4,6 +4,9 @@
 // ε is at least 1e-6 there and the ratio in [-1, 1], as published.
 const LINEAR_EPS_FLOOR = 1e-6;
 
+// Not set where a kernel that serves both kinds of state works on float32.
+override CODED: bool = true;
+
 fn coded_adam(
     w: vec4<f32>,
     g: vec4<f32>,
@@ -14,7 +17,7 @@ fn coded_adam(
     bias: vec4<f32>,
     first: u32,
 ) -> Update {
-    if CODEC != LINEAR {
+    if !CODED || CODEC != LINEAR {
         return adam(w, g, m, v, clip_scale, hp, bias, first);
     }
     let raised = vec4(bias.xy, max(bias.z, LINEAR_EPS_FLOOR), bias.w);
@@ -24,23 +27,4 @@ fn coded_adam(
     to.change = hp.x * (to.ratio + select(to.decay, vec4(0.0), L2));
     to.w = select(w, w - to.change, is_finite4(to.change));
     return to;
-}
-
-// Set where a kernel that serves both works on coded state.
-override CODED: bool = false;
-
-fn adam_of_state(
-    w: vec4<f32>,
-    g: vec4<f32>,
-    m: vec4<f32>,
-    v: vec4<f32>,
-    clip_scale: f32,
-    hp: vec4<f32>,
-    bias: vec4<f32>,
-    first: u32,
-) -> Update {
-    if CODED {
-        return coded_adam(w, g, m, v, clip_scale, hp, bias, first);
-    }
-    return adam(w, g, m, v, clip_scale, hp, bias, first);
 }
