@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inspector.cli.breakpoints import make_conditions
 from inspector.cli.display import display_problem
 from inspector.cli.options import make_hyper, make_source
 from inspector.codecs import Codec
@@ -17,7 +18,14 @@ from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.own_shaders import load_own_kernels
 from inspector.plan import Variant
-from inspector.runtime.commands import Command, Run, StartLockstep, StartRecording, StepDispatch
+from inspector.runtime.commands import (
+    Command,
+    Run,
+    SetBreakpoint,
+    StartLockstep,
+    StartRecording,
+    StepDispatch,
+)
 from inspector.runtime.snapshots import Snapshot
 from inspector.runtime.worker import Worker
 from inspector.session.policy import Policy
@@ -101,14 +109,18 @@ def open_window(
     lockstep: Codec | None = None,
     save: Save | None = None,
     save_stats: StatsLevel | None = None,
+    breaks: Sequence[str] | None = None,
 ) -> int:
     """Show the window until it is closed; its exit code. With `save` it records from the start."""
-    opener.check(spec)
+    source = opener.check(spec)
+    conditions = make_conditions(breaks, source.params, variant)
     if problem := display_problem():
         raise UsageError(problem)
     from inspector.ui.app import run_window
 
     def begin(window: MainWindow) -> None:
+        for condition in conditions:
+            window.send(SetBreakpoint(condition))
         if save is not None:
             window.send(StartRecording(str(save.path.absolute()), str(save.policy or Policy()), save_stats))
         if lockstep is not None:

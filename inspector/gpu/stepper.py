@@ -164,6 +164,10 @@ class GpuStepper:
         """Run the dispatch at the cursor, keeping what it overwrites."""
         return self._run(hyper, self._cursor.dispatch + 1)[0]
 
+    def run_until(self, hyper: Hyper, dispatch: int) -> tuple[KernelTime, ...]:
+        """Run in one submission until `dispatch` dispatches of the step have run; nothing where they have."""
+        return self._run(hyper, min(dispatch, self._cursor.count))
+
     def run_to_end(self, hyper: Hyper) -> tuple[KernelTime, ...]:
         """Run the rest of the step in one submission; one time for each dispatch that ran."""
         return self._run(hyper, self._cursor.count)

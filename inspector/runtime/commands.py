@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inspector.codecs import Codec
+from inspector.diagnosis.watchpoints import Condition
 from inspector.layout import StateType
 from inspector.plan import Variant
 from inspector.statistics import StatsLevel
@@ -176,6 +177,21 @@ class StopRecording:
 
 
 @dataclass(frozen=True, slots=True)
+class SetBreakpoint:
+    """Stop where `condition` holds; or, where there is a breakpoint on it, enable or disable that."""
+
+    condition: Condition
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveBreakpoint:
+    """Take the breakpoint on `condition` away."""
+
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
 class RecoverDevice:
     """Make a new device after the old one was lost and go on from the last state kept on the host."""
 
@@ -209,6 +225,8 @@ Command = (
     | ViewEightBit
     | StartRecording
     | StopRecording
+    | SetBreakpoint
+    | RemoveBreakpoint
     | RecoverDevice
     | Shutdown
 )
@@ -216,5 +234,7 @@ Command = (
 REPLACES_QUEUED = (Seek, ViewMap, ViewValues, ViewHistograms, ViewEightBit, MeasureCopy)
 """Of these only the newest in the queue matters; all others are each carried out."""
 
-BESIDE_COMPARISON = (ViewMap, ViewValues, ViewHistograms, ViewEightBit, SetHyper, SetSchedule, SetStats)
+BESIDE_COMPARISON = (
+    ViewMap, ViewValues, ViewHistograms, ViewEightBit, SetHyper, SetSchedule, SetStats, SetBreakpoint, RemoveBreakpoint,
+)  # fmt: skip
 """These are carried out while variants are compared; any other ends the comparison."""

@@ -17,6 +17,7 @@ from inspector.history import EMPTY_HISTORY, History
 from inspector.hyper import Hyper
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Plan
+from inspector.runtime.breakpoints import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
@@ -45,10 +46,12 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something a person did at a point of the time axis: it holds from `step` on."""
+    """Something a person did at a point of the time axis: it holds from `step` on; or a breakpoint's stop there."""
 
     step: int
     text: str
+    stop: bool = False
+    """True of a breakpoint."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,6 +165,9 @@ class Snapshot:
     choices: tuple[Choice, ...] = ()
     """What each field of the plan's variant may be, and why not."""
     findings: tuple[Finding, ...] = ()
+    breakpoints: tuple[Breakpoint, ...] = ()
+    stop: Hit | None = None
+    """The breakpoint at which the run stands."""
     undo: UndoInfo = field(default_factory=UndoInfo)
     device: DeviceInfo | None = None
     memory_bytes: int = 0

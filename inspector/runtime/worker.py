@@ -19,6 +19,7 @@ from inspector.comparison import Comparison
 from inspector.errors import DeviceLostError, InspectorError, OutOfMemoryError, UsageError
 from inspector.plan import Plan, Variant
 from inspector.runtime import commands as c
+from inspector.runtime.breakpoints import Breakpoints, higher
 from inspector.runtime.engine import Engine, OpenRun
 from inspector.runtime.lockstep import Asked
 from inspector.runtime.recording import Recording
@@ -74,6 +75,7 @@ class Worker:
         self._reread = reread
         self._stats: StatsLevel = stats
         self._choices = _Choices()
+        self._breakpoints = Breakpoints()
         self._queue: queue.SimpleQueue[c.Command] = queue.SimpleQueue()
         self._taken: deque[c.Command] = deque()
         """Off the queue and not carried out yet."""
@@ -231,6 +233,9 @@ class Worker:
             self._viewer.ask(command)
             return
         engine = self._engine
+        if isinstance(command, (c.SetBreakpoint, c.RemoveBreakpoint)):
+            self._set_breakpoint(command)
+            return
         if isinstance(command, c.SetStats):
             # It holds for what is opened later as well, and needs no device that works.
             self._stats, self._stats_before = command.level, None
@@ -274,6 +279,7 @@ class Worker:
                 engine.set_schedule(text)
             case c.SetStats(level):
                 engine.set_stats(level)
+                self._tell_stats_raised(engine, level)
             case c.MeasureCopy():
                 self._copy = (engine.stepper.device, engine.stepper.copy_gbps())
                 # The pause is no part of the run's speed.
@@ -291,6 +297,33 @@ class Worker:
                 self._start_recording(engine, command)
             case c.SetVariant(variant):
                 self._set_variant(engine, variant)
+
+    def _set_breakpoint(self, command: c.SetBreakpoint | c.RemoveBreakpoint) -> None:
+        if isinstance(command, c.RemoveBreakpoint):
+            self._breakpoints.remove(command.condition)
+        else:
+            self._breakpoints.set(command.condition, enabled=command.enabled)
+        engine = self._engine
+        if engine is not None and self._mode != "lost":
+            before = engine.stats_level
+            engine.breakpoints_changed()
+            self._tell_stats_raised(engine, before)
+
+    def _tell_stats_raised(self, engine: Engine, level: StatsLevel) -> None:
+        """Say so where more is counted than `level`, for a breakpoint."""
+        if engine.stats_level != level:
+            self._stats = engine.stats_level
+            who = self._breakpoints.who_needs(level)
+            self._notify(
+                "info", f"Statistics are {self._stats} from here on: the breakpoint {who} needs them."
+            )
+
+    def _tell_stop(self) -> None:
+        """Pause where a breakpoint has stopped the run, and say which."""
+        stop = self._breakpoints.stop
+        if stop is not None:
+            self._pause()
+            self._notify("warning", stop.sentence)
 
     def _set_variant(self, engine: Engine, variant: Variant) -> None:
         kept = engine.stepper.undo_info.dispatches
@@ -337,8 +370,8 @@ class Worker:
         else:
             self._notify("info", f"Recorded {recording.words()}.")
         if self._engine is not None and self._stats_before is not None:
-            self._stats = self._stats_before
-            self._engine.set_stats(self._stats)
+            self._engine.set_stats(self._stats_before)
+            self._stats = self._engine.stats_level
         self._stats_before = None
 
     def _compare(self, engine: Engine, asked: c.CompareVariants) -> None:
@@ -396,7 +429,7 @@ class Worker:
             return
         while not self._closing.is_set():
             self._timed(engine.step_dispatch)
-            if engine.stepper.cursor.at_end:
+            if engine.stepper.cursor.at_end or engine.breakpoints.stop is not None:
                 return
 
     def _timed(self, act: Callable[[], None]) -> None:
@@ -405,6 +438,7 @@ class Worker:
         self._viewer.moved()
         after = self._engine.stepper.cursor.finished_steps if self._engine else 0
         self._steps_run += after - before
+        self._tell_stop()
 
     def _advance(self) -> None:
         """One step of a run, or one dispatch of a slow one."""
@@ -482,10 +516,15 @@ class Worker:
             self._mode, self._stale, self._spec = "starting", False, spec
             self._opened += 1
             self._comparison = None
+            self._breakpoints.forget()
             self._viewer.forget()
             self._publish()
             stepper = self._opener.make_stepper(source, self._variant, source.initial_state())
-            self._engine = Engine(source, stepper, hyper=self._opener.hyper(source), stats=self._stats)
+            hyper = self._opener.hyper(source)
+            self._engine = Engine(
+                source, stepper, hyper=hyper, stats=self._stats, breakpoints=self._breakpoints
+            )
+            self._stats = self._engine.stats_level
             slow = stepper.device.software and stepper.layout.elements > SLOW_ELEMENTS
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0
             self._rate = None
@@ -499,7 +538,7 @@ class Worker:
     def _recover(self, engine: Engine) -> None:
         state = engine.checkpoint or engine.source.initial_state()
         engine.stepper.close()
-        engine.stats_level = self._stats
+        engine.stats_level = self._stats = higher(self._stats, self._breakpoints.needs)
         stepper = self._opener.make_stepper(engine.source, engine.stepper.plan.variant, state)
         engine.recover(stepper)
         self._viewer.forget()
@@ -563,8 +602,9 @@ class Worker:
                 engine.eight_bit.said = None
         if engine is None or self._mode in ("starting", "failed"):
             snapshot = Snapshot(
-                self._serial, self._mode, self._spec, self._opened, stats=self._stats, notice=self._notice
-            )
+                self._serial, self._mode, self._spec, self._opened, stats=self._stats,
+                breakpoints=self._breakpoints.picture(None), notice=self._notice,
+            )  # fmt: skip
         elif self._stale:
             snapshot = replace(
                 self._last,
@@ -572,6 +612,7 @@ class Worker:
                 mode=self._mode,
                 stats=self._stats,
                 comparing=self._comparing,
+                breakpoints=self._breakpoints.picture(self._last.plan),
                 stale=True,
                 recording=self._recording.picture() if self._recording else None,
                 notice=self._notice,
@@ -608,6 +649,8 @@ class Worker:
             counted=engine.counted,
             choices=self._choices.of(stepper.plan),
             findings=tuple(engine.findings),
+            breakpoints=self._breakpoints.picture(stepper.plan),
+            stop=self._breakpoints.stop,
             undo=stepper.undo_info,
             device=stepper.device,
             memory_bytes=stepper.memory_bytes,
