@@ -126,9 +126,7 @@ def check_params(condition: Condition, names: Sequence[str]) -> None:
     """UsageError where the glob of a condition matches none of these params."""
     glob = condition.glob
     if glob is not None and not condition.matches(names):
-        raise UsageError(
-            f"No param matches {glob!r} in {str(condition)!r}: {_near(glob.strip('*.'), names)}."
-        )
+        raise UsageError(f"No param matches {glob!r} in {str(condition)!r}: {_near_params(glob, names)}")
 
 
 def _number(text: str, plain: str) -> float:

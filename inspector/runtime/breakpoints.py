@@ -72,7 +72,7 @@ class Hit:
             if single
             else f"{self.value:.6g}"
         )
-        return f"{text} {metric.unit}".rstrip() if metric.unit != "elements" else text
+        return f"{text} {metric.unit}" if metric.unit in ("lr", "nats") else text
 
     @property
     def mark(self) -> str:

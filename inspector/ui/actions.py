@@ -9,12 +9,14 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow
 
+from inspector.diagnosis.watchpoints import Condition
 from inspector.runtime.commands import (
     Command,
     OpenSource,
     Pause,
     RecoverDevice,
     Run,
+    SetBreakpoint,
     SetStats,
     StepDispatch,
     StepIteration,
@@ -55,6 +57,9 @@ SPECS = (
     _Spec("run", "Run", ("F5",), "Run until paused; F5 again pauses", "run"),
     _Spec("pause", "Pause", ("F6", "Shift+F5"), "Stop at the end of the running step", "pause", Pause()),
     _Spec("go_to_step", "Go to step…", ("Ctrl+G",), "Type a step to go to"),
+    _Spec("breakpoint", "Add breakpoint…", ("F9",), "Type a condition that stops the run before the update"),
+    _Spec("break_nonfinite", "Break on non-finite gradients", ("Ctrl+F9",),
+          "Stop before the first dispatch of a step whose gradients hold NaN or Inf: nonfinite > 0"),
     _Spec("stats_off", "Statistics off", ("Ctrl+1",), f"{STATS_HELP['off']}, from the next step on", None,
           SetStats("off")),
     _Spec("stats_light", "Statistics light", ("Ctrl+2",), f"{STATS_HELP['light']}, from the next step on", None,
@@ -72,6 +77,7 @@ SPECS = (
     _Spec("keys", "Keys", ("F1", "?"), "All keys at a glance"),
     _Spec("restore_layout", "Restore default layout", ("Ctrl+Shift+R",), "Put every panel back in its place"),
 )  # fmt: skip
+NONFINITE = Condition("nonfinite", ">", 0.0)
 STEPPING = ("step_dispatch", "step_iteration")
 
 
@@ -101,6 +107,8 @@ class Actions(QObject):
             self[f"stats_{level}"].setCheckable(True)
             levels.addAction(self[f"stats_{level}"])
         self["run"].triggered.connect(self._toggle_run)
+        self["break_nonfinite"].setCheckable(True)
+        self["break_nonfinite"].triggered.connect(lambda wanted: send(SetBreakpoint(NONFINITE, wanted)))
         self["record"].setCheckable(True)
         self["record"].triggered.connect(self._toggle_recording)
         self["restart"].triggered.connect(lambda: send(OpenSource(self._source)))
@@ -126,6 +134,8 @@ class Actions(QObject):
         self["record"].setText("Stop recording" if self._recording else "Record…")
         self["record"].setChecked(self._recording)
         self[f"stats_{snapshot.stats}"].setChecked(True)
+        on = any(b.enabled and b.condition == NONFINITE for b in snapshot.breakpoints)
+        self["break_nonfinite"].setChecked(on)
         self._allow(reasons(snapshot))
 
     def _toggle_run(self) -> None:

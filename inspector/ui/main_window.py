@@ -8,10 +8,11 @@ from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QCloseEvent, QPaintEvent, QShowEvent
 from PySide6.QtWidgets import QDialog, QFileDialog, QMainWindow, QToolBar, QWidget
 
-from inspector.runtime.commands import Command, OpenSource, RecoverDevice
+from inspector.runtime.breakpoints import Hit
+from inspector.runtime.commands import Command, OpenSource, RecoverDevice, SetBreakpoint
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
-from inspector.ui import theme
+from inspector.ui import kept_breakpoints, theme
 from inspector.ui.actions import STATS_HELP, Actions
 from inspector.ui.banner import Banner
 from inspector.ui.bus import Bus
@@ -52,6 +53,7 @@ class MainWindow(QMainWindow):
         self.views = dict(views)
         self._pacer = Pacer(self.views.values(), self)
         self.snapshot: Snapshot | None = None
+        self._landed: Hit | None = None
         self.actions_by_name = Actions(self, self.send)
         self.toolbar = MainToolBar(self.actions_by_name, self)
         self.form_menu = FormMenu(self)
@@ -62,6 +64,9 @@ class MainWindow(QMainWindow):
         self._connect()
         # Else Qt gives them to the first that takes any, the source in the toolbar, which they would change.
         self._give_keys_to_map()
+        if settings is not None:
+            for each in kept_breakpoints.kept(settings):
+                self.send(SetBreakpoint(each.condition, each.enabled))
 
     def send(self, command: Command) -> None:
         """Send a command to the worker."""
@@ -77,6 +82,15 @@ class MainWindow(QMainWindow):
         self.status.show_snapshot(snapshot)
         self._show_titles(snapshot)
         self._pacer.show_snapshot(snapshot)
+        self._land(snapshot.stop)
+
+    def _land(self, stop: Hit | None) -> None:
+        """Select what a breakpoint stopped at, once."""
+        landed, self._landed = self._landed, stop
+        if stop is None or stop is landed or stop.param is None:
+            return
+        for view in self.views.values():
+            view.select_element(stop.param, stop.index or 0)
 
     def select_param(self, name: str) -> None:
         """Select a param in every view; "" for none."""
@@ -97,6 +111,8 @@ class MainWindow(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         if self._settings is not None:
+            if self.snapshot is not None:
+                kept_breakpoints.keep(self._settings, self.snapshot.breakpoints)
             self._settings = panels.save(self, self._settings)
         event.accept()
 
@@ -143,6 +159,8 @@ class MainWindow(QMainWindow):
         run_menu.addSeparator()
         for name in ("undo_dispatch", "undo_iteration", "go_to_step"):
             run_menu.addAction(acts[name])
+        run_menu.addSeparator()
+        run_menu.addActions([acts["breakpoint"], acts["break_nonfinite"]])
         run_menu.addSeparator()
         run_menu.addActions([acts[f"stats_{level}"] for level in STATS_HELP])
         run_menu.addSeparator()
@@ -201,6 +219,7 @@ class MainWindow(QMainWindow):
         acts["open"].triggered.connect(self._choose_file)
         acts["quit"].triggered.connect(self.close)
         acts.record_wanted.connect(self._choose_recording)
+        acts["breakpoint"].triggered.connect(lambda: self._go_to("findings", "breakpoints"))
         acts["keys"].triggered.connect(self._show_keys)
         acts["restore_layout"].triggered.connect(self.restore_default_layout)
         theme.changes().changed.connect(acts.refresh_icons)

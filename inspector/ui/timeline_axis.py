@@ -36,7 +36,10 @@ def sign_texts(snapshot: Snapshot) -> dict[int, str]:
     texts: dict[int, str] = {}
     for mark in snapshot.marks:
         texts[mark.step] = "\n".join(
-            filter(None, (texts.get(mark.step), f"From step {mark.step:,}: {mark.text}"))
+            filter(
+                None,
+                (texts.get(mark.step), f"{'Step' if mark.stop else 'From step'} {mark.step:,}: {mark.text}"),
+            )
         )
     for finding in snapshot.findings:
         # One step may have hundreds; the findings view lists them.

@@ -21,7 +21,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.stepping import Cursor
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.signs import diamond, severity_sign
+from inspector.ui.signs import diamond, severity_sign, stop_sign
 from inspector.ui.timeline_axis import axis_end, position, sign_texts, tick_steps
 from inspector.ui.view import View, same_run
 
@@ -261,7 +261,7 @@ class TimelineView(View):
         c = theme.colours()
         y = top - 8
         for mark in snapshot.marks:
-            if mark.step <= self.end:
+            if mark.step <= self.end and not mark.stop:
                 diamond(painter, self.x_of(mark.step), y, c.muted)
         worst: dict[int, Finding] = {}
         for finding in snapshot.findings:
@@ -273,6 +273,9 @@ class TimelineView(View):
         colour = {"info": c.info, "warning": c.warning, "error": c.error}
         for pixel, finding in worst.items():
             severity_sign(painter, pixel, y, finding.severity, colour[finding.severity])
+        for mark in snapshot.marks:
+            if mark.stop and mark.step <= self.end:
+                stop_sign(painter, self.x_of(mark.step), y, c.error)
 
     def _paint_cursor(self, painter: QPainter, top: float, cursor: Cursor) -> None:
         c = theme.colours()

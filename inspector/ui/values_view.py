@@ -55,6 +55,8 @@ class ValuesView(View):
         self._param = ""
         self._requested: ViewValues | None = None
         self._copy: tuple[int, int] | None = None
+        self._wanted: int | None = None
+        """An element to go to as soon as the param is shown."""
         self.model = ValuesModel()
         self.paged = PagedTable(self.model)
         self.table = self.paged.table
@@ -112,6 +114,19 @@ class ValuesView(View):
             self._param = name
             self._copy = None
             self._show_param()
+
+    def select_element(self, name: str, index: int) -> None:
+        """Show this param with the element in sight, once its values are."""
+        self._wanted = index
+        if name == self._param and self.model.param is not None:
+            self._go_to_wanted()
+        else:
+            self.select_param(name)
+
+    def _go_to_wanted(self) -> None:
+        if self._wanted is not None and self.model.param is not None:
+            self.go_to(self._wanted)
+            self._wanted = None
 
     def go_to(self, element: int) -> None:
         """Scroll to an element and select it."""
@@ -180,6 +195,7 @@ class ValuesView(View):
         self.table.verticalScrollBar().setValue(0)
         self.paged.set_bar()
         self._set_widths()
+        self._go_to_wanted()
         self.note.setText(self._summary())
         self._fetch_timer.start()
 

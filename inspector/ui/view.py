@@ -34,3 +34,7 @@ class View(QWidget):
 
     def select_param(self, name: str) -> None:
         """A param was selected somewhere; "" for none."""
+
+    def select_element(self, name: str, index: int) -> None:
+        """An element of a param, by its flat index, was selected somewhere: for most views that is the param."""
+        self.select_param(name)
