@@ -154,9 +154,10 @@ def _near_params(glob: str, names: Sequence[str]) -> str:
     parts = {part for name in names for part in name.split(".")}
     words = [word for word in glob.replace("*", ".").split(".") if word]
     near = {part for word in words for part in get_close_matches(word, parts, n=1, cutoff=0.6)}
-    found = sorted(names, key=lambda name: -len(near & set(name.split("."))))[:3] if near else []
+    alike = {name: len(near & set(name.split("."))) for name in names}
+    found = sorted((name for name in names if alike[name]), key=lambda name: -alike[name])
     if found:
-        return _did_you_mean(found)
+        return _did_you_mean(found[:3])
     return f"there are {', '.join(names[:NAMED])}{' …' if len(names) > NAMED else ''}."
 
 

@@ -19,8 +19,8 @@ CONDITION, HITS, LAST = range(3)
 MOST_PARAMS = 200
 """Of params that complete what is typed so many are offered."""
 KNOWN = {
-    "gradients": "once the gradients are in place, before the first dispatch",
-    "finalize": "after finalize_grad_stats, before the update",
+    "gradients": "before the first dispatch",
+    "finalize": "before the update",
 }
 
 
@@ -101,8 +101,8 @@ def meaning(text: str) -> str:
         return ""
     origin = metric.origin(by_param=bool(match[2]))
     unit = f", {metric.unit}" if metric.unit else ""
-    needs = " Statistics are counted at level full for it." if origin.needs == "full" else ""
-    return f"{metric.name}: {metric.meaning}{unit}; judged {KNOWN[origin.known]}.{needs}"
+    needs = ", needs statistics full" if origin.needs == "full" else ""
+    return f"{metric.name}: {metric.meaning}{unit}. Judged {KNOWN[origin.known]}{needs}."
 
 
 def completions(text: str, names: Sequence[str]) -> list[str]:

@@ -35,7 +35,7 @@ EMPTY = (
     "clip_scale < 0.1, update_ratio@*.attn.* > 0.01, finding:norm-overflow."
 )
 HINT = "METRIC OP NUMBER, or METRIC@PARAM-GLOB OP NUMBER, or finding:RULE"
-NOTE_LINES = 2
+NOTE_LINES = 3
 
 
 class BreakpointsView(View):
@@ -78,6 +78,7 @@ class BreakpointsView(View):
         self.remove_button.clicked.connect(self._remove)
         self.note = QLabel()
         self.note.setWordWrap(True)
+        self.note.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
         self.note.setMinimumWidth(1)
         self.note.setContentsMargins(theme.GRID, 0, theme.GRID, 0)
         self.empty = QLabel(EMPTY)

@@ -125,6 +125,8 @@ class ValuesView(View):
 
     def _go_to_wanted(self) -> None:
         if self._wanted is not None and self.model.param is not None:
+            # A table that has just been given its rows has not laid them out, and would not scroll.
+            self.table.doItemsLayout()
             self.go_to(self._wanted)
             self._wanted = None
 
