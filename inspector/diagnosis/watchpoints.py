@@ -29,7 +29,7 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 _SPELLINGS = {"=": "==", "≥": ">=", "≤": "<=", "≠": "!="}
 FORM = "METRIC OP NUMBER, as in nonfinite > 0 or update_ratio@*.attn.* > 0.01, or finding:RULE"
 _COMPARISON = re.compile(
-    r"(?P<metric>\w+)\s*(?:@\s*(?P<before>.+?))?\s*(?P<op>>=|<=|==|!=|=|>|<|≥|≤|≠)\s*(?P<number>[^\s@]+)"
+    r"(?P<metric>\w+)\s*(?:@\s*(?P<before>.+?))?\s*(?P<op>>=|<=|==|!=|=|>|<|≥|≤|≠)\s*(?P<number>[^\s@<>=!≥≤≠]+)"
     r"(?:\s*@\s*(?P<after>.+))?"
 )
 _FINDING = re.compile(r"finding\s*:\s*(?P<rule>[^\s@]*)\s*(?:@\s*(?P<glob>.+))?")

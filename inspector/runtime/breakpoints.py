@@ -26,8 +26,8 @@ LEVELS: tuple[StatsLevel, ...] = ("off", "light", "full")
 class Hit:
     """A stop: the condition that held and its value, None for a finding; and where the run stands.
 
-    `dispatch` counts from 0: the run stands before it, `kernel` is its entry point, and nothing of the state has
-    changed in this step. `index` is flat in `param`, of `shape`; all None where the value belongs to no param or
+    `dispatch` of `count` counts from 0: the run stands before it, and nothing of the state has changed in this step;
+    `kernel` is its entry point and `label` what it is called on screen. `index` is flat in `param`, of `shape`; all None where the value belongs to no param or
     element. `several` is how many params satisfy the condition.
     """
 
@@ -35,7 +35,9 @@ class Hit:
     value: float | None
     step: int
     dispatch: int
+    count: int
     kernel: str
+    label: str
     param: str | None = None
     index: int | None = None
     shape: tuple[int, ...] | None = None
@@ -84,10 +86,11 @@ class Hit:
     @property
     def sentence(self) -> str:
         """Where it stopped and why, in one sentence."""
-        stopped = f"Stopped in step {self.step:,} before {self.kernel} (dispatch {self.dispatch}) by {self.condition}"
+        where = f"before {self.label} (dispatch {self.dispatch}/{self.count})"
+        stopped = f"Stopped in step {self.step:,} {where} by {self.condition}"
         if self.finding is not None:
             return f"{stopped}: {self.finding.message}"
-        others = f" and {self.several - 1:,} more" if self.several > 1 else ""
+        others = f" and {self.several - 1:,} more param{'s' * (self.several > 2)}" if self.several > 1 else ""
         place = f" in {self.place}{others}" if self.place else ""
         return f"{stopped}: {self.condition.metric} is {self.value_text}{place}."
 
@@ -299,7 +302,9 @@ def _hit(condition: Condition, verdict: Verdict, layout: Layout, plan: Plan, cur
         verdict.value,
         cursor.step,
         cursor.dispatch,
+        cursor.count,
         plan.dispatches[cursor.dispatch].entry_point,
+        plan.dispatches[cursor.dispatch].label,
         verdict.param,
         verdict.index,
         shape,
