@@ -27,8 +27,8 @@ class Hit:
     """A stop: the condition that held and its value, None for a finding; and where the run stands.
 
     `dispatch` of `count` counts from 0: the run stands before it, and nothing of the state has changed in this step;
-    `kernel` is its entry point and `label` what it is called on screen. `index` is flat in `param`, of `shape`; all None where the value belongs to no param or
-    element. `several` is how many params satisfy the condition.
+    `kernel` is its entry point and `label` what it is called on screen. `index` is flat in `param`, of `shape`; all
+    None where the value belongs to no param or element. `several` is how many params satisfy the condition.
     """
 
     condition: Condition
