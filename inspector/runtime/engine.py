@@ -8,22 +8,26 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from inspector.comparison import Comparison
 from inspector.diagnosis.findings import Finding
 from inspector.diagnosis.rules import SETTING_RULES, StepFacts, step_findings
+from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array, shortest
 from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper, check_value, with_value
 from inspector.optimizers import optimizer
 from inspector.param_statistics import ParamStats, totals
-from inspector.plan import Plan, Variant
+from inspector.plan import Plan, Variant, required_placement
 from inspector.runtime.lockstep import EightBit
+from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.snapshots import CountedParams, Mark, StepRecord
+from inspector.runtime.ways import KeptStates, Settings, Way
 from inspector.schedule import Schedule
 from inspector.sources.base import AsRecorded, Source, hyper_at
 from inspector.statistics import NOT_COUNTED, BufferStats, StatsLevel
@@ -73,6 +77,12 @@ class OpenRun(Protocol):
         ...
 
 
+class MakeStepper(Protocol):
+    """Makes a stepper for params in a form, from a state."""
+
+    def __call__(self, source: Source, variant: Variant, state: State) -> Stepper: ...
+
+
 class Follower(Protocol):
     """Who is told as a run moves, on the thread that moves it: a recording."""
 
@@ -116,9 +126,17 @@ class Engine:
         hyper: Hyper | None = None,
         keep_checkpoint: bool = True,
         stats: StatsLevel = "light",
+        recorded: RecordedRun | None = None,
+        make: MakeStepper | None = None,
     ) -> None:
+        """`recorded` is the recording that `source` is, where its steps are to be at hand; `make` makes another
+        stepper where a recording goes on in a form for which the params have to be laid out otherwise."""
         self.source = source
         self.stepper = stepper
+        self.recorded = recorded
+        self.changed_from: int | None = None
+        """The first step that runs otherwise than it was recorded; None while all run as recorded."""
+        self._make = make
         self.hyper = hyper or source.hyper
         self.schedule: Schedule = source.schedule
         self.record: StepRecord | None = None
@@ -136,6 +154,16 @@ class Engine:
         self._keep_checkpoint = keep_checkpoint
         self._checkpoint_cost = 0.0
         self._checkpoint_at = -float("inf")
+        self._kept = KeptStates()
+        self._settings = Settings(self.hyper, self.schedule, stepper.cursor.finished_steps + 1)
+        self._began_at = stepper.cursor.finished_steps
+        self._laid = stepper.plan.variant
+        self._chosen: dict[str, Any] = {}
+        """Of the form, what a person chose in place of what was recorded."""
+        self.nowhere = False
+        """True where the device holds no state that any step had: none could be rebuilt."""
+        self._rerun_to = 0
+        """Steps up to this one have run before and run with what they ran with."""
         self._form_since = 0
         """The first step that runs in the present form."""
         self._history = HistoryRecorder()
@@ -147,6 +175,9 @@ class Engine:
         self._initial_moments = stepper.cursor.finished_steps == 0 and any(
             self._initial_state[lane].zeros != stepper.layout.elements for lane in ("m", "v")
         )
+        if recorded is not None:
+            self._choose(stepper.cursor.finished_steps + 1, stepper.plan.variant)
+            self._diverge(stepper.cursor.finished_steps + 1)
 
     # --- forward
 
@@ -163,6 +194,8 @@ class Engine:
         counts = NOT_COUNTED if self.stats_level == "off" else self.stepper.counts("g")
         if self.stats_level != "full":
             self.counted = None
+        if step > self._rerun_to:
+            self._settings.set(step, self.hyper, self.schedule)
         self._pending = _Pending(self._hyper_at(step), counts)
         _keep(self._pendings, step, self._pending)
         loss = gradients.loss if isinstance(gradients, HostGradients) else None
@@ -229,7 +262,8 @@ class Engine:
                 metrics[name] = value
         metrics |= kernel_metrics(self.stepper.plan, self.dispatch_times)
         metrics |= self.eight_bit.finished(self.stepper, self._step_hyper())
-        self._history.append(record.step, metrics)
+        if self._runs_on(record.step):
+            self._history.append(record.step, metrics)
         _keep(self._records, record.step, record)
         if len(record.kernels) == self.stepper.cursor.count:
             self.last_times.append(record.kernels)
@@ -251,6 +285,8 @@ class Engine:
             initial_moments=self._initial_moments,
             initial_state=self._initial_state,
         )
+        if not self._runs_on(self.record.step):
+            return
         for finding in step_findings(facts):
             if finding.rule in SETTING_RULES:
                 if (finding.rule, finding.message) in self._reported:
@@ -269,41 +305,107 @@ class Engine:
 
     def undo_dispatch(self) -> bool:
         """Take the last dispatch back; False where memory does not reach."""
-        return self.stepper.undo_dispatch() and self._moved_back()
+        return self.stepper.undo_dispatch() and self._moved()
 
     def undo_iteration(self) -> bool:
         """Go to the start of the step, or of the one before; False where memory does not reach."""
-        return self.stepper.rewind_step() and self._moved_back()
+        return self.stepper.rewind_step() and self._moved()
 
     def rewind_to(self, step: int) -> bool:
         """Go back to the end of step `step`; False where memory does not reach."""
-        return self.stepper.rewind_to(step) and self._moved_back()
+        return self.stepper.rewind_to(step) and self._moved()
 
-    def _moved_back(self) -> bool:
+    def way_to(self, to: int) -> Way | None:
+        """The shortest way to the end of step `to`, None where none leads there."""
+        cursor, here = self.stepper.cursor, self.stepper.cursor.finished_steps
+        ways: list[Way] = []
+        if not self.nowhere:
+            if cursor.at_end and to == here:
+                return Way(here, to)
+            oldest = self.stepper.undo_info.oldest_step
+            if to <= here and oldest is not None and oldest <= to:
+                ways.append(Way(to, to, rewinds=True))
+            if to > here and self._leads(here, to):
+                ways.append(Way(here, to))
+        ways += self._ways_from_states(to)
+        return min(ways, key=lambda way: way.cost, default=None)
+
+    def set_off(self, way: Way) -> None:
+        """Go to where `way` begins; its steps are run by `step_iteration`."""
+        if way.rewinds:
+            self.rewind_to(way.start)
+        elif way.state is not None:
+            self._restore(way.state())
+        if way.jumps:
+            self._rerun_to = way.to
+
+    def _leads(self, start: int, to: int) -> bool:
+        if self.recorded is not None:
+            return self.recorded.leads(start, to)
+        last = self.source.last_step
+        return last is None or to <= last
+
+    def _ways_from_states(self, to: int) -> Iterator[Way]:
+        own = self._kept.nearest(to)
+        if own is not None and own >= self._form_since - 1 and self._leads(own, to):
+            yield Way(own, to, state=partial(self._kept.at, own))
+        if self.recorded is not None:
+            # What was captured later is of a run that went otherwise.
+            captured = self.recorded.nearest_state(to if self.as_recorded else min(to, self._changed() - 1))
+            if captured is not None and self._leads(captured, to):
+                yield Way(captured, to, state=partial(self.recorded.state, captured))
+        elif self._began_at <= to and self._began_at >= self._form_since - 1:
+            yield Way(self._began_at, to, state=self.source.initial_state)
+
+    def _restore(self, state: State) -> None:
+        recorded, finished = self.recorded, state.finished_steps
+        if recorded is None or self._runs_on(finished):
+            self.stepper.restore(state)
+        else:
+            laid = recorded.source.laid_out_for(finished)
+            if self._placed_as(laid):
+                self.stepper.restore(state)
+            else:
+                self._make_anew(laid, state)
+            self._take_form(self._wanted_form(max(finished, recorded.steps.start)) or laid)
+        self.nowhere = False
+        self._moved()
+
+    def _moved(self) -> bool:
+        """The stepper stands elsewhere now."""
         self._forget_later()
         if self.follower is not None:
             self.follower.moved_back(self)
         return True
 
     def _forget_later(self) -> None:
-        """What was known of steps and dispatches after the cursor is so no longer."""
+        """What was known of steps and dispatches after the cursor is so no longer, unless they were recorded."""
         cursor = self.stepper.cursor
-        self._history.truncate(cursor.finished_steps)
         self.eight_bit.moved_back(self.stepper)
         self._checkpoint_at = -float("inf")
+        self._rerun_to = 0
         if self.checkpoint is not None and self.checkpoint.finished_steps > cursor.finished_steps:
             self.checkpoint = None
+        self._kept.forget_after(cursor.finished_steps)
         self._pending = self._pendings.get(cursor.step)
         for kept in (self._records, self._pendings):
             while kept and next(reversed(kept)) > cursor.step:
                 kept.popitem()
         if self.counted is not None and self.counted.step > cursor.step:
             self.counted = None
+        if not self.as_recorded:
+            self._history.truncate(max(cursor.finished_steps, self._changed() - 1))
+            last = max(cursor.step, self._changed() - 1)
+            self._reported -= {(f.rule, f.message) for f in self.findings if f.step > last}
+            self.findings = deque((f for f in self.findings if f.step <= last), maxlen=MAX_FINDINGS)
         record = self._records.get(cursor.step) or self.record
-        self._reported -= {(f.rule, f.message) for f in self.findings if f.step > cursor.step}
-        self.findings = deque((f for f in self.findings if f.step <= cursor.step), maxlen=MAX_FINDINGS)
+        if self.recorded is not None and (record is None or record.step != cursor.step):
+            record = None if self._runs_on(cursor.step) else self.recorded.record(cursor.step)
+            if self.counted is None or self.counted.step != cursor.step:
+                self.counted = self.recorded.counted(cursor.step) if record is not None else None
         if record is None or record.step != cursor.step:
             self.record = None
+            self.dispatch_times = [None] * cursor.count
             return
         times = list(record.kernels[: cursor.dispatch])
         self.dispatch_times = [*times, *[None] * (cursor.count - len(times))]
@@ -323,6 +425,39 @@ class Engine:
         if not cursor.at_end:
             self._records.pop(cursor.step, None)
 
+    # --- as recorded, or otherwise
+
+    @property
+    def as_recorded(self) -> bool:
+        """True while all steps of a recording run with what they ran with."""
+        return self.recorded is not None and self.changed_from is None
+
+    def _changed(self) -> int:
+        """The first step that nobody recorded: of a run that is none from a recording, the first of all."""
+        return self.changed_from or 0
+
+    def _runs_on(self, step: int) -> bool:
+        """True where the numbers of `step` are this run's own, and not those of the recording."""
+        return self.recorded is None or (self.changed_from is not None and step >= self.changed_from)
+
+    def _diverge(self, step: int) -> None:
+        """From `step` on something holds that was not recorded; or nothing does any longer."""
+        recorded = self.recorded
+        if recorded is None or not isinstance(self.source, AsRecorded):
+            return
+        kept = self.hyper == self.source.hyper and self.schedule == self.source.recorded_schedule
+        finished = self.stepper.cursor.finished_steps
+        if kept and not self._chosen and (self.changed_from is None or finished < self.changed_from):
+            self.changed_from = None
+            return
+        if self.changed_from is not None and step >= self.changed_from:
+            return
+        self.changed_from = step
+        self._history = recorded.history_to(step - 1)
+        self._kept.forget_after(step - 1)
+        self.findings = deque((f for f in recorded.findings if f.step < step), maxlen=MAX_FINDINGS)
+        self._reported = {(f.rule, f.message) for f in self.findings if f.rule in SETTING_RULES}
+
     # --- settings
 
     def set_hyper(self, name: str, value: float) -> int:
@@ -330,7 +465,7 @@ class Engine:
         check_value(name, value)
         old = getattr(self.hyper, name)
         self.hyper = with_value(self.hyper, name, value)
-        step = self._applies_from()
+        step = self._takes_setting()
         self.mark(step, f"{name} {shortest(old)} → {shortest(value)}")
         about = "invalid-max-grad-norm" if name == "max_grad_norm" else "invalid-setting"
         self._reported = {each for each in self._reported if each[0] != about}
@@ -340,7 +475,7 @@ class Engine:
         """Change the schedule; returns the first step it holds for. UsageError for text that is none."""
         schedule = Schedule.from_text(text)
         old, self.schedule = self.schedule, schedule
-        step = self._applies_from()
+        step = self._takes_setting()
         self.mark(step, f"schedule {old} → {schedule}")
         return step
 
@@ -360,30 +495,79 @@ class Engine:
         """Run in another form from here on; UsageError in the middle of a step."""
         old = self.stepper.plan.variant
         self.stepper.set_variant(variant)
+        self._reformed()
+        self.mark_variant(old, variant)
+
+    def _reformed(self) -> None:
         self.eight_bit.reformed(self.stepper)
         self.last_times.clear()
         self.dispatch_times = [None] * self.stepper.cursor.count
-        self.mark_variant(old, variant)
+
+    def _take_form(self, wanted: Variant) -> bool:
+        """Run in a form that was recorded, on another stepper where the params have to be laid out otherwise."""
+        if wanted == self.stepper.plan.variant:
+            return True
+        if self.stepper.can_take(wanted):
+            self.stepper.set_variant(wanted)
+            self._reformed()
+        elif self._make is not None:
+            self._make_anew(wanted, self.stepper.state())
+        else:
+            return False
+        return True
+
+    def _make_anew(self, variant: Variant, state: State) -> None:
+        """Go on with `state` on another stepper, laid out for `variant`."""
+        if self._make is None:
+            raise UsageError("The params are not laid out for this form of the step: lay them out anew.")
+        before = self.stepper.plan.variant
+        # The old device goes first: two of them may not fit.
+        self.stepper.close()
+        try:
+            self.stepper = self._make(self.source, variant, state)
+        except InspectorError:
+            self.stepper = self._make(self.source, before, state)
+            raise
+        finally:
+            self._laid = variant
+            self.eight_bit.replaced(lost=False)
+            self.last_times.clear()
+            self.counted = None
+            self.dispatch_times = [None] * self.stepper.cursor.count
+
+    def _placed_as(self, laid: Variant) -> bool:
+        """True where the params lie as they do for the form `laid`."""
+        codecs = {v.codec for v in (laid, self._laid) if v.kernel == "8bit"}
+        return required_placement(laid) == required_placement(self._laid) and len(codecs) <= 1
+
+    def _wanted_form(self, step: int) -> Variant | None:
+        """The form of `step` as recorded, with what a person chose since; None where it was not recorded."""
+        if self.recorded is None or not isinstance(self.source, AsRecorded):
+            return None
+        form = self.source.recorded_variant(step)
+        if form is None or not self._runs_on(step):
+            return form
+        return replace(form, **self._chosen)
 
     def _follow_form(self, step: int) -> None:
-        """Where a recording that runs again changed its form, change with it, as far as the layout allows."""
+        """Where a recording that runs again changed its form, change with it, as far as that is possible."""
         if not isinstance(self.source, AsRecorded):
             return
+        wanted = self._wanted_form(step) if self.recorded is not None else self._changed_form(step)
+        if wanted is None or self._take_form(wanted):
+            return
+        self.mark(step, "the recording goes on in another form, for which the params are laid out otherwise")
+
+    def _changed_form(self, step: int) -> Variant | None:
+        """The present form with what the recording changed before `step`; None where it changed nothing."""
+        assert isinstance(self.source, AsRecorded)
         was, now = (self.source.recorded_variant(each) for each in (step - 1, step))
         if was is None or now is None or was == now:
-            return
+            return None
         mine = self.stepper.plan.variant
         names = [f.name for f in fields(Variant) if getattr(was, f.name) != getattr(now, f.name)]
         # What a person chose instead stays.
-        wanted = replace(mine, **{n: getattr(now, n) for n in names if getattr(mine, n) == getattr(was, n)})
-        if wanted == mine:
-            return
-        if self.stepper.can_take(wanted):
-            self.set_variant(wanted)
-        else:
-            self.mark(
-                step, "the recording goes on in another form, for which the params are laid out otherwise"
-            )
+        return replace(mine, **{n: getattr(now, n) for n in names if getattr(mine, n) == getattr(was, n)})
 
     def mark_variant(self, old: Variant, new: Variant) -> None:
         """Put a mark where another form begins, with what changed."""
@@ -391,12 +575,28 @@ class Engine:
         changed = ", ".join(f"{name} {was} → {now}" for name, was, now in pairs if was != now)
         if changed:
             self._form_since = self._applies_from()
+            self._choose(self._form_since, new)
             self._checkpoint_at = -float("inf")
             self.mark(self._form_since, changed)
+
+    def _choose(self, step: int, form: Variant) -> None:
+        """A person wants `form` from `step` on."""
+        recorded = self._recorded_form(step)
+        if recorded is not None:
+            pairs = [(f.name, getattr(recorded, f.name), getattr(form, f.name)) for f in fields(Variant)]
+            self._chosen = {name: mine for name, theirs, mine in pairs if mine != theirs}
+            self._diverge(step)
+
+    def _recorded_form(self, step: int) -> Variant | None:
+        if self.recorded is None or not isinstance(self.source, AsRecorded):
+            return None
+        steps = self.recorded.steps
+        return self.source.recorded_variant(min(max(step, steps.start), steps.stop - 1)) if steps else None
 
     def replace_stepper(self, stepper: Stepper, cursor: Cursor) -> None:
         """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood."""
         self.stepper = stepper
+        self._laid = stepper.plan.variant
         self.eight_bit.replaced(lost=False)
         self.last_times.clear()
         # Its elements are those of the old layout.
@@ -413,13 +613,20 @@ class Engine:
         if self.follower is not None:
             self.follower.marked(step, text)
 
+    def _takes_setting(self) -> int:
+        """A setting has changed: the first step that takes it."""
+        step = self._applies_from()
+        self._settings.set(step, self.hyper, self.schedule)
+        self._rerun_to = min(self._rerun_to, step - 1)
+        self._diverge(step)
+        if self.stepper.cursor.dispatch == 0:
+            self._set_step_hyper(self._hyper_at(step))
+        return step
+
     def _applies_from(self) -> int:
         """The first step that takes a changed setting: the one at the cursor if none of it has run."""
         cursor = self.stepper.cursor
-        if cursor.dispatch == 0:
-            self._set_step_hyper(self._hyper_at(cursor.step))
-            return cursor.step
-        return cursor.step + 1
+        return cursor.step if cursor.dispatch == 0 else cursor.step + 1
 
     def _set_step_hyper(self, hyper: Hyper) -> None:
         """What the step at the cursor runs with, its lr as used."""
@@ -432,6 +639,12 @@ class Engine:
             self.record = replace(self.record, lr=hyper.lr)
 
     def _hyper_at(self, step: int) -> Hyper:
+        if step <= self._rerun_to and self.recorded is None:
+            return self._settings.at(step)
+        if not self._runs_on(step) and isinstance(self.source, AsRecorded):
+            recorded = self.source.recorded_hyper(step)
+            if recorded is not None:
+                return recorded
         return hyper_at(self.source, self.hyper, self.schedule, step)
 
     def _step_hyper(self) -> Hyper:
@@ -440,8 +653,22 @@ class Engine:
     # --- what it shows
 
     def history(self) -> History:
-        """All metrics so far."""
+        """All metrics: of a recording of all its steps, otherwise so far."""
+        if self.recorded is not None and self.as_recorded:
+            return self.recorded.history()
         return self._history.freeze()
+
+    def all_findings(self) -> tuple[Finding, ...]:
+        """What was found, in a recording as well."""
+        if self.recorded is not None and self.as_recorded:
+            return self.recorded.findings
+        return tuple(self.findings)
+
+    def all_marks(self) -> tuple[Mark, ...]:
+        """What was changed at which step, in a recording as well."""
+        if self.recorded is None:
+            return tuple(self.marks)
+        return (*(m for m in self.recorded.marks if not self._runs_on(m.step)), *self.marks)
 
     def uniforms(self) -> Mapping[str, tuple[float, ...]]:
         """The uniforms of the step at the cursor, by key; those of step 1 before it."""
@@ -473,6 +700,7 @@ class Engine:
         if started - self._checkpoint_at < CHECKPOINT_SHARE * self._checkpoint_cost:
             return
         self.checkpoint = self.stepper.state()
+        self._kept.keep(self.checkpoint)
         self._checkpoint_at = time.perf_counter()
         self._checkpoint_cost = self._checkpoint_at - started
 
@@ -490,7 +718,7 @@ class Engine:
         self.record = None
         self.last_times.clear()
         self.dispatch_times = [None] * stepper.cursor.count
-        self._moved_back()
+        self._moved()
         self.record = self._records.get(stepper.cursor.step)
         missing = range(stepper.cursor.finished_steps + 1, lost_after + 1)
         same_form = missing.start >= self._form_since
