@@ -206,10 +206,10 @@ def test_a_changed_setting_leads_another_way_from_there_on(gpu: Gpu, pair: tuple
     made = travel(gpu, path)
     engine = made.engine
     arrive(made, 7)
-    assert engine.as_recorded
+    assert engine.course.as_recorded
     assert len(engine.history()) == STEPS
     engine.set_hyper("beta2", 0.5)
-    assert engine.changed_from == 8
+    assert engine.course.changed_from == 8
     assert list(engine.history().first) == list(range(1, 8))
     for _ in range(4):
         engine.step_iteration()
@@ -235,7 +235,7 @@ def test_a_setting_put_back_before_anything_ran_changes_nothing(gpu: Gpu, pair: 
     arrive(made, 7)
     made.engine.set_hyper("beta2", 0.5)
     made.engine.set_hyper("beta2", before)
-    assert made.engine.as_recorded
+    assert made.engine.course.as_recorded
     assert len(made.engine.history()) == STEPS
 
 
@@ -260,7 +260,7 @@ def test_where_the_recording_changed_its_form_so_does_the_way(
         arrive(made, step)
         same_state(made.engine, truth, step)
         assert made.engine.stepper.plan.variant == forms[step > 8]
-    assert made.engine.as_recorded
+    assert made.engine.course.as_recorded
 
 
 def test_what_cannot_be_rebuilt_says_what_is_missing(gpu: Gpu, tmp_path: Path) -> None:

@@ -5,16 +5,14 @@ Knows no threads; the worker calls it from its own.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
-from inspector.comparison import Comparison
 from inspector.diagnosis.findings import Finding
 from inspector.diagnosis.rules import SETTING_RULES, StepFacts, step_findings
 from inspector.errors import InspectorError, UsageError
@@ -23,13 +21,16 @@ from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper, check_value, with_value
 from inspector.optimizers import optimizer
 from inspector.param_statistics import ParamStats, totals
-from inspector.plan import Plan, Variant, required_placement
+from inspector.plan import Variant, required_placement
+from inspector.runtime.course import Course
+from inspector.runtime.kernel_metrics import kernel_metrics
 from inspector.runtime.lockstep import EightBit
+from inspector.runtime.parts import Follower, MakeStepper
 from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.snapshots import CountedParams, Mark, StepRecord
-from inspector.runtime.ways import KeptStates, Settings, Way
+from inspector.runtime.ways import KeptStates, Way
 from inspector.schedule import Schedule
-from inspector.sources.base import AsRecorded, Source, hyper_at
+from inspector.sources.base import Source
 from inspector.statistics import NOT_COUNTED, BufferStats, StatsLevel
 from inspector.stepping import Cursor, HostGradients, HostState, KernelTime, State, Stepper
 
@@ -46,61 +47,6 @@ MAX_CATCH_UP = 256
 """Steps that are run again at most after a device was lost; further back the run goes on from the copy."""
 
 T = TypeVar("T")
-
-
-class OpenRun(Protocol):
-    """What the runtime is handed: ways to a source and to a stepper for it."""
-
-    def open_source(self, spec: str) -> Source: ...
-    def hyper(self, source: Source) -> Hyper:
-        """The hyper-parameters to start it with."""
-        ...
-
-    def make_stepper(self, source: Source, variant: Variant, state: State) -> Stepper: ...
-
-    def compare(
-        self,
-        source: Source,
-        stepper: Stepper,
-        *,
-        samples: int,
-        seconds: float,
-        copy_gbps: float | None,
-        progress: Callable[[int, int], None],
-    ) -> Comparison:
-        """The form in which `stepper` runs beside those that differ from it in one factor, on its device.
-
-        `stepper` stays as it is. `copy_gbps` is measured where not given. `progress` is told between any two
-        steps how many warm samples there are, of how many (0 while all is being prepared); what it raises ends
-        the comparison.
-        """
-        ...
-
-
-class MakeStepper(Protocol):
-    """Makes a stepper for params in a form, from a state."""
-
-    def __call__(self, source: Source, variant: Variant, state: State) -> Stepper: ...
-
-
-class Follower(Protocol):
-    """Who is told as a run moves, on the thread that moves it: a recording."""
-
-    def begun(self, engine: Engine) -> None:
-        """The gradients of the step at the cursor are in place."""
-        ...
-
-    def completed(self, engine: Engine, record: StepRecord, hyper: Hyper) -> None:
-        """A step is complete; `hyper` is what it ran with, its lr as used."""
-        ...
-
-    def moved_back(self, engine: Engine) -> None:
-        """The cursor went back to where it is."""
-        ...
-
-    def marked(self, step: int, text: str) -> None:
-        """Something changed that holds from `step` on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +80,7 @@ class Engine:
         self.source = source
         self.stepper = stepper
         self.recorded = recorded
-        self.changed_from: int | None = None
-        """The first step that runs otherwise than it was recorded; None while all run as recorded."""
         self._make = make
-        self.hyper = hyper or source.hyper
-        self.schedule: Schedule = source.schedule
         self.record: StepRecord | None = None
         self.stats_level: StatsLevel = stats
         self.eight_bit = EightBit()
@@ -155,15 +97,10 @@ class Engine:
         self._checkpoint_cost = 0.0
         self._checkpoint_at = -float("inf")
         self._kept = KeptStates()
-        self._settings = Settings(self.hyper, self.schedule, stepper.cursor.finished_steps + 1)
         self._began_at = stepper.cursor.finished_steps
         self._laid = stepper.plan.variant
-        self._chosen: dict[str, Any] = {}
-        """Of the form, what a person chose in place of what was recorded."""
         self.nowhere = False
         """True where the device holds no state that any step had: none could be rebuilt."""
-        self._rerun_to = 0
-        """Steps up to this one have run before and run with what they ran with."""
         self._form_since = 0
         """The first step that runs in the present form."""
         self._history = HistoryRecorder()
@@ -175,9 +112,22 @@ class Engine:
         self._initial_moments = stepper.cursor.finished_steps == 0 and any(
             self._initial_state[lane].zeros != stepper.layout.elements for lane in ("m", "v")
         )
-        if recorded is not None:
-            self._choose(stepper.cursor.finished_steps + 1, stepper.plan.variant)
-            self._diverge(stepper.cursor.finished_steps + 1)
+        first = stepper.cursor.finished_steps + 1
+        self.course = Course(source, hyper or source.hyper, source.schedule, first, recorded)
+        self.course.choose(first, stepper.plan.variant)
+        self._part(first)
+
+    # --- what holds
+
+    @property
+    def hyper(self) -> Hyper:
+        """What a person set, before the schedule."""
+        return self.course.hyper
+
+    @property
+    def schedule(self) -> Schedule:
+        """What multiplies the lr."""
+        return self.course.schedule
 
     # --- forward
 
@@ -194,9 +144,8 @@ class Engine:
         counts = NOT_COUNTED if self.stats_level == "off" else self.stepper.counts("g")
         if self.stats_level != "full":
             self.counted = None
-        if step > self._rerun_to:
-            self._settings.set(step, self.hyper, self.schedule)
-        self._pending = _Pending(self._hyper_at(step), counts)
+        self.course.begun(step)
+        self._pending = _Pending(self.course.hyper_at(step), counts)
         _keep(self._pendings, step, self._pending)
         loss = gradients.loss if isinstance(gradients, HostGradients) else None
         self.record = StepRecord(step, self._pending.hyper.lr, loss, nonfinite=counts.nonfinite)
@@ -262,7 +211,7 @@ class Engine:
                 metrics[name] = value
         metrics |= kernel_metrics(self.stepper.plan, self.dispatch_times)
         metrics |= self.eight_bit.finished(self.stepper, self._step_hyper())
-        if self._runs_on(record.step):
+        if self.course.is_own(record.step):
             self._history.append(record.step, metrics)
         _keep(self._records, record.step, record)
         if len(record.kernels) == self.stepper.cursor.count:
@@ -285,7 +234,7 @@ class Engine:
             initial_moments=self._initial_moments,
             initial_state=self._initial_state,
         )
-        if not self._runs_on(self.record.step):
+        if not self.course.is_own(self.record.step):
             return
         for finding in step_findings(facts):
             if finding.rule in SETTING_RULES:
@@ -337,7 +286,7 @@ class Engine:
         elif way.state is not None:
             self._restore(way.state())
         if way.jumps:
-            self._rerun_to = way.to
+            self.course.rerun_to = way.to
 
     def _leads(self, start: int, to: int) -> bool:
         if self.recorded is not None:
@@ -351,7 +300,9 @@ class Engine:
             yield Way(own, to, state=partial(self._kept.at, own))
         if self.recorded is not None:
             # What was captured later is of a run that went otherwise.
-            captured = self.recorded.nearest_state(to if self.as_recorded else min(to, self._changed() - 1))
+            captured = self.recorded.nearest_state(
+                to if self.course.as_recorded else min(to, self.course.own_from - 1)
+            )
             if captured is not None and self._leads(captured, to):
                 yield Way(captured, to, state=partial(self.recorded.state, captured))
         elif self._began_at <= to and self._began_at >= self._form_since - 1:
@@ -359,7 +310,7 @@ class Engine:
 
     def _restore(self, state: State) -> None:
         recorded, finished = self.recorded, state.finished_steps
-        if recorded is None or self._runs_on(finished):
+        if recorded is None or self.course.is_own(finished):
             self.stepper.restore(state)
         else:
             laid = recorded.source.laid_out_for(finished)
@@ -367,7 +318,7 @@ class Engine:
                 self.stepper.restore(state)
             else:
                 self._make_anew(laid, state)
-            self._take_form(self._wanted_form(max(finished, recorded.steps.start)) or laid)
+            self._take_form(self.course.form_at(max(finished, recorded.steps.start), laid))
         self.nowhere = False
         self._moved()
 
@@ -383,7 +334,7 @@ class Engine:
         cursor = self.stepper.cursor
         self.eight_bit.moved_back(self.stepper)
         self._checkpoint_at = -float("inf")
-        self._rerun_to = 0
+        self.course.rerun_to = 0
         if self.checkpoint is not None and self.checkpoint.finished_steps > cursor.finished_steps:
             self.checkpoint = None
         self._kept.forget_after(cursor.finished_steps)
@@ -393,14 +344,14 @@ class Engine:
                 kept.popitem()
         if self.counted is not None and self.counted.step > cursor.step:
             self.counted = None
-        if not self.as_recorded:
-            self._history.truncate(max(cursor.finished_steps, self._changed() - 1))
-            last = max(cursor.step, self._changed() - 1)
+        if not self.course.as_recorded:
+            self._history.truncate(max(cursor.finished_steps, self.course.own_from - 1))
+            last = max(cursor.step, self.course.own_from - 1)
             self._reported -= {(f.rule, f.message) for f in self.findings if f.step > last}
             self.findings = deque((f for f in self.findings if f.step <= last), maxlen=MAX_FINDINGS)
         record = self._records.get(cursor.step) or self.record
         if self.recorded is not None and (record is None or record.step != cursor.step):
-            record = None if self._runs_on(cursor.step) else self.recorded.record(cursor.step)
+            record = None if self.course.is_own(cursor.step) else self.recorded.record(cursor.step)
             if self.counted is None or self.counted.step != cursor.step:
                 self.counted = self.recorded.counted(cursor.step) if record is not None else None
         if record is None or record.step != cursor.step:
@@ -425,34 +376,11 @@ class Engine:
         if not cursor.at_end:
             self._records.pop(cursor.step, None)
 
-    # --- as recorded, or otherwise
-
-    @property
-    def as_recorded(self) -> bool:
-        """True while all steps of a recording run with what they ran with."""
-        return self.recorded is not None and self.changed_from is None
-
-    def _changed(self) -> int:
-        """The first step that nobody recorded: of a run that is none from a recording, the first of all."""
-        return self.changed_from or 0
-
-    def _runs_on(self, step: int) -> bool:
-        """True where the numbers of `step` are this run's own, and not those of the recording."""
-        return self.recorded is None or (self.changed_from is not None and step >= self.changed_from)
-
-    def _diverge(self, step: int) -> None:
-        """From `step` on something holds that was not recorded; or nothing does any longer."""
+    def _part(self, step: int) -> None:
+        """From `step` on something else holds: a recording tells nothing from there on."""
         recorded = self.recorded
-        if recorded is None or not isinstance(self.source, AsRecorded):
+        if not self.course.parts(step, self.stepper.cursor.finished_steps) or recorded is None:
             return
-        kept = self.hyper == self.source.hyper and self.schedule == self.source.recorded_schedule
-        finished = self.stepper.cursor.finished_steps
-        if kept and not self._chosen and (self.changed_from is None or finished < self.changed_from):
-            self.changed_from = None
-            return
-        if self.changed_from is not None and step >= self.changed_from:
-            return
-        self.changed_from = step
         self._history = recorded.history_to(step - 1)
         self._kept.forget_after(step - 1)
         self.findings = deque((f for f in recorded.findings if f.step < step), maxlen=MAX_FINDINGS)
@@ -464,8 +392,7 @@ class Engine:
         """Change one setting; returns the first step it holds for. UsageError for a value nobody can mean."""
         check_value(name, value)
         old = getattr(self.hyper, name)
-        self.hyper = with_value(self.hyper, name, value)
-        step = self._takes_setting()
+        step = self._takes_setting(with_value(self.hyper, name, value), self.schedule)
         self.mark(step, f"{name} {shortest(old)} → {shortest(value)}")
         about = "invalid-max-grad-norm" if name == "max_grad_norm" else "invalid-setting"
         self._reported = {each for each in self._reported if each[0] != about}
@@ -473,9 +400,8 @@ class Engine:
 
     def set_schedule(self, text: str) -> int:
         """Change the schedule; returns the first step it holds for. UsageError for text that is none."""
-        schedule = Schedule.from_text(text)
-        old, self.schedule = self.schedule, schedule
-        step = self._takes_setting()
+        old, schedule = self.schedule, Schedule.from_text(text)
+        step = self._takes_setting(self.hyper, schedule)
         self.mark(step, f"schedule {old} → {schedule}")
         return step
 
@@ -540,34 +466,12 @@ class Engine:
         codecs = {v.codec for v in (laid, self._laid) if v.kernel == "8bit"}
         return required_placement(laid) == required_placement(self._laid) and len(codecs) <= 1
 
-    def _wanted_form(self, step: int) -> Variant | None:
-        """The form of `step` as recorded, with what a person chose since; None where it was not recorded."""
-        if self.recorded is None or not isinstance(self.source, AsRecorded):
-            return None
-        form = self.source.recorded_variant(step)
-        if form is None or not self._runs_on(step):
-            return form
-        return replace(form, **self._chosen)
-
     def _follow_form(self, step: int) -> None:
         """Where a recording that runs again changed its form, change with it, as far as that is possible."""
-        if not isinstance(self.source, AsRecorded):
-            return
-        wanted = self._wanted_form(step) if self.recorded is not None else self._changed_form(step)
-        if wanted is None or self._take_form(wanted):
-            return
-        self.mark(step, "the recording goes on in another form, for which the params are laid out otherwise")
-
-    def _changed_form(self, step: int) -> Variant | None:
-        """The present form with what the recording changed before `step`; None where it changed nothing."""
-        assert isinstance(self.source, AsRecorded)
-        was, now = (self.source.recorded_variant(each) for each in (step - 1, step))
-        if was is None or now is None or was == now:
-            return None
-        mine = self.stepper.plan.variant
-        names = [f.name for f in fields(Variant) if getattr(was, f.name) != getattr(now, f.name)]
-        # What a person chose instead stays.
-        return replace(mine, **{n: getattr(now, n) for n in names if getattr(mine, n) == getattr(was, n)})
+        if not self._take_form(self.course.form_at(step, self.stepper.plan.variant)):
+            self.mark(
+                step, "the recording goes on in another form, for which the params are laid out otherwise"
+            )
 
     def mark_variant(self, old: Variant, new: Variant) -> None:
         """Put a mark where another form begins, with what changed."""
@@ -575,23 +479,10 @@ class Engine:
         changed = ", ".join(f"{name} {was} → {now}" for name, was, now in pairs if was != now)
         if changed:
             self._form_since = self._applies_from()
-            self._choose(self._form_since, new)
+            self.course.choose(self._form_since, new)
+            self._part(self._form_since)
             self._checkpoint_at = -float("inf")
             self.mark(self._form_since, changed)
-
-    def _choose(self, step: int, form: Variant) -> None:
-        """A person wants `form` from `step` on."""
-        recorded = self._recorded_form(step)
-        if recorded is not None:
-            pairs = [(f.name, getattr(recorded, f.name), getattr(form, f.name)) for f in fields(Variant)]
-            self._chosen = {name: mine for name, theirs, mine in pairs if mine != theirs}
-            self._diverge(step)
-
-    def _recorded_form(self, step: int) -> Variant | None:
-        if self.recorded is None or not isinstance(self.source, AsRecorded):
-            return None
-        steps = self.recorded.steps
-        return self.source.recorded_variant(min(max(step, steps.start), steps.stop - 1)) if steps else None
 
     def replace_stepper(self, stepper: Stepper, cursor: Cursor) -> None:
         """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood."""
@@ -613,14 +504,13 @@ class Engine:
         if self.follower is not None:
             self.follower.marked(step, text)
 
-    def _takes_setting(self) -> int:
-        """A setting has changed: the first step that takes it."""
+    def _takes_setting(self, hyper: Hyper, schedule: Schedule) -> int:
+        """Set them; returns the first step that takes them."""
         step = self._applies_from()
-        self._settings.set(step, self.hyper, self.schedule)
-        self._rerun_to = min(self._rerun_to, step - 1)
-        self._diverge(step)
+        self.course.set(step, hyper, schedule)
+        self._part(step)
         if self.stepper.cursor.dispatch == 0:
-            self._set_step_hyper(self._hyper_at(step))
+            self._set_step_hyper(self.course.hyper_at(step))
         return step
 
     def _applies_from(self) -> int:
@@ -638,29 +528,20 @@ class Engine:
         if self.record is not None:
             self.record = replace(self.record, lr=hyper.lr)
 
-    def _hyper_at(self, step: int) -> Hyper:
-        if step <= self._rerun_to and self.recorded is None:
-            return self._settings.at(step)
-        if not self._runs_on(step) and isinstance(self.source, AsRecorded):
-            recorded = self.source.recorded_hyper(step)
-            if recorded is not None:
-                return recorded
-        return hyper_at(self.source, self.hyper, self.schedule, step)
-
     def _step_hyper(self) -> Hyper:
-        return self._pending.hyper if self._pending else self._hyper_at(self.stepper.cursor.step)
+        return self._pending.hyper if self._pending else self.course.hyper_at(self.stepper.cursor.step)
 
     # --- what it shows
 
     def history(self) -> History:
         """All metrics: of a recording of all its steps, otherwise so far."""
-        if self.recorded is not None and self.as_recorded:
+        if self.recorded is not None and self.course.as_recorded:
             return self.recorded.history()
         return self._history.freeze()
 
     def all_findings(self) -> tuple[Finding, ...]:
         """What was found, in a recording as well."""
-        if self.recorded is not None and self.as_recorded:
+        if self.recorded is not None and self.course.as_recorded:
             return self.recorded.findings
         return tuple(self.findings)
 
@@ -668,13 +549,13 @@ class Engine:
         """What was changed at which step, in a recording as well."""
         if self.recorded is None:
             return tuple(self.marks)
-        return (*(m for m in self.recorded.marks if not self._runs_on(m.step)), *self.marks)
+        return (*(m for m in self.recorded.marks if not self.course.is_own(m.step)), *self.marks)
 
     def uniforms(self) -> Mapping[str, tuple[float, ...]]:
         """The uniforms of the step at the cursor, by key; those of step 1 before it."""
         variant = self.stepper.plan.variant
         step = max(self.stepper.cursor.step, 1)
-        hyper = self._step_hyper() if self.stepper.cursor.step else self._hyper_at(1)
+        hyper = self._step_hyper() if self.stepper.cursor.step else self.course.hyper_at(1)
         values = optimizer(variant.optimizer).uniforms(hyper, step, variant.numerics)
         return MappingProxyType({key: tuple(float(x) for x in value) for key, value in values.items()})
 
@@ -728,23 +609,6 @@ class Engine:
                 self.begin()
                 self._set_step_hyper(settings[step])
                 self._ran(stepper.run_to_end(settings[step]))
-
-
-def kernel_metrics(plan: Plan, times: Sequence[KernelTime | None]) -> dict[str, float]:
-    """Milliseconds of a step by kernel, "ms/KEY", or "cold/KEY" where any of its dispatches was cold.
-
-    Cold samples stand in a series of their own, so that no mean takes them in. NaN where the clock gave nothing.
-    """
-    total: dict[str, float] = {}
-    cold: set[str] = set()
-    for dispatch, time_ in zip(plan.dispatches, times, strict=True):
-        if time_ is None:
-            continue
-        key = dispatch.timing_key
-        total[key] = total.get(key, 0.0) + (math.nan if time_.ms is None else time_.ms)
-        if time_.cold:
-            cold.add(key)
-    return {f"{'cold' if key in cold else 'ms'}/{key}": ms for key, ms in total.items()}
 
 
 def _keep(kept: OrderedDict[int, T], step: int, value: T) -> None:

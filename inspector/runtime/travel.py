@@ -10,7 +10,8 @@ from typing import Literal
 from inspector.errors import UsageError
 from inspector.plan import Variant
 from inspector.runtime import commands as c
-from inspector.runtime.engine import Engine, OpenRun
+from inspector.runtime.engine import Engine
+from inspector.runtime.parts import OpenRun
 from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.snapshots import Glance, Playing, Snapshot
 from inspector.runtime.ways import Way
@@ -68,7 +69,7 @@ class Travel:
     @property
     def recorded(self) -> RecordedRun | None:
         """The recording, while its steps run as recorded: otherwise its numbers are not those of this run."""
-        return self.engine.recorded if self.engine.as_recorded else None
+        return self.engine.recorded if self.engine.course.as_recorded else None
 
     @property
     def busy(self) -> bool:
@@ -340,7 +341,7 @@ class Travel:
                 "info", f"The recording {recorded.session.path} is complete: {last:,} steps.{why or ''}"
             )
         if self.following:
-            if self.engine.as_recorded:
+            if self.engine.course.as_recorded:
                 self._to_newest(recorded)
             self.following = state == "recording"
         return True

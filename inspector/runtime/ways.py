@@ -1,13 +1,10 @@
-"""Ways to a step: through memory, by running, or from a kept state; and what is kept of states and settings."""
+"""Ways to a step: through memory, by running, or from a state that was kept; and the states that are kept."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from inspector.hyper import Hyper
-from inspector.schedule import Schedule
 from inspector.stepping import HostState, State
 
 KEPT_STATE_BYTES = 512 << 20
@@ -77,25 +74,3 @@ class KeptStates:
     def nearest(self, step: int) -> int | None:
         """The latest step up to `step` whose state is kept."""
         return max((each for each in self._states if each <= step), default=None)
-
-
-class Settings:
-    """What held from which step on, so that a step that runs again runs with what it ran with."""
-
-    def __init__(self, hyper: Hyper, schedule: Schedule, since: int) -> None:
-        self._starts = [since]
-        self._held: list[tuple[Hyper, Schedule]] = [(hyper, schedule)]
-
-    def set(self, since: int, hyper: Hyper, schedule: Schedule) -> None:
-        """From step `since` on these hold, whatever held later."""
-        keep = bisect_right(self._starts, since - 1)
-        if keep and self._held[keep - 1] == (hyper, schedule):
-            del self._starts[keep:], self._held[keep:]
-            return
-        self._starts[keep:] = [since]
-        self._held[keep:] = [(hyper, schedule)]
-
-    def at(self, step: int) -> Hyper:
-        """What `step` ran with, the schedule applied to its lr."""
-        hyper, schedule = self._held[max(bisect_right(self._starts, step) - 1, 0)]
-        return replace(hyper, lr=hyper.lr * schedule.factor(step))

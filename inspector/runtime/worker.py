@@ -19,8 +19,9 @@ from inspector.comparison import Comparison
 from inspector.errors import DeviceLostError, InspectorError, OutOfMemoryError, UsageError
 from inspector.plan import Plan, Variant
 from inspector.runtime import commands as c
-from inspector.runtime.engine import Engine, OpenRun
+from inspector.runtime.engine import Engine
 from inspector.runtime.lockstep import Asked
+from inspector.runtime.parts import OpenRun
 from inspector.runtime.recording import Recording
 from inspector.runtime.snapshots import Comparing, Mode, Notice, Snapshot
 from inspector.runtime.travel import Travel, opened
