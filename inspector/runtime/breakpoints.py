@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -121,6 +122,7 @@ class Breakpoints:
 
     def __init__(self, conditions: Iterable[Condition] = ()) -> None:
         self._kept: dict[str, _Kept] = {}
+        self._aside = 0
         self._picture: tuple[Breakpoint, ...] | None = ()
         self.stop: Hit | None = None
         """The stop at which the run stands, until it moves."""
@@ -150,26 +152,38 @@ class Breakpoints:
             self._kept[key] = _Kept(Breakpoint(kept.shown.condition, kept.shown.enabled))
         self._picture = None
 
-    def _armed(self) -> list[_Kept]:
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Within the block none stops: steps run again only to get somewhere."""
+        self._aside += 1
+        try:
+            yield
+        finally:
+            self._aside -= 1
+
+    def _enabled(self) -> list[_Kept]:
         return [kept for kept in self._kept.values() if kept.shown.enabled]
 
+    def _armed(self) -> list[_Kept]:
+        return [] if self._aside else self._enabled()
+
     def __bool__(self) -> bool:
-        return any(kept.shown.enabled for kept in self._kept.values())
+        return bool(self._armed())
 
     @property
     def needs(self) -> StatsLevel:
         """How much has to be counted so that those enabled can be judged."""
-        return max((kept.shown.condition.needs for kept in self._armed()), key=LEVELS.index, default="off")
+        return max((kept.shown.condition.needs for kept in self._enabled()), key=LEVELS.index, default="off")
 
     def who_needs(self, level: StatsLevel) -> str:
         """The first of those enabled that needs more than `level`; "" where none does."""
-        armed = (kept.shown.condition for kept in self._armed())
-        return next((str(c) for c in armed if LEVELS.index(c.needs) > LEVELS.index(level)), "")
+        enabled = (kept.shown.condition for kept in self._enabled())
+        return next((str(c) for c in enabled if LEVELS.index(c.needs) > LEVELS.index(level)), "")
 
     @property
     def needs_coding(self) -> bool:
         """True where errors of coding m and v have to be measured."""
-        return any(kept.shown.condition.needs_coding for kept in self._armed())
+        return any(kept.shown.condition.needs_coding for kept in self._enabled())
 
     @property
     def wait_for_norm(self) -> bool:
@@ -228,7 +242,7 @@ class Breakpoints:
 
     def never_judged(self) -> list[Condition]:
         """Those enabled of which nothing was known at any moment so far: a loss where the source gives none."""
-        return [kept.shown.condition for kept in self._armed() if not kept.judged]
+        return [kept.shown.condition for kept in self._enabled() if not kept.judged]
 
     def picture(self, plan: Plan | None) -> tuple[Breakpoint, ...]:
         """All of them; the same object while nothing has changed. `plan` says what cannot be judged in this run."""
