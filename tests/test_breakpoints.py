@@ -27,6 +27,7 @@ from inspector.runtime.engine import Engine
 from inspector.runtime.recording import Recording
 from inspector.session.policy import Policy
 from inspector.session.reader import Session
+from inspector.sources.recording import Recording as RecordedSource
 from inspector.statistics import StatsLevel
 from inspector.stepping import Cursor, HostGradients, HostState
 
@@ -475,6 +476,55 @@ def test_a_stop_makes_the_flight_recorder_write_and_the_recording_goes_on(
         assert session.steps == range(1, 10)
         # The finding of step 4 wrote the ring up to there, the breakpoint that of the steps before step 6.
         assert {4, 5} <= set(session.captures("gradients"))
+
+
+def test_on_the_way_to_a_step_none_stops_and_playing_a_live_run_does(spiked: Watched) -> None:
+    spiked.worker.send(c.Run(until=6))
+    spiked.at(6, 5)
+    spiked.worker.send(c.SetBreakpoint(parse_condition("nonfinite > 0")))
+    spiked.worker.send(c.SetBreakpoint(parse_condition("step == 9")))
+    # Back to a dispatch of the step that would stop, which runs again to get there.
+    spiked.worker.send(c.Seek(5, 2))
+    spiked.at(5, 2)
+    spiked.worker.send(c.Seek(4, 1))
+    shown = spiked.at(4, 1)
+    assert [b.hits for b in shown.breakpoints] == [0, 0]
+    # Forward from there it is judged where the run stands.
+    spiked.worker.send(c.Run(until=7))
+    shown = spiked.until(lambda s: s.stop is not None)
+    assert shown.cursor == Cursor(4, 1, 5)
+    spiked.worker.send(c.Play(steps_per_second=200.0))
+    shown = spiked.at(9, 0)
+    assert shown.playing is None
+    assert shown.stop is not None
+    assert str(shown.stop.condition) == "step == 9"
+
+
+def test_a_recording_that_is_run_stops_and_seeking_through_it_does_not(gpu: Gpu, tmp_path: Path) -> None:
+    path = tmp_path / "run.session"
+    engine = engine_of(gpu, planted(4, "a", 5, math.nan))
+    recording = Recording.start(engine, path, Policy.from_text("grads:1+keyframes:3"))
+    assert go(engine) is None
+    recording.end()
+    watched = Watched(Opener(lambda: RecordedSource(path)), str(path))
+    try:
+        watched.until(lambda s: s.mode == "paused" and s.cursor is not None)
+        watched.worker.send(c.SetBreakpoint(parse_condition("nonfinite > 0")))
+        watched.worker.send(c.SetBreakpoint(parse_condition("update_ratio@a > 1e9")))
+        watched.worker.send(c.Seek(5))
+        watched.until(lambda s: s.glance is None and s.cursor == Cursor(5, 5, 5))
+        watched.worker.send(c.Seek(2))
+        shown = watched.until(lambda s: s.glance is None and s.cursor == Cursor(2, 5, 5))
+        assert [b.hits for b in shown.breakpoints] == [0, 0]
+        watched.worker.send(c.Run())
+        shown = watched.until(lambda s: s.stop is not None)
+        assert shown.cursor == Cursor(4, 0, 5)
+        assert shown.stop is not None
+        assert (shown.stop.param, shown.stop.index) == ("a", 5)
+        watched.worker.send(c.Run())
+        watched.until(lambda s: s.mode == "paused" and s.cursor == Cursor(6, 5, 5))
+    finally:
+        assert watched.worker.close(WAIT_S)
 
 
 # --- recordings

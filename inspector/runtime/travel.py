@@ -370,7 +370,11 @@ class Travel:
 
 
 def opened(
-    opener: OpenRun, source: Source, variant: Variant, stats: StatsLevel, breakpoints: Breakpoints
+    opener: OpenRun,
+    source: Source,
+    variant: Variant,
+    stats: StatsLevel,
+    breakpoints: Breakpoints | None = None,
 ) -> Engine:
     """A run of `source` from its first state; of a recording without any captured state, one that only shows it."""
     recorded = RecordedRun(source) if isinstance(source, Recording) else None
