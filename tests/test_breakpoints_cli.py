@@ -133,6 +133,9 @@ def test_the_state_written_is_that_before_the_update_and_goes_on_from_there(
     given = load_file(source)
     for name in SHAPES:
         assert at_stop[f"g/{name}"].tobytes() == given[f"g@{BAD}/{name}"].tobytes()
+    # The steps after it as well, and none of them twice.
+    later = {key.split("/")[0] for key in at_stop if key.startswith("g@")}
+    assert later == {f"g@{step}" for step in range(BAD + 1, STEPS + 1)}
     left = STEPS - BAD + 1
     assert call("run", stopped, "--steps", left, "--out", after)[0] == 1
     assert run(call, source, "--out", whole)[0] == 1
