@@ -338,10 +338,13 @@ def diff(
 @app.command()
 def export(
     session: Annotated[Path, typer.Argument(help="A recording: a folder or a zip file.", metavar="SESSION")],
-    out: Annotated[Path, typer.Option(help="The file to write.")],
+    out: Annotated[Path, typer.Option(help="The file to write; with tensorboard a new folder.")],
     kind: Annotated[
-        Literal["csv", "perfetto", "safetensors"],
-        typer.Option("--format", help="A table of steps, a trace of kernel times, or a captured state."),
+        Literal["csv", "perfetto", "tensorboard", "safetensors"],
+        typer.Option(
+            "--format",
+            help="A table of steps, a trace of kernel times, a TensorBoard event file, or a captured state.",
+        ),
     ] = "csv",
     step: Annotated[
         int | None, typer.Option(help="With safetensors: the state after this step; the last if left out.")

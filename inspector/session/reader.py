@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from inspector.codecs import Moments8bit
 from inspector.errors import UsageError
@@ -165,6 +166,10 @@ class Session:
             raise UsageError(f"{self.path} has no metric {name!r}; it has {', '.join(self.metric_names())}.")
         values.flags.writeable = False
         return values
+
+    def known(self, name: str) -> npt.NDArray[np.bool_]:
+        """Of one of the scalars, whether it was recorded, a value a step: a loss may be NaN, or not be known."""
+        return self._contents.known(name)
 
     def step(self, step: int) -> RecordedStep:
         """All scalars of one step."""
