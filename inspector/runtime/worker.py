@@ -266,7 +266,7 @@ class Worker:
                 self._back(engine, engine.undo_dispatch)
             case c.UndoIteration():
                 self._back(engine, engine.undo_iteration)
-            case c.Seek(step):
+            case c.Seek(step, _):
                 self._seek(engine, step)
             case c.SetHyper(name, value):
                 engine.set_hyper(name, value)
