@@ -111,7 +111,7 @@ class Session:
         parent = self.about.parent
         if parent is None:
             return None
-        named = self.path.absolute().parent / parent.path
+        named = Path(os.path.normpath(self.path.absolute().parent / parent.path))
         for path in (named, named.with_name(f"{named.name}.zip")):
             with suppress(UsageError, OSError), Session.open(path) as session:
                 if session.id == parent.id:
