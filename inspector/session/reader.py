@@ -18,6 +18,7 @@ from inspector.findings import Finding
 from inspector.floats import F32Array, F64Array
 from inspector.layout import F32_BYTES, Layout
 from inspector.param_statistics import ParamTable
+from inspector.plan import Variant
 from inspector.session.captured import CapturedTensors
 from inspector.session.contents import Contents, attempt
 from inspector.session.database import reading
@@ -92,6 +93,11 @@ class Session:
     def state(self) -> State:
         """Whether the recording was completed, goes on, or was interrupted."""
         return self._contents.state
+
+    @property
+    def generation(self) -> str | None:
+        """Another one where steps that were read before may be others now: the run went back while it was recorded."""
+        return self._contents.generation
 
     @property
     def ended_because(self) -> str | None:
@@ -176,6 +182,10 @@ class Session:
         self._check_step(step)
         return self._contents.step(step)
 
+    def forms(self) -> tuple[tuple[int, Variant], ...]:
+        """The form in which the first step ran, and each step from which on another held."""
+        return self._contents.forms()
+
     def param_statistics(self, step: int) -> ParamTable | None:
         """Statistics of every param right before the update of `step`; None where they were not counted."""
         self._check_step(step)
@@ -203,6 +213,10 @@ class Session:
         m and v that were kept in 8 bits are decoded. UsageError where it was not captured.
         """
         return self._tensors.tensor(lane, step, param)
+
+    def window(self, lane: Lane, step: int, param: str, start: int, stop: int) -> F32Array:
+        """Elements [start, stop) of what `tensor` gives, flat, a copy; of 8-bit state only these are decoded."""
+        return self._tensors.window(lane, step, param, start, stop)
 
     def gradients(self, step: int) -> dict[str, F32Array]:
         """The captured gradients of a step by param name, flat; a param that is missing had gradient 0."""
