@@ -16,9 +16,9 @@ import pytest
 
 from inspector.floats import ulp_distance
 from inspector.gpu.device import Gpu
+from inspector.session import examples
+from inspector.session.examples import EXAMPLES
 from inspector.session.reader import Session
-from inspector.sources import examples
-from inspector.sources.examples import EXAMPLES
 from inspector.sources.open import open_source
 
 Call = Any

@@ -18,7 +18,8 @@ from inspector.layout import StateType
 from inspector.statistics import StatsLevel
 
 VIEWS = (
-    "map, pipeline, plots, histograms, lockstep, timing, profile, params, values, hyper, findings or timeline"
+    "map, pipeline, plots, histograms, lockstep, timing, profile, params, start, values, hyper, findings or "
+    "timeline"
 )
 
 app = typer.Typer(
@@ -98,6 +99,7 @@ def window(
         lockstep=lockstep,
         save=saved,
         save_stats=level_of(stats, saved),
+        start_page=o.left_out(context, "source") and saved is None and lockstep is None,
     )
 
 
