@@ -447,3 +447,27 @@ def test_a_live_run_goes_back_beyond_memory(watched: Callable[..., Watched]) -> 
     run.at(3, 0)
     run.worker.send(c.UndoIteration())
     run.at(2, 0)
+
+
+def test_bookmarks_go_with_the_run_into_its_recording(
+    watched: Callable[..., Watched], tmp_path: Path
+) -> None:
+    path = tmp_path / "kept.session"
+    run = watched(Opener(), "tiny")
+    run.at(1, 0)
+    run.worker.send(c.SetBookmark(1, "the start"))
+    at = run.until(lambda s: bool(s.bookmarks))
+    assert [(mark.step, mark.text) for mark in at.bookmarks] == [(1, "the start")]
+    run.worker.send(c.StartRecording(str(path), "grads:1"))
+    run.worker.send(c.SetBookmark(2, "later"))
+    run.worker.send(c.Seek(3))
+    run.at(3, 5)
+    run.worker.send(c.StopRecording())
+    run.until(lambda s: s.recording is None)
+    again = watched(OpenRecording(), str(path))
+    at = again.until(lambda s: bool(s.bookmarks))
+    assert [(mark.step, mark.text) for mark in at.bookmarks] == [(1, "the start"), (2, "later")]
+    again.worker.send(c.SetBookmark(1, ""))
+    again.until(lambda s: len(s.bookmarks) == 1)
+    with Session.open(path) as session:
+        assert [each.step for each in session.bookmarks().all] == [2]

@@ -117,7 +117,6 @@ class RecordedRun:
         found: tuple[Finding, ...] = session.findings()
         self.findings = found[-SHOWN_FINDINGS:]
         self.marks = self._notes("mark")
-        self.bookmarks = self._notes("bookmark")
         keyframes = np.array(session.captures("keyframe"), np.int64)
         rebuildable = np.array([(s.first, s.last) for s in source.stretches], np.int64).reshape(-1, 2)
         for array in (keyframes, rebuildable):

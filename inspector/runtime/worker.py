@@ -23,9 +23,10 @@ from inspector.runtime.engine import Engine
 from inspector.runtime.lockstep import Asked
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.recording import Recording
-from inspector.runtime.snapshots import Comparing, Mode, Notice, Snapshot
+from inspector.runtime.snapshots import Comparing, Mark, Mode, Notice, Snapshot
 from inspector.runtime.travel import Travel, opened
 from inspector.runtime.viewer import Viewer
+from inspector.session.bookmarks import Bookmarks
 from inspector.session.policy import Policy
 from inspector.sources.base import EndOfSourceError
 from inspector.statistics import StatsLevel
@@ -91,6 +92,7 @@ class Worker:
         self._yield: Callable[[float], None] = lambda timeout: None
         self._engine: Engine | None = None
         self._travel: Travel | None = None
+        self._bookmarks = Bookmarks()
         self._recording: Recording | None = None
         self._stats_before: StatsLevel | None = None
         self._closing = threading.Event()
@@ -311,8 +313,8 @@ class Worker:
             case c.Follow(on):
                 self._pause()
                 self._travel_or_none().follow(on)
-            case c.SetBookmark():
-                pass
+            case c.SetBookmark(step, text):
+                self._set_bookmark(step, text)
             case c.SetHyper(name, value):
                 engine.set_hyper(name, value)
             case c.SetSchedule(text):
@@ -351,6 +353,16 @@ class Worker:
         elif kept:
             self._notify("info", "Another form begins here: what ran before it cannot be taken back.")
 
+    def _set_bookmark(self, step: int, text: str) -> None:
+        bookmarks = self._bookmarks
+        if not bookmarks.all and bookmarks.folder is None:
+            self._notify("info", "Bookmarks of this run are kept until it is closed: record it to keep them.")
+        try:
+            bookmarks.set(step, text)
+        except UsageError as error:
+            # The run goes on.
+            self._notify("warning", str(error))
+
     def _start_recording(self, engine: Engine, command: c.StartRecording) -> None:
         policy = Policy.from_text(command.policy)
         if self._recording is not None:
@@ -368,6 +380,7 @@ class Worker:
             engine.set_stats(before)
             raise
         self._stats, self._stats_before = engine.stats_level, before
+        self._bookmarks.keep_in(Path(command.path))
         self._notify(
             "info", f"Recording from step {self._recording.first_step:,} on ({policy}): {command.path}."
         )
@@ -568,11 +581,21 @@ class Worker:
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0
             self._rate = None
             self._mode = "paused"
+            self._bookmarks = self._bookmarks_of(self._engine)
             self._travel.start()
 
         self._guarded(open_)
         if self._engine is None and self._mode == "starting":
             self._mode = "failed"
+
+    def _bookmarks_of(self, engine: Engine) -> Bookmarks:
+        if engine.recorded is None:
+            return Bookmarks()
+        try:
+            return engine.recorded.session.bookmarks()
+        except UsageError as error:
+            self._notify("warning", str(error))
+            return Bookmarks()
 
     def _recover(self, engine: Engine) -> None:
         state = engine.checkpoint or engine.source.initial_state()
@@ -710,6 +733,7 @@ class Worker:
             last_times=tuple(engine.last_times),
             last_step=engine.source.last_step,
             recording=self._recording.picture() if self._recording else None,
+            bookmarks=tuple(Mark(each.step, each.text) for each in self._bookmarks.all),
             notice=self._notice,
         )
 

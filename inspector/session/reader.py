@@ -19,6 +19,7 @@ from inspector.floats import F32Array, F64Array
 from inspector.layout import F32_BYTES, Layout
 from inspector.param_statistics import ParamTable
 from inspector.plan import Variant
+from inspector.session.bookmarks import Bookmarks
 from inspector.session.captured import CapturedTensors
 from inspector.session.contents import Contents, attempt
 from inspector.session.database import reading
@@ -241,6 +242,10 @@ class Session:
     def notes(self, kind: NoteKind) -> tuple[Note, ...]:
         """Marks, bookmarks, or gaps: what could not be captured."""
         return tuple(note for note in self._contents.notes() if note.kind == kind)
+
+    def bookmarks(self) -> Bookmarks:
+        """The bookmarks that were set in it, to be added to where it is a folder."""
+        return Bookmarks.of(self._places, self.notes("bookmark"))
 
     def files(self) -> tuple[StoredFile, ...]:
         """The tensor files."""
