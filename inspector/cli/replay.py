@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +31,7 @@ from inspector.session.compare import Difference, first_of, float_ulp
 from inspector.session.policy import Policy
 from inspector.session.reader import Session
 from inspector.session.recorder import Recorder, check_room
-from inspector.session.records import About, RecordedStep
+from inspector.session.records import About, Parent, RecordedStep
 from inspector.sources.recording import Recording, Stretch
 from inspector.statistics import StatsLevel
 from inspector.stepping import HostState
@@ -245,6 +246,7 @@ def _complain(recorder: Recorder) -> None:
 
 def saved_about(request: Request, runner: Replay, span: Stretch) -> About:
     """What the recording of a replay says it is: of its parent, `source`, with what was changed."""
+    assert request.save is not None
     parent, changes = runner.source.session.about, request.changes
     device = runner.device
     assert device is not None
@@ -263,7 +265,24 @@ def saved_about(request: Request, runner: Replay, span: Stretch) -> About:
         began=time.time(),
         stats=request.stats or parent.stats,
         planned_steps=span.last - span.first + 1,
+        layout=runner.layout,
+        parent=Parent(
+            _path_from(request.save, request.session),
+            runner.source.session.id,
+            span.first,
+            span.last,
+            changes.named(),
+        ),
     )
+
+
+def _path_from(child: Path, parent: Path) -> str:
+    """Where `parent` is, seen from the folder that `child` lies in; in full where it lies on another drive."""
+    to, start = os.path.abspath(parent), os.path.abspath(child.parent)
+    try:
+        return Path(os.path.relpath(to, start)).as_posix()
+    except ValueError:
+        return to
 
 
 def _lasting(policy: str) -> str:

@@ -110,6 +110,7 @@ def open_window(
     save: Save | None = None,
     save_stats: StatsLevel | None = None,
     breaks: Sequence[str] | None = None,
+    start_page: bool = False,
 ) -> int:
     """Show the window until it is closed; its exit code. With `save` it records from the start."""
     source = opener.check(spec)
@@ -128,7 +129,9 @@ def open_window(
             window.show_view("lockstep")
 
     return run_window(
-        lambda: Worker(opener, spec, variant, reread=opener.reread, stats=stats), on_ready=begin
+        lambda: Worker(opener, spec, variant, reread=opener.reread, stats=stats),
+        front="start" if start_page else None,
+        on_ready=begin,
     )
 
 
