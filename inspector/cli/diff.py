@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
 from inspector.floats import shortest
 from inspector.session.compare import Difference
-from inspector.session.diff import METRICS, SessionDiff, histogram
+from inspector.session.diff import METRICS, STATE, SessionDiff, histogram
 from inspector.session.diff import diff as diff_sessions
 from inspector.session.reader import Session
 
@@ -66,12 +66,16 @@ def describe(found: SessionDiff, a: Session, b: Session) -> dict[str, Any]:
         "params": [
             {
                 "name": p.name,
-                **{
-                    kind: {
-                        what: [{"step": step, "relative": value} for step, value in values.items()]
-                        for what, values in getattr(p, kind).items()
-                    }
-                    for kind in ("tensors", "norms")
+                "tensors": {
+                    lane: [
+                        {"step": step, "relative": value, "max_ulp": p.ulps[lane][step]}
+                        for step, value in values.items()
+                    ]
+                    for lane, values in p.tensors.items()
+                },
+                "norms": {
+                    what: [{"step": step, "relative": value} for step, value in values.items()]
+                    for what, values in p.norms.items()
                 },
             }
             for p in found.params
@@ -87,6 +91,10 @@ def describe(found: SessionDiff, a: Session, b: Session) -> dict[str, Any]:
             for step, lanes in found.keyframes.items()
         ],
         "ulp_histogram": histogram(found) if found.keyframes else None,
+        "ulp_histograms": {
+            **({lane: histogram(found, lane) for lane in STATE} if found.keyframes else {}),
+            **({"g": histogram(found, "g")} if found.gradients else {}),
+        },
         "timings": [{"kernel": t.kernel, "a_ms": t.a, "b_ms": t.b, "ratio": t.ratio} for t in found.timings],
     }
 

@@ -62,12 +62,14 @@ class RunOpener:
         """`variant` with its own kernels as they are in their files now: what a start of the source runs."""
         return variant if self.shaders is None else replace(variant, own=load_own_kernels(self.shaders))
 
-    def make_stepper(self, source: Source, variant: Variant, state: State) -> GpuStepper:
+    def make_stepper(
+        self, source: Source, variant: Variant, state: State, *, keep_undo: bool = True
+    ) -> GpuStepper:
         """A stepper on a new device."""
         # wgpu takes a while to import: here it does so on the worker's thread, beside the first paint.
         from inspector.gpu.opener import StepperMaker
 
-        undo = None if self.undo_mb is None else self.undo_mb << 20
+        undo = 0 if not keep_undo else None if self.undo_mb is None else self.undo_mb << 20
         return StepperMaker(self.adapter, undo).make(source.params, variant, state)
 
     def compare(

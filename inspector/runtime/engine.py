@@ -52,7 +52,11 @@ class OpenRun(Protocol):
         """The hyper-parameters to start it with."""
         ...
 
-    def make_stepper(self, source: Source, variant: Variant, state: State) -> Stepper: ...
+    def make_stepper(
+        self, source: Source, variant: Variant, state: State, *, keep_undo: bool = True
+    ) -> Stepper:
+        """A stepper on a new device; without `keep_undo` nothing that it runs can be taken back."""
+        ...
 
     def compare(
         self,

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from inspector.errors import UsageError
 from inspector.findings import Finding
@@ -95,6 +96,10 @@ class Contents:
     def scalar(self, name: str) -> F64Array:
         """One of `SCALARS`, a value a step."""
         return np.concatenate([np.empty(0), *(part.scalar(name) for part in self._read_parts())])
+
+    def known(self, name: str) -> npt.NDArray[np.bool_]:
+        """Whether a step has one of `SCALARS`, a value a step."""
+        return np.concatenate([np.empty(0, np.bool_), *(part.known(name) for part in self._read_parts())])
 
     def kernel_ms(self, name: str) -> F64Array | None:
         """A kernel's time, "ms/KEY" or "cold/KEY", a value a step; None where there is none of that name."""

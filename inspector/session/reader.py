@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from inspector.errors import UsageError
 from inspector.findings import Finding
@@ -132,6 +133,10 @@ class Session:
             raise UsageError(f"{self.path} has no metric {name!r}; it has {', '.join(self.metric_names())}.")
         values.flags.writeable = False
         return values
+
+    def known(self, name: str) -> npt.NDArray[np.bool_]:
+        """Whether a step has the scalar `name`, a value a step: what it lacks reads NaN in `metric`, as NaN does."""
+        return self._contents.known(name)
 
     def step(self, step: int) -> RecordedStep:
         """All scalars of one step."""

@@ -44,6 +44,7 @@ KERNEL = np.dtype([("name", "<u2"), ("has", "<u2"), ("ms", "<f8"), ("began_ms", 
 """What follows it, once a kernel; `name` is the number of its name and block."""
 
 HAS_LOSS, HAS_GRAD_NORM, HAS_CLIP_SCALE, HAS_STATISTICS = 1, 2, 4, 8
+_FLAGS = {"loss": HAS_LOSS, "grad_norm": HAS_GRAD_NORM, "clip_scale": HAS_CLIP_SCALE}
 _HAS_MS, _HAS_BEGAN, _GPU_CLOCK, _COLD = 1, 2, 4, 8
 _STEP_STRUCT = struct.Struct("<q" + "d" * (2 + len(HYPER_NAMES)) + "IIqqqqIHH")
 _KERNEL_STRUCT = struct.Struct("<HHdd")
@@ -205,11 +206,16 @@ class StepColumns:
         column = self.fixed[name]
         if name in ("grad_norm", "clip_scale"):
             column = column.view("<f4")
-        flag = {"loss": HAS_LOSS, "grad_norm": HAS_GRAD_NORM, "clip_scale": HAS_CLIP_SCALE}.get(name)
+        flag = _FLAGS.get(name)
         # Quiets no NaN: a float32 that is widened keeps its payload.
         with np.errstate(invalid="ignore"):
             values = column.astype(np.float64)
         return values if flag is None else np.where(self.fixed["has"] & flag, values, math.nan)
+
+    def known(self, name: str) -> npt.NDArray[np.bool_]:
+        """Whether a step has one of `SCALARS`, a value a step: one that it lacks reads NaN as one that is NaN does."""
+        flag = _FLAGS.get(name)
+        return np.ones(len(self), np.bool_) if flag is None else (self.fixed["has"] & flag) != 0
 
     def kernel_ms(self, names: Sequence[str]) -> dict[str, F64Array]:
         """Milliseconds a step by "ms/KEY", or "cold/KEY" where a dispatch of that key was cold; else NaN.
