@@ -27,6 +27,7 @@ from inspector.stepping import Cursor, State, Stepper
 
 if TYPE_CHECKING:
     from inspector.cli.recording import Save
+    from inspector.gpu.opener import StepperMaker
     from inspector.gpu.stepper import GpuStepper
     from inspector.ui.main_window import MainWindow
 
@@ -62,15 +63,19 @@ class RunOpener:
         """`variant` with its own kernels as they are in their files now: what a start of the source runs."""
         return variant if self.shaders is None else replace(variant, own=load_own_kernels(self.shaders))
 
-    def make_stepper(
-        self, source: Source, variant: Variant, state: State, *, keep_undo: bool = True
-    ) -> GpuStepper:
+    def make_stepper(self, source: Source, variant: Variant, state: State) -> GpuStepper:
         """A stepper on a new device."""
         # wgpu takes a while to import: here it does so on the worker's thread, beside the first paint.
         from inspector.gpu.opener import StepperMaker
 
-        undo = 0 if not keep_undo else None if self.undo_mb is None else self.undo_mb << 20
+        undo = None if self.undo_mb is None else self.undo_mb << 20
         return StepperMaker(self.adapter, undo).make(source.params, variant, state)
+
+    def replay_maker(self) -> StepperMaker:
+        """Steppers on the same adapter, with no memory for going back."""
+        from inspector.gpu.opener import StepperMaker
+
+        return StepperMaker(self.adapter, undo_bytes=0)
 
     def compare(
         self,

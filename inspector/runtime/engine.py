@@ -23,6 +23,7 @@ from inspector.optimizers import optimizer
 from inspector.param_statistics import ParamStats, totals
 from inspector.plan import Plan, Variant
 from inspector.runtime.lockstep import EightBit
+from inspector.runtime.replay import MakeStepper
 from inspector.runtime.snapshots import CountedParams, Mark, StepRecord
 from inspector.schedule import Schedule
 from inspector.sources.base import AsRecorded, Source, hyper_at
@@ -52,10 +53,10 @@ class OpenRun(Protocol):
         """The hyper-parameters to start it with."""
         ...
 
-    def make_stepper(
-        self, source: Source, variant: Variant, state: State, *, keep_undo: bool = True
-    ) -> Stepper:
-        """A stepper on a new device; without `keep_undo` nothing that it runs can be taken back."""
+    def make_stepper(self, source: Source, variant: Variant, state: State) -> Stepper: ...
+
+    def replay_maker(self) -> MakeStepper:
+        """What makes the steppers of a replay beside a run: each on a device of its own, with nothing kept for undo."""
         ...
 
     def compare(

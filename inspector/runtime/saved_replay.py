@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,11 +17,10 @@ from inspector.runtime.background import EndedError
 from inspector.runtime.replay import Replay, ReplayedStep
 from inspector.session.policy import Policy
 from inspector.session.recorder import Recorder, check_room
-from inspector.session.records import About
+from inspector.session.records import About, Parent
 from inspector.sources.recording import Stretch
 from inspector.statistics import StatsLevel
 from inspector.stepping import HostState
-
 
 WAITING_BYTES = 64 << 20
 
@@ -41,7 +41,7 @@ class SavedReplay:
         capture: str | None = None,
         stats: StatsLevel | None = None,
     ) -> None:
-        about = saved_about(runner, span, capture, stats)
+        about = saved_about(path, runner, span, capture, stats)
         policy = Policy.from_text(about.policy)
         count = span.last - span.first + 1
         layout = layout_for(about.params, Limits(), about.variant)
@@ -84,7 +84,9 @@ class SavedReplay:
             self._recorder.flush()
 
 
-def saved_about(runner: Replay, span: Stretch, capture: str | None, stats: StatsLevel | None) -> About:
+def saved_about(
+    path: Path, runner: Replay, span: Stretch, capture: str | None, stats: StatsLevel | None
+) -> About:
     """What the recording of a replay says it is: of its parent, `source`, with what was changed."""
     parent, changes, name = runner.source.session.about, runner.changes, runner.source.name
     device = runner.device
@@ -104,7 +106,24 @@ def saved_about(runner: Replay, span: Stretch, capture: str | None, stats: Stats
         began=time.time(),
         stats=stats or parent.stats,
         planned_steps=span.last - span.first + 1,
+        layout=runner.layout,
+        parent=Parent(
+            _path_from(path, Path(name)),
+            runner.source.session.id,
+            span.first,
+            span.last,
+            changes.named(),
+        ),
     )
+
+
+def _path_from(child: Path, parent: Path) -> str:
+    """Where `parent` is, seen from the folder that `child` lies in; in full where it lies on another drive."""
+    to, start = os.path.abspath(parent), os.path.abspath(child.parent)
+    try:
+        return Path(os.path.relpath(to, start)).as_posix()
+    except ValueError:
+        return to
 
 
 def _lasting(policy: str) -> str:

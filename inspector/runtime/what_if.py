@@ -10,7 +10,6 @@ from inspector.diagnosis.rules import SETTING_RULES
 from inspector.errors import UsageError
 from inspector.files import check_writable
 from inspector.hyper import HYPER_NAMES
-from inspector.layout import Param
 from inspector.plan import Variant
 from inspector.runtime.background import EndedError
 from inspector.runtime.engine import Engine, OpenRun
@@ -18,7 +17,6 @@ from inspector.runtime.replay import Changes, Replay
 from inspector.runtime.saved_replay import SavedReplay
 from inspector.session.policy import Policy
 from inspector.sources.recording import Recording, Stretch
-from inspector.stepping import State, Stepper
 
 Progress = Callable[[int, int], None]
 
@@ -80,7 +78,7 @@ def run_what_if(
     reported: set[tuple[str, str]] = set()
     # Its own reader: the run goes on reading the other.
     again = Recording(Path(source.name), first=span.first)
-    runner = Replay(again, _Maker(opener, again), changes)
+    runner = Replay(again, opener.replay_maker(), changes)
     done = 0
     try:
         progress(0, of)
@@ -101,12 +99,3 @@ def run_what_if(
         runner.close()
         again.session.close()
     return done
-
-
-class _Maker:
-    def __init__(self, opener: OpenRun, source: Recording) -> None:
-        self._opener = opener
-        self._source = source
-
-    def make(self, params: tuple[Param, ...], variant: Variant, state: State) -> Stepper:
-        return self._opener.make_stepper(self._source, variant, state, keep_undo=False)

@@ -7,6 +7,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,11 +17,19 @@ from inspector.errors import UsageError
 from inspector.findings import Finding
 from inspector.floats import F64Array
 from inspector.param_statistics import ParamTable
-from inspector.plan import Variant
 from inspector.session import jsonform, statistics_rows
 from inspector.session.database import get_meta, limit_time, reading
 from inspector.session.places import Places
-from inspector.session.records import About, Ending, Note, RecordedStep, State, StoredFile
+from inspector.session.records import (
+    About,
+    Ending,
+    Form,
+    Note,
+    RecordedLayout,
+    RecordedStep,
+    State,
+    StoredFile,
+)
 from inspector.session.step_rows import HAS_STATISTICS, STEP, StepColumns, check_size, checksum, unpack_step
 
 T = TypeVar("T")
@@ -64,6 +73,12 @@ class Contents:
         except BaseException:
             self._database.close()
             raise
+
+    @property
+    def id(self) -> str:
+        """What tells this recording from any other; "" for one of format 1."""
+        with reading(self.path):
+            return get_meta(self._database.connection, "id") or ""
 
     @property
     def format(self) -> int:
@@ -116,7 +131,14 @@ class Contents:
     def step(self, step: int) -> RecordedStep:
         """One step."""
         with self._snapshot():
-            return unpack_step(self._step_row(step), self._items("forms", Variant), self._kernels())
+            forms = self._items("forms", Form)
+            ran, form = unpack_step(self._step_row(step), forms, self._kernels())
+            if form.layout is None:
+                return replace(ran, layout=self.about.layout)
+            layouts = self._items("layouts", RecordedLayout)
+            if not 0 <= form.layout < len(layouts):
+                raise ValueError(f"layout {form.layout} of step {step} is missing")
+            return replace(ran, layout=layouts[form.layout])
 
     def table(self, step: int) -> ParamTable | None:
         """The statistics of one step, None where they were not counted."""

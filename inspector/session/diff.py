@@ -13,8 +13,7 @@ from inspector.errors import UsageError
 from inspector.floats import F64Array, ulp_distance
 from inspector.hyper import HYPER_NAMES
 from inspector.layout import Param
-from inspector.optimizers import plan_step
-from inspector.plan import Limits, Variant, layout_for
+from inspector.plan import Variant
 from inspector.session.compare import (
     ULP_BINS,
     ArrayDifference,
@@ -28,8 +27,9 @@ from inspector.session.compare import (
     tensor_difference,
     update_dispatches,
 )
+from inspector.session.plans import recorded_plan
 from inspector.session.reader import Session
-from inspector.session.records import RecordedStep
+from inspector.session.records import RecordedLayout, RecordedStep
 from inspector.stores import Lane
 
 METRICS = ("loss", "grad_norm", "clip_scale")
@@ -182,30 +182,33 @@ def check_params(a: Session, b: Session) -> None:
 
 
 class _Places:
-    """Which dispatch of a step wrote what, worked out from its form as a device of WebGPU's default limits runs it."""
+    """Which dispatch of a step wrote what."""
 
     def __init__(self, session: Session) -> None:
-        self._params = session.about.params
+        self._session = session
         self._known: dict[Variant, tuple[dict[str, int | None], int | None, tuple[str, ...]]] = {}
+        self._laid: RecordedLayout | None = None
 
     def of(self, step: RecordedStep) -> tuple[dict[str, int | None], int | None]:
         """By param the dispatch that updates it, and the one that writes grad_stats; none where it ran another plan."""
+        if step.layout is not self._laid:
+            self._laid, self._known = step.layout, {}
         known = self._known.get(step.variant)
         if known is None:
-            known = self._known[step.variant] = self._plan(step.variant)
+            known = self._known[step.variant] = self._plan(step)
         updates, norm_at, names = known
         ran = tuple(kernel.name for kernel in step.kernels)
         if ran and ran != names:
             return {}, ran.index("finalize_grad_stats") if "finalize_grad_stats" in ran else None
         return updates, norm_at
 
-    def _plan(self, variant: Variant) -> tuple[dict[str, int | None], int | None, tuple[str, ...]]:
+    def _plan(self, step: RecordedStep) -> tuple[dict[str, int | None], int | None, tuple[str, ...]]:
         try:
-            layout = layout_for(self._params, Limits(), variant)
-            dispatches = plan_step(layout, Limits(), variant).dispatches
+            plan = recorded_plan(self._session, step)
         except UsageError:
-            # Its device had larger limits.
+            # Its device had larger limits, in a recording that does not hold them.
             return {}, None, ()
+        layout, dispatches = plan.layout, plan.dispatches
         places = {s.name: s.offset for s in layout}
         names = tuple(d.entry_point for d in dispatches)
         return update_dispatches(dispatches, places), grad_stats_dispatch(dispatches), names

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from inspector.floats import F64Array
 from inspector.hyper import HYPER_NAMES, Hyper
-from inspector.plan import Variant
-from inspector.session.records import RecordedStep
+from inspector.session.records import Form, RecordedStep
 from inspector.statistics import NonFinite
 from inspector.stepping import KernelTime
 
@@ -124,9 +123,9 @@ def check_size(data: bytes) -> None:
 
 
 def unpack_step(
-    data: bytes, forms: Sequence[Variant], names: Sequence[tuple[str, str | None]]
-) -> RecordedStep:
-    """The step that `pack_step` made a row of; IndexError where that names what is not there."""
+    data: bytes, forms: Sequence[Form], names: Sequence[tuple[str, str | None]]
+) -> tuple[RecordedStep, Form]:
+    """The step that `pack_step` made a row of, and its form; IndexError where that names what is not there."""
     check_size(data)
     step, ended, loss, *rest = _STEP_STRUCT.unpack_from(data)
     hyper, (grad_norm, clip_scale, nan, posinf, neginf, first, _, form, has) = (
@@ -134,10 +133,10 @@ def unpack_step(
         rest[len(HYPER_NAMES) :],
     )
     widened = np.array([grad_norm, clip_scale], np.uint32).view(np.float32).astype(np.float64)
-    return RecordedStep(
+    ran = RecordedStep(
         step,
         Hyper(*hyper),
-        forms[form],
+        forms[form].variant,
         loss if has & HAS_LOSS else None,
         float(widened[0]) if has & HAS_GRAD_NORM else None,
         float(widened[1]) if has & HAS_CLIP_SCALE else None,
@@ -145,6 +144,7 @@ def unpack_step(
         tuple(_kernel(names, *each) for each in _KERNEL_STRUCT.iter_unpack(data[STEP.itemsize :])),
         ended,
     )
+    return ran, forms[form]
 
 
 def _kernel(
