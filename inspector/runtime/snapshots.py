@@ -17,6 +17,7 @@ from inspector.history import EMPTY_HISTORY, History
 from inspector.hyper import Hyper
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Plan
+from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
@@ -177,6 +178,8 @@ class Snapshot:
     last_step: int | None = None
     """The last step the source has gradients for."""
     recording: RecordingPicture | None = None
+    beside: BesidePicture = NOTHING_BESIDE
+    """Recordings laid under the run, and two recordings compared."""
     notice: Notice | None = None
     stale: bool = False
     """True where the device was lost: the numbers are the last that were seen."""
