@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from inspector.floats import F64Array
+from inspector.floats import F64Array, shortest
 from inspector.session.compare import Difference
 from inspector.session.diff import I64Array, ParamDifference, SessionDiff, Setting, Timing, histogram
 from inspector.stores import LANES, Lane
@@ -118,6 +118,26 @@ def param_curves(found: SessionDiff, name: str) -> ParamCurves | None:
         MappingProxyType({what: _frozen(np.array([*v], np.int64)) for what, v in mine.norms.items()}),
         MappingProxyType({what: _frozen(np.abs([*v.values()])) for what, v in mine.norms.items()}),
     )
+
+
+def difference_words(first: Difference) -> str:
+    """Where two recordings differ, and what each has there, without an end."""
+    at = "" if first.dispatch is None else f", dispatch {first.dispatch}"
+    where = f" of {first.param}" if first.param else ""
+    index = f"[{first.index}]" if first.param and first.index is not None else ""
+    values = (
+        ""
+        if first.a is None and first.b is None
+        else f": {value_text(first.a)} in a, {value_text(first.b)} in b"
+    )
+    return f"in step {first.step:,}{at}, {first.what}{where}{index}{values}"
+
+
+def value_text(value: float | int | None) -> str:
+    """A number of a recording in words, in full."""
+    if value is None:
+        return "n/a"
+    return f"{value:,}" if isinstance(value, int) else shortest(value)
 
 
 def _largest(by_step: Mapping[int, float], missing: float) -> tuple[float, int]:

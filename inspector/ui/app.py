@@ -82,6 +82,7 @@ def make_views() -> dict[str, View]:
 
 def make_view(name: str) -> View:
     """One view; each is imported only when it is made."""
+    from inspector.ui.compare_view import CompareView
     from inspector.ui.findings_view import FindingsView
     from inspector.ui.histogram_view import HistogramView
     from inspector.ui.hyper_view import HyperView
@@ -108,6 +109,7 @@ def make_view(name: str) -> View:
         "findings": FindingsView,
         "timeline": TimelineView,
         "params": ParamsView,
+        "compare": CompareView,
     }
     return kinds[name]()
 

@@ -28,7 +28,12 @@ class Panel:
 PANELS = (
     Panel("map", "Mega-buffer map", ("map",), "Alt+1"),
     Panel("pipeline", "Pipeline", ("pipeline",), "Alt+2"),
-    Panel("plots", "Plots", ("plots", "histograms", "lockstep", "timing", "profile", "params"), "Alt+3"),
+    Panel(
+        "plots",
+        "Plots",
+        ("plots", "histograms", "lockstep", "timing", "profile", "params", "compare"),
+        "Alt+3",
+    ),
     Panel("values", "Values", ("values",), "Alt+4"),
     Panel("hyper", "Hyper-parameters", ("hyper",), "Alt+5"),
     Panel("findings", "Findings", ("findings",), "Alt+6"),
@@ -41,8 +46,9 @@ TAB_TITLES = {
     "timing": "GPU time",
     "profile": "Profile",
     "params": "Params",
+    "compare": "Compare",
 }
-TAB_KEYS = {"params": "Alt+8", "lockstep": "Alt+9"}
+TAB_KEYS = {"params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D"}
 """Of views that share a panel and have a key of their own."""
 
 

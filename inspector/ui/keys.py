@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QVBoxLayout, QWidget
 
 from inspector.ui import (
+    compare_view,
     findings_view,
     lockstep_view,
     map_canvas,
@@ -52,6 +53,7 @@ def _text() -> str:
             ("On 8-bit", lockstep_view.KEYS),
             ("In the profile", profile_view.KEYS),
             ("In the params", params_view.KEYS),
+            ("In the comparison", compare_view.KEYS),
             ("In the values", values_view.KEYS),
             ("In the findings", findings_view.KEYS),
         ),

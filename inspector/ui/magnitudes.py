@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ LOG_FLOOR = math.log10(0.5)
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
-def bar_heights(counts: npt.NDArray[np.uint32], *, log: bool) -> F64Array:
+def bar_heights(counts: npt.NDArray[np.integer[Any]], *, log: bool) -> F64Array:
     """Heights of the bars in axis units: counts, or their log10 with empty bins at the floor."""
     heights = counts.astype(np.float64)
     return np.where(counts > 0, np.log10(np.maximum(heights, 1)), LOG_FLOOR) if log else heights

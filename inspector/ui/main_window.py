@@ -8,7 +8,7 @@ from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QCloseEvent, QPaintEvent, QShowEvent
 from PySide6.QtWidgets import QDialog, QFileDialog, QMainWindow, QToolBar, QWidget
 
-from inspector.runtime.commands import Command, OpenSource, RecoverDevice
+from inspector.runtime.commands import Command, OpenSource, RecoverDevice, ShowOverlay
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
 from inspector.ui import theme
@@ -83,6 +83,11 @@ class MainWindow(QMainWindow):
         for view in self.views.values():
             view.select_param(name)
 
+    def select_element(self, name: str, index: int) -> None:
+        """Select an element of a param in every view, by its flat index."""
+        for view in self.views.values():
+            view.select_element(name, index)
+
     def show_view(self, name: str) -> None:
         """Bring a view to the front of its panel."""
         panels.show_tab(self.views[name])
@@ -136,7 +141,11 @@ class MainWindow(QMainWindow):
         acts = self.actions_by_name
         bar = self.menuBar()
         file_menu = bar.addMenu("&File")
-        file_menu.addActions([acts["open"], acts["restart"], acts["record"], acts["quit"]])
+        file_menu.addActions([acts["open"], acts["restart"], acts["record"]])
+        file_menu.addSeparator()
+        file_menu.addActions([acts["overlay"], acts["drop_overlays"], acts["what_if"]])
+        file_menu.addSeparator()
+        file_menu.addAction(acts["quit"])
         run_menu = bar.addMenu("&Run")
         for name in ("step_dispatch", "step_iteration", "run", "pause"):
             run_menu.addAction(acts[name])
@@ -201,12 +210,15 @@ class MainWindow(QMainWindow):
         acts["open"].triggered.connect(self._choose_file)
         acts["quit"].triggered.connect(self.close)
         acts.record_wanted.connect(self._choose_recording)
+        acts["overlay"].triggered.connect(self._choose_overlay)
+        acts["what_if"].triggered.connect(self._ask_what_if)
         acts["keys"].triggered.connect(self._show_keys)
         acts["restore_layout"].triggered.connect(self.restore_default_layout)
         theme.changes().changed.connect(acts.refresh_icons)
         for view in self.views.values():
             view.command.connect(self.send)
             view.param_selected.connect(self.select_param)
+            view.element_selected.connect(self.select_element)
 
     def _show_titles(self, snapshot: Snapshot) -> None:
         title = f"{snapshot.source} — {TITLE}" if snapshot.source else TITLE
@@ -250,6 +262,21 @@ class MainWindow(QMainWindow):
 
         dialog = RecordDialog(self.snapshot, self)
         dialog.command.connect(self.send)
+        dialog.show()
+
+    def _choose_overlay(self) -> None:
+        from inspector.ui.session_dialog import SessionDialog
+
+        SessionDialog(self, "Overlay a recording", lambda path: self.send(ShowOverlay(path))).show()
+
+    def _ask_what_if(self) -> None:
+        if self.snapshot is None or self.snapshot.beside.recording is None:
+            return
+        from inspector.ui.what_if_dialog import WhatIfDialog
+
+        dialog = WhatIfDialog(self.snapshot, self)
+        dialog.command.connect(self.send)
+        self._bus.snapshot_arrived.connect(dialog.show_snapshot)
         dialog.show()
 
 

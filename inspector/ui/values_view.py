@@ -54,6 +54,8 @@ class ValuesView(LazyView):
         self._param = ""
         self._requested: ViewValues | None = None
         self._copy: tuple[int, int] | None = None
+        self._wanted: int | None = None
+        """An element to go to as soon as the param is shown."""
         self.model = ValuesModel()
         self.paged = PagedTable(self.model)
         self.table = self.paged.table
@@ -107,9 +109,17 @@ class ValuesView(LazyView):
             self._show_param()
 
     def select_element(self, name: str, index: int) -> None:
-        """Go to an element of the param that is shown."""
-        if name == self._param and 0 <= index < self.paged.numel:
-            self.go_to(index)
+        """Show this param with the element in sight, once its values are."""
+        self._wanted = index
+        if name == self._param and self.model.param is not None:
+            self._go_to_wanted()
+        else:
+            self.select_param(name)
+
+    def _go_to_wanted(self) -> None:
+        if self._wanted is not None and self.model.param is not None:
+            self.go_to(self._wanted)
+            self._wanted = None
 
     def go_to(self, element: int) -> None:
         """Scroll to an element and select it."""
@@ -174,6 +184,7 @@ class ValuesView(LazyView):
         self.table.verticalScrollBar().setValue(0)
         self.paged.set_bar()
         self._set_widths()
+        self._go_to_wanted()
         self.note.setText(self._summary())
         self._fetch_timer.start()
 

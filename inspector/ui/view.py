@@ -39,7 +39,8 @@ class View(QWidget):
         """A param was selected somewhere; "" for none."""
 
     def select_element(self, name: str, index: int) -> None:
-        """An element of a param was selected somewhere, by its flat index; the param already is."""
+        """An element of a param, by its flat index, was selected somewhere: for most views that is the param."""
+        self.select_param(name)
 
 
 class LazyView(View):
