@@ -17,7 +17,7 @@ from inspector.ui import format as fmt
 from inspector.ui.tables import AnyIndex, ColumnsModel
 
 PARAM, ULP, ULP_STEP, RELATIVE, RELATIVE_STEP = range(5)
-SAMPLES = ("h.11.attn.qkv.weight", "max ULP   ▾", "88,888", "‖Δ‖ / ‖a‖   ▾", "88,888")
+SAMPLES = ("h.11.attn.qkv.weight", "1,888,888,888", "at step ▾", "‖Δ‖ / ‖a‖ ▾", "at step ▾")
 """Text about as wide as any in its column."""
 NONE = "–"
 HUGE_ULP = 1 << 32

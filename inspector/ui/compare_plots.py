@@ -121,7 +121,7 @@ class ParamOverSteps(QWidget):
 
     def _absence(self, name: str, values: F64Array, absent: str) -> str:
         if self._curves is None:
-            return absent
+            return absent if name == RELATIVE else ""
         if not len(values):
             return (
                 f"{self._lane} was not captured in both." if name == ULP else "Nothing was captured in both."

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QPushButton,
     QSplitter,
-    QTableView,
+    QTabWidget,
     QToolButton,
     QVBoxLayout,
     QWidget,
@@ -43,8 +43,10 @@ from inspector.ui.widgets import ElidedLabel
 KEYS = (("D", "go to the first difference"), ("W G M V", "the lane that is compared"))
 HELP = "Two recordings of the same params are held against each other: name them and press Compare."
 GOING = "Comparing …"
-THREE_COLUMNS_FROM = 1000
-"""Pixels of width below which settings and times stand under the params."""
+NOTHING = "Nothing is compared yet."
+BY_ULP, SETTINGS, TIMES = "By ULP", "Settings that differ", "Kernel times"
+TABLE_WIDTH = 560
+"""Pixels at most that the params take beside the plots, until a person moves what parts them."""
 
 
 class CompareView(LazyView):
@@ -65,17 +67,17 @@ class CompareView(LazyView):
         self._make_words()
         self._make_tables()
         self.over_steps, self.histogram = ParamOverSteps(), UlpHistogram()
-        plots = QSplitter(Qt.Orientation.Vertical)
-        plots.addWidget(self.over_steps)
-        plots.addWidget(self.histogram)
-        plots.setSizes([200, 100])
-        self._left = QSplitter(Qt.Orientation.Vertical)
-        self._left.addWidget(self.table)
+        self.details = QTabWidget()
+        self.details.setDocumentMode(True)
+        self.details.addTab(self.histogram, BY_ULP)
+        self.details.addTab(self.setting_table, SETTINGS)
+        self.details.addTab(self.timing_table, TIMES)
         self._across = QSplitter(Qt.Orientation.Horizontal)
-        for widget in (self._left, plots):
+        self._across.setChildrenCollapsible(False)
+        for widget in (self.table, self.over_steps, self.details):
             self._across.addWidget(widget)
-        for splitter in (plots, self._left, self._across):
-            splitter.setChildrenCollapsible(False)
+        self._across.splitterMoved.connect(self._on_parted)
+        self._parted = False
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(theme.GRID)
@@ -121,14 +123,10 @@ class CompareView(LazyView):
         set_widths(self.setting_table, ("88,888", "max_grad_norm", "0.99999", "0.99999"))
         self.timing_table = dense_table(self.timings, "compared-times")
         set_widths(self.timing_table, ("adamw_update no-wd", "88.8 ms", "88.8 ms", "88.88 ×"))
-        self._below = QSplitter(Qt.Orientation.Vertical)
-        self._below.setChildrenCollapsible(False)
-        tables: tuple[QTableView, ...] = (self.table, self.setting_table, self.timing_table)
-        for table in tables:
+        for table in (self.table, self.setting_table, self.timing_table):
             table.setMinimumHeight(row_height())
-        for table in tables[1:]:
+        for table in (self.setting_table, self.timing_table):
             table.setSelectionMode(table.SelectionMode.NoSelection)
-            self._below.addWidget(table)
 
     def _add_keys(self) -> None:
         acts: dict[str, Callable[[], None]] = {"D": self.go_to_first}
@@ -172,17 +170,15 @@ class CompareView(LazyView):
     # --- events
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Settings and times in a column of their own, or below the params in a narrow panel."""
+        """A column each for params, steps and details, until a person moves what parts them."""
         super().resizeEvent(event)
-        wide = self.width() >= THREE_COLUMNS_FROM
-        if self._below.parentWidget() is None or wide != (self._below.parentWidget() is self._across):
-            (self._across if wide else self._left).addWidget(self._below)
-            whole, high = self.width(), self.height()
-            self._across.setSizes(
-                [whole * 37 // 100, whole * 36 // 100, whole * 27 // 100][: 3 if wide else 2]
-            )
-            if not wide:
-                self._left.setSizes([high * 6 // 10, high * 4 // 10])
+        if not self._parted:
+            whole = self.width()
+            table = min(whole * 36 // 100, TABLE_WIDTH)
+            self._across.setSizes([table, (whole - table) // 2, (whole - table) // 2])
+
+    def _on_parted(self) -> None:
+        self._parted = True
 
     def _on_row(self, current: QModelIndex, _before: QModelIndex) -> None:
         if current.isValid() and (name := self.params.names[current.row()]) != self._param:
@@ -211,7 +207,9 @@ class CompareView(LazyView):
                 self.lane_buttons[self.lane].setChecked(True)
             with QSignalBlocker(self.table.selectionModel()):
                 self.params.show(self._report, self.lane)
-            self.settings.show(self._report.settings if self._report else ())
+            settings = self._report.settings if self._report else ()
+            self.settings.show(settings)
+            self.details.setTabText(1, f"{SETTINGS} ({len(settings):,})" if settings else SETTINGS)
             self.timings.show(self._report.timings if self._report else ())
             self._show_row()
             self._requested = ""
@@ -222,7 +220,7 @@ class CompareView(LazyView):
 
     def _draw_plots(self) -> None:
         picture = self._picture
-        absent = HELP if picture is None else GOING if picture.share is not None else picture.problem
+        absent = NOTHING if picture is None or picture.problem else GOING
         curves = picture.curves if picture else None
         shown = self._shown_param()
         if curves is not None and curves.param != shown:
@@ -284,8 +282,8 @@ def words(picture: DiffPicture | None) -> str:
     report = picture.report
     if report is None:
         return picture.problem
-    steps = f"{fmt.plural(len(report.steps), 'step')} that both hold"
-    captured = f"{report.gradients:,} gradients and {report.keyframes:,} states captured in both"
+    steps = fmt.plural(len(report.steps), "step")
+    both = f"compared {steps}, {report.gradients:,} captured gradients and {report.keyframes:,} states"
     if report.first is None:
-        return f"{steps}, {captured}: every number and tensor in both has the same bits."
-    return f"{steps}, {captured}; the first difference is {difference_words(report.first)}."
+        return f"Every number and tensor in both has the same bits · {both}"
+    return f"First difference {difference_words(report.first)} · {both}"

@@ -17,7 +17,7 @@ FEW_POINTS = 256
 class Trace:
     """What draws one metric: the strokes from low to high, the line, and dots for points that stand alone."""
 
-    def __init__(self, chart: Chart, dash: Dash, *, under: bool = False) -> None:
+    def __init__(self, chart: Chart, dash: Dash, *, above: bool = False) -> None:
         self.curve = EMPTY_CURVE
         self.dash = dash
         self._colour = theme.colours().text
@@ -26,8 +26,8 @@ class Trace:
         self.dots = pg.ScatterPlotItem(pxMode=True, size=5, symbol="o")
         for item in self._items:
             chart.box.addItem(item, ignoreBounds=True)
-            if under:
-                item.setZValue(-10)
+            if above:
+                item.setZValue(10)
 
     @property
     def _items(self) -> tuple[Any, ...]:
