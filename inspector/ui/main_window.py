@@ -274,6 +274,13 @@ class MainWindow(QMainWindow):
             return
         from inspector.ui.what_if_dialog import WhatIfDialog
 
+        before = self.findChild(WhatIfDialog)
+        if before is not None and before.isVisible():
+            if before.running:
+                before.raise_()
+                return
+            # What it says of changes may be over.
+            before.close()
         dialog = WhatIfDialog(self.snapshot, self)
         dialog.command.connect(self.send)
         self._bus.snapshot_arrived.connect(dialog.show_snapshot)

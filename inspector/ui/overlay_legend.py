@@ -70,10 +70,9 @@ class OverlayLegend(QWidget):
         colour = theme.colours().text
         if overlay is not None and self._coloured:
             colour = colour_of(overlay.slot)
+        dash = DASHES[overlay.slot] if overlay is not None and self._dashed else ()
         sample = QLabel()
-        sample.setPixmap(
-            line_sample(colour, DASHES[overlay.slot] if overlay is not None and self._dashed else ())
-        )
+        sample.setPixmap(line_sample(colour, dash, dotted=overlay is not None and not self._dashed))
         self._row.addWidget(sample)
 
     def _add_name(self, overlay: Overlay) -> None:

@@ -16,7 +16,7 @@ from inspector.ui import theme
 from inspector.ui.curves import has_values
 from inspector.ui.overlay_legend import OverlayLegend
 from inspector.ui.overlay_style import beside, shown
-from inspector.ui.readouts import Readout, bucket_at, bucket_steps, read_out
+from inspector.ui.readouts import Readout, bucket_at, bucket_steps, covers, read_out
 from inspector.ui.step_chart import StepChart
 from inspector.ui.view import LazyView
 
@@ -253,11 +253,7 @@ class PlotsView(LazyView):
 
     def _covers(self, step: float) -> bool:
         """True where the run has something to read out at a step: anywhere, where nothing lies under it."""
-        history = self._history
-        if not len(history):
-            return False
-        last = float(history.first[-1]) + history.stride - 0.5
-        return not self._overlays or float(history.first[0]) - 0.5 <= step < last
+        return len(self._history) > 0 and (not self._overlays or covers(self._history, step))
 
     def _newest_under(self) -> float | None:
         return max((float(o.steps[-1]) for o in self._overlays if o.steps), default=None)

@@ -54,9 +54,14 @@ def read_out(history: History, name: str, bucket: int) -> Readout | None:
     )
 
 
+def covers(history: History, step: float) -> bool:
+    """True from the first step of a history to the last."""
+    return bool(len(history) and history.first[0] - 0.5 <= step < history.first[-1] + history.stride - 0.5)
+
+
 def read_out_at(history: History, name: str, step: float) -> Readout | None:
     """The metric at the step nearest to `step`; None beyond the first and last one, and where it is not known."""
-    if not len(history) or not history.first[0] - 0.5 <= step < history.first[-1] + history.stride - 0.5:
+    if not covers(history, step):
         return None
     bucket = bucket_at(history, step)
     found = None if bucket is None else read_out(history, name, bucket)

@@ -16,7 +16,7 @@ from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.overlay_legend import OverlayLegend
 from inspector.ui.overlay_style import beside, shown
-from inspector.ui.readouts import bucket_at, bucket_steps, read_out
+from inspector.ui.readouts import bucket_at, bucket_steps, covers, read_out
 from inspector.ui.step_chart import StepChart
 from inspector.ui.tables import dense_table, set_widths
 from inspector.ui.timing_model import TimingModel
@@ -159,20 +159,22 @@ class TimingView(LazyView):
         title = f"{self._clock} time (ms)"
         history = self._history
         name = self._selected_name()
-        bucket = bucket_at(history, step) if step is not None else None
-        if bucket is None:
+        names = [name] if name else [n for n in self.chart.trace_names() if n.startswith("ms/")][:2]
+        here = step is not None and (not self._overlays or covers(history, step))
+        bucket = bucket_at(history, step) if step is not None and here else None
+        if step is None or (bucket is None and not self._overlays):
             self.chart.set_titles(f"{title}  {_kernel(name)}" if name else title)
             self.chart.show_cross(None)
             return
-        title = f"{bucket_steps(history, bucket)}, {title}"
-        at = float(history.first[bucket])
-        plain = full = title
-        for each in [name] if name else self.chart.trace_names()[:2]:
-            value = read_out(history, each, bucket)
-            known = value is not None and not math.isnan(value.last)
-            text = f"  {_kernel(each)} {fmt.milliseconds(value.last if value and known else None)}"
+        at = float(round(step)) if bucket is None else float(history.first[bucket])
+        where = f"step {round(step):,}" if bucket is None else bucket_steps(history, bucket)
+        plain = full = f"{where}, {title}"
+        for each in names:
+            value = read_out(history, each, bucket) if bucket is not None else None
+            known = None if value is None or math.isnan(value.last) else value.last
+            text = f"  {_kernel(each)}" + ("" if bucket is None else f" {fmt.milliseconds(known)}")
             plain += text
-            full += text + beside(self._overlays, each, at, value.last if value and known else None)[0]
+            full += text + beside(self._overlays, each, at, known)[0]
         self.chart.set_titles(full, plain)
         self.chart.show_cross(at)
 

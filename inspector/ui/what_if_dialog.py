@@ -74,6 +74,11 @@ class WhatIfDialog(QDialog):
         self.policy.currentTextChanged.connect(self._check)
         self._check()
 
+    @property
+    def running(self) -> bool:
+        """True from when it was asked for until it is done."""
+        return self._asked
+
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Follow what was asked for."""
         going = snapshot.beside.what_if
