@@ -66,7 +66,7 @@ class Overlays:
                 self._shown = self._shown[1:]
             taken = {o.slot for o in self._shown}
             slot = next(i for i in range(MAX_OVERLAYS) if i not in taken)
-            self._shown = (*self._shown, Overlay(name, _name(name, self._shown), slot, loading=True))
+            self._shown = _named((*self._shown, Overlay(name, "", slot, loading=True)))
         self._background.do(f"show {name}", lambda: self._read(name))
         self._moved()
 
@@ -74,7 +74,7 @@ class Overlays:
         """Take a recording away, all where `path` is None."""
         name = None if path is None else _resolved(path)
         with self._lock:
-            self._shown = tuple(o for o in self._shown if name is not None and o.path != name)
+            self._shown = _named(tuple(o for o in self._shown if name is not None and o.path != name))
         self._background.do("tidy", self._tidy)
         self._moved()
 
@@ -177,7 +177,10 @@ def _resolved(path: str) -> str:
     return str(Path(path).expanduser().absolute())
 
 
-def _name(path: str, beside: tuple[Overlay, ...]) -> str:
-    """The file's name, with its folder where another of that name is shown."""
-    name = Path(path).name
-    return f"{Path(path).parent.name}/{name}" if any(o.name == name for o in beside) else name
+def _named(overlays: tuple[Overlay, ...]) -> tuple[Overlay, ...]:
+    """Each by its file's name, with the folder where another has the same."""
+    names = [Path(o.path).name for o in overlays]
+    return tuple(
+        replace(o, name=f"{Path(o.path).parent.name}/{name}" if names.count(name) > 1 else name)
+        for o, name in zip(overlays, names, strict=True)
+    )

@@ -156,7 +156,12 @@ def diff(
         if found.first is None or step in tables:
             _compare_tables(found, by_name, a, b, step, norm_at, statistics=step in tables)
         if step in keyframes:
+            foretold = found.first if _foretold(found.first, step) else None
+            if foretold is not None:
+                # The tensors of the same step say in which element.
+                found.first = None
             _compare_state(found, by_name, a, b, step, dispatches, check)
+            found.first = found.first or foretold
     return found
 
 
@@ -359,6 +364,15 @@ def _compare_tables(
         for i, name in enumerate(x.names):
             if name in rows:
                 by_name[name].norms.setdefault(what, {})[step] = _relative(float(p[i]), float(q[rows[name]]))
+
+
+def _foretold(first: Difference | None, step: int) -> bool:
+    """True for what statistics of the step, counted right before its update, say of that update."""
+    return (
+        first is not None
+        and (first.step, first.buffer) == (step, "statistics")
+        and first.what.startswith("update")
+    )
 
 
 def _alike(a: Session, b: Session, step: int) -> bool:
