@@ -489,6 +489,14 @@ def screenshot(
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
     lockstep: o.Lockstep = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            "--with",
+            metavar="SESSION",
+            help="A recording to lay under the run; with --view compare also to compare with the one drawn.",
+        ),
+    ] = None,
     shaders: Shaders = None,
     stats: Annotated[
         StatsLevel | None, typer.Option(help="As for run; what the view needs if left out.")
@@ -521,6 +529,7 @@ def screenshot(
         steps=steps,
         dispatches=dispatches,
         lockstep=lockstep,
+        beside=beside,
         size=size,
         view=view,
         theme=theme,

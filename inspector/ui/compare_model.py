@@ -17,9 +17,11 @@ from inspector.ui import format as fmt
 from inspector.ui.tables import AnyIndex, ColumnsModel
 
 PARAM, ULP, ULP_STEP, RELATIVE, RELATIVE_STEP = range(5)
-SAMPLES = ("h.11.attn.qkv.weight", "1,888,888,888", "at step ▾", "‖Δ‖ / ‖a‖ ▾", "at step ▾")
+SAMPLES = ("h.11.attn.qkv.weight", "max ULP ▾", "at step", "‖Δ‖ / ‖a‖ ▾", "at step")
 """Text about as wide as any in its column."""
 NONE = "–"
+LONG_ULP = 1_000_000
+"""From here on the table gives three digits, and all of them in the tooltip."""
 HUGE_ULP = 1 << 32
 """What stands for the distance between a number and NaN."""
 
@@ -70,6 +72,8 @@ class WorstParams(ColumnsModel):
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return self.alignment(column)
         if role == Qt.ItemDataRole.ToolTipRole:
+            if column == ULP and self._worst is not None:
+                return f"{ulp_text(int(self._worst.ulp[self._order[row]]))} ULP. {_TOOLTIPS[ULP]}"
             return self.names[row] if column == PARAM else _TOOLTIPS[column]
         return None
 
@@ -84,7 +88,8 @@ class WorstParams(ColumnsModel):
         if worst is None:
             return NONE
         if column == ULP:
-            return ulp_text(int(worst.ulp[param]))
+            ulp = int(worst.ulp[param])
+            return ulp_text(ulp) if ulp < LONG_ULP or ulp >= HUGE_ULP else fmt.number(float(ulp), 3)
         if column == RELATIVE:
             relative = float(worst.relative[param])
             return NONE if worst.relative_step[param] < 0 else fmt.number(relative, 3)

@@ -76,6 +76,8 @@ class CompareView(LazyView):
         self._across.setChildrenCollapsible(False)
         for widget in (self.table, self.over_steps, self.details):
             self._across.addWidget(widget)
+        # In a small window the panel may become low.
+        self._across.setMinimumHeight(row_height())
         self._across.splitterMoved.connect(self._on_parted)
         self._parted = False
         outer = QVBoxLayout(self)
@@ -174,7 +176,7 @@ class CompareView(LazyView):
         super().resizeEvent(event)
         if not self._parted:
             whole = self.width()
-            table = min(whole * 36 // 100, TABLE_WIDTH)
+            table = min(whole * 38 // 100, TABLE_WIDTH)
             self._across.setSizes([table, (whole - table) // 2, (whole - table) // 2])
 
     def _on_parted(self) -> None:
