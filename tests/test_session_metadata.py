@@ -95,6 +95,7 @@ def test_a_layout_that_changes_holds_from_its_step_on(tmp_path: Path) -> None:
             first, first, wide, wide, first, first, wide, first,
         ]  # fmt: skip
         assert session.layout(4) == make_layout(params, align_bytes=1024)
+        assert session.forms() == ((1, Variant()),)
         assert session.layout() == make_layout(params)
         assert session.verify() == []
 

@@ -18,8 +18,8 @@ from inspector.layout import StateType
 from inspector.statistics import StatsLevel
 
 VIEWS = (
-    "map, pipeline, plots, histograms, lockstep, timing, profile, params, compare, values, hyper, findings or "
-    "timeline"
+    "map, pipeline, plots, histograms, lockstep, timing, profile, params, compare, start, values, hyper, "
+    "findings or timeline"
 )
 
 app = typer.Typer(
@@ -99,6 +99,7 @@ def window(
         lockstep=lockstep,
         save=saved,
         save_stats=level_of(stats, saved),
+        start_page=o.left_out(context, "source") and saved is None and lockstep is None,
     )
 
 
@@ -339,10 +340,13 @@ def diff(
 @app.command()
 def export(
     session: Annotated[Path, typer.Argument(help="A recording: a folder or a zip file.", metavar="SESSION")],
-    out: Annotated[Path, typer.Option(help="The file to write.")],
+    out: Annotated[Path, typer.Option(help="The file to write; with tensorboard a new folder.")],
     kind: Annotated[
-        Literal["csv", "perfetto", "safetensors"],
-        typer.Option("--format", help="A table of steps, a trace of kernel times, or a captured state."),
+        Literal["csv", "perfetto", "tensorboard", "safetensors"],
+        typer.Option(
+            "--format",
+            help="A table of steps, a trace of kernel times, a TensorBoard event file, or a captured state.",
+        ),
     ] = "csv",
     step: Annotated[
         int | None, typer.Option(help="With safetensors: the state after this step; the last if left out.")

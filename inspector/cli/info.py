@@ -45,7 +45,7 @@ def _document(session: Session) -> dict[str, Any]:
             "keyframes": list(session.captures("keyframe")),
         },
         "changes": [{"step": note.step, "text": note.text} for note in session.notes("mark")],
-        "bookmarks": [{"step": note.step, "text": note.text} for note in session.notes("bookmark")],
+        "bookmarks": [{"step": each.step, "text": each.text} for each in session.bookmarks().all],
         "followable": session.state == "recording",
     }
 
@@ -77,9 +77,10 @@ def _layout_words(layout: dict[str, Any] | None) -> str:
         f"{b['name'].replace('_', '-')} {b['start']:,} to {b['stop']:,}" for b in layout["blocks"]
     )
     coded = sum(p["state"] == "8bit" for p in layout["params"])
+    state = f"; m and v of {coded:,} params in 8 bits" if coded else ""
     return (
         f"aligned to {layout['align_bytes']:,} bytes, {layout['padded_elements']:,} elements with gaps in {pages} "
-        f"page{'s' if pages != 1 else ''}, {blocks}; m and v of {coded:,} params in 8 bits; bindings of at most "
+        f"page{'s' if pages != 1 else ''}, {blocks}{state}; bindings of at most "
         f"{layout['max_binding_bytes'] >> 20:,} MiB"
     )
 

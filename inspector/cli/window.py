@@ -117,6 +117,7 @@ def open_window(
     lockstep: Codec | None = None,
     save: Save | None = None,
     save_stats: StatsLevel | None = None,
+    start_page: bool = False,
 ) -> int:
     """Show the window until it is closed; its exit code. With `save` it records from the start."""
     opener.check(spec)
@@ -132,7 +133,9 @@ def open_window(
             window.show_view("lockstep")
 
     return run_window(
-        lambda: Worker(opener, spec, variant, reread=opener.reread, stats=stats), on_ready=begin
+        lambda: Worker(opener, spec, variant, reread=opener.reread, stats=stats),
+        front="start" if start_page else None,
+        on_ready=begin,
     )
 
 

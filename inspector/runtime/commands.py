@@ -46,9 +46,44 @@ class UndoIteration:
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """Go to the end of step `step`, back through memory or forward by running. A newer one replaces it."""
+    """Go to step `step`, after its dispatch number `dispatch`, to its end where that is None. A newer one replaces it.
+
+    By way of memory or of a captured state where that is nearer than running on; what was recorded of the step is
+    shown at once.
+    """
 
     step: int
+    dispatch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelSeek:
+    """Give up rebuilding a step; what was recorded of it stays on show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """Go through the steps at `steps_per_second` until paused or at the end; from `first` to `last` in a loop where
+    these are given."""
+
+    steps_per_second: float
+    first: int | None = None
+    last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetBookmark:
+    """Put a bookmark with a note at a step, in place of the one that is there; an empty note takes it away."""
+
+    step: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Show each new step of a recording that another process still writes, or stay where it stands."""
+
+    on: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +284,10 @@ Command = (
     | UndoDispatch
     | UndoIteration
     | Seek
+    | CancelSeek
+    | Play
+    | SetBookmark
+    | Follow
     | SetHyper
     | SetSchedule
     | SetVariant

@@ -20,6 +20,7 @@ from inspector.runtime.what_if import changes_of
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
 from inspector.sources.recording import Recording
+from inspector.stepping import Cursor
 
 CLOSE_S = 5.0
 
@@ -84,12 +85,12 @@ class Companions:
         for path in (recorded, made):
             self._overlays.show(str(path))
 
-    def look(self, engine: Engine | None, wanted: c.ViewHistograms) -> None:
-        """Where the run stands, and whose histograms are in sight."""
-        if engine is None:
+    def look(self, engine: Engine | None, cursor: Cursor | None, wanted: c.ViewHistograms) -> None:
+        """The step on show, and whose histograms are in sight."""
+        if engine is None or cursor is None:
             self._overlays.look(None)
             return
-        self._overlays.look(HistogramsWanted(wanted.param, wanted.lanes, engine.stepper.cursor))
+        self._overlays.look(HistogramsWanted(wanted.param, wanted.lanes, cursor))
         if self._recording is engine.source:
             settings = engine.hyper, engine.schedule, engine.stepper.plan.variant
             if settings != self._settings:

@@ -12,7 +12,7 @@ from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
 from inspector.param_statistics import ParamTable
-from inspector.plan import Variant, required_placement
+from inspector.plan import Variant
 from inspector.schedule import Schedule
 from inspector.session.compare import (
     ArrayDifference,
@@ -91,20 +91,6 @@ class ReplayedStep:
     findings: tuple[Finding, ...] = ()
 
 
-def laid_out_for(source: Recording, step: int) -> Variant:
-    """The form for which the params were laid out at `step` of a recording of format 1, which holds no layout.
-
-    A form that suits the places in use keeps them.
-    """
-    laid = source.session.about.variant
-    for earlier in range(source.session.steps.start, step + 1):
-        form = source.session.step(earlier).variant
-        kept = required_placement(laid).covers(required_placement(form))
-        if not kept or (form.kernel == "8bit" and form.codec != laid.codec):
-            laid = form
-    return laid
-
-
 class Replay:
     """Runs steps of a recording again on a device. Its stepper is closed with it."""
 
@@ -153,7 +139,7 @@ class Replay:
         state = source.initial_state()
         # Laid out as the recorded run was, on which the order of sums hangs.
         layout = self._layout(source.first_step)
-        laid = form if layout or self.changes.variant else laid_out_for(self.source, source.first_step)
+        laid = form if layout or self.changes.variant else source.laid_out_for(source.first_step)
         self._stepper = self._make.make(source.params, laid, state, layout)
         self._laid = layout
         self._take_form(source.first_step, form)

@@ -113,6 +113,46 @@ class RecordingPicture:
     nbytes: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """What the recording that is open holds; the same object until there is more of it.
+
+    `keyframes` are the steps after which a state was captured, int64 ascending; `rebuildable` int64 [n, 2], first and
+    last step of each stretch that captured gradients and a state before them lead through. Both read-only.
+    `state` says whether another process still writes it.
+    """
+
+    first: int
+    last: int
+    keyframes: npt.NDArray[np.int64]
+    rebuildable: npt.NDArray[np.int64]
+    policy: str
+    state: Literal["complete", "interrupted", "recording"]
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A step on show while the device stands elsewhere: numbers as recorded, and no buffers but captured ones.
+
+    `missing` says why its buffers cannot be shown, as a sentence. `done` of `of` steps have been run again on the way
+    there; `of` is 0 while nothing is on its way.
+    """
+
+    step: int
+    missing: str | None = None
+    done: int = 0
+    of: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Playing:
+    """Going through the steps at a chosen speed; in a loop from `first` to `last` where these are given."""
+
+    steps_per_second: float
+    first: int | None = None
+    last: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Comparing:
     """A comparison of variants that goes on: warm samples so far, `of` how many; 0 while it is being prepared."""
@@ -180,6 +220,16 @@ class Snapshot:
     recording: RecordingPicture | None = None
     beside: BesidePicture = NOTHING_BESIDE
     """Recordings laid under the run, and two recordings compared."""
+    recorded: Recorded | None = None
+    """None where the source is no recording."""
+    glance: Glance | None = None
+    """Where it is there, `cursor`, `record` and `counted` are of its step, and map, values and histograms of the same
+    or None."""
+    playing: Playing | None = None
+    following: bool = False
+    """True while each new step of a recording in progress is shown as it comes."""
+    bookmarks: tuple[Mark, ...] = ()
+    """By step, one a step."""
     notice: Notice | None = None
     stale: bool = False
     """True where the device was lost: the numbers are the last that were seen."""

@@ -12,7 +12,8 @@ from inspector.files import check_writable
 from inspector.hyper import HYPER_NAMES
 from inspector.plan import Variant
 from inspector.runtime.background import EndedError
-from inspector.runtime.engine import Engine, OpenRun
+from inspector.runtime.engine import Engine
+from inspector.runtime.parts import OpenRun
 from inspector.runtime.replay import Changes, Replay
 from inspector.runtime.saved_replay import SavedReplay
 from inspector.session.policy import Policy

@@ -17,6 +17,7 @@ from inspector.errors import UsageError
 from inspector.findings import Finding
 from inspector.floats import F64Array
 from inspector.param_statistics import ParamTable
+from inspector.plan import Variant
 from inspector.session import jsonform, statistics_rows
 from inspector.session.database import get_meta, limit_time, reading
 from inspector.session.places import Places
@@ -113,7 +114,7 @@ class Contents:
         return np.concatenate([np.empty(0), *(part.scalar(name) for part in self._read_parts())])
 
     def known(self, name: str) -> npt.NDArray[np.bool_]:
-        """Whether a step has one of `SCALARS`, a value a step."""
+        """Whether one of `SCALARS` is known, a value a step."""
         return np.concatenate([np.empty(0, np.bool_), *(part.known(name) for part in self._read_parts())])
 
     def kernel_ms(self, name: str) -> F64Array | None:
@@ -139,6 +140,19 @@ class Contents:
             if not 0 <= form.layout < len(layouts):
                 raise ValueError(f"layout {form.layout} of step {step} is missing")
             return replace(ran, layout=layouts[form.layout])
+
+    def forms(self) -> tuple[tuple[int, Variant], ...]:
+        """The form of the first step, and each step from which another holds."""
+        numbers = np.concatenate([np.empty(0, np.int64), *(p.fixed["form"] for p in self._read_parts())])
+        with self._snapshot():
+            known = [form.variant for form in self._items("forms", Form)]
+            found: list[tuple[int, Variant]] = []
+            for i in np.flatnonzero(np.diff(numbers, prepend=-1)):
+                variant = known[int(numbers[i])]
+                # Another layout alone is no other form.
+                if not found or found[-1][1] != variant:
+                    found.append((self.first_step + int(i), variant))
+            return tuple(found)
 
     def table(self, step: int) -> ParamTable | None:
         """The statistics of one step, None where they were not counted."""

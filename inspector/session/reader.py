@@ -18,6 +18,8 @@ from inspector.findings import Finding
 from inspector.floats import F32Array, F64Array
 from inspector.layout import F32_BYTES, Layout
 from inspector.param_statistics import ParamTable
+from inspector.plan import Variant
+from inspector.session.bookmarks import Bookmarks
 from inspector.session.captured import CapturedTensors
 from inspector.session.contents import Contents, attempt
 from inspector.session.database import reading
@@ -94,6 +96,11 @@ class Session:
         return self._contents.state
 
     @property
+    def generation(self) -> str | None:
+        """Another one where steps that were read before may be others now: the run went back while it was recorded."""
+        return self._contents.generation
+
+    @property
     def ended_because(self) -> str | None:
         """Why it ended, where not because it was done: a sentence."""
         return self._contents.ending.reason if self._contents.ending else None
@@ -111,7 +118,7 @@ class Session:
         parent = self.about.parent
         if parent is None:
             return None
-        named = self.path.absolute().parent / parent.path
+        named = Path(os.path.normpath(self.path.absolute().parent / parent.path))
         for path in (named, named.with_name(f"{named.name}.zip")):
             with suppress(UsageError, OSError), Session.open(path) as session:
                 if session.id == parent.id:
@@ -168,13 +175,17 @@ class Session:
         return values
 
     def known(self, name: str) -> npt.NDArray[np.bool_]:
-        """Whether a step has the scalar `name`, a value a step: what it lacks reads NaN in `metric`, as NaN does."""
+        """Of one of the scalars, whether it was recorded, a value a step: a loss may be NaN, or not be known."""
         return self._contents.known(name)
 
     def step(self, step: int) -> RecordedStep:
         """All scalars of one step."""
         self._check_step(step)
         return self._contents.step(step)
+
+    def forms(self) -> tuple[tuple[int, Variant], ...]:
+        """The form in which the first step ran, and each step from which on another held."""
+        return self._contents.forms()
 
     def param_statistics(self, step: int) -> ParamTable | None:
         """Statistics of every param right before the update of `step`; None where they were not counted."""
@@ -204,6 +215,10 @@ class Session:
         """
         return self._tensors.tensor(lane, step, param)
 
+    def window(self, lane: Lane, step: int, param: str, start: int, stop: int) -> F32Array:
+        """Elements [start, stop) of what `tensor` gives, flat, a copy; of 8-bit state only these are decoded."""
+        return self._tensors.window(lane, step, param, start, stop)
+
     def gradients(self, step: int) -> dict[str, F32Array]:
         """The captured gradients of a step by param name, flat; a param that is missing had gradient 0."""
         return self._tensors.gradients(step)
@@ -227,6 +242,10 @@ class Session:
     def notes(self, kind: NoteKind) -> tuple[Note, ...]:
         """Marks, bookmarks, or gaps: what could not be captured."""
         return tuple(note for note in self._contents.notes() if note.kind == kind)
+
+    def bookmarks(self) -> Bookmarks:
+        """The bookmarks that were set in it, to be added to where it is a folder."""
+        return Bookmarks.of(self._places, self.notes("bookmark"))
 
     def files(self) -> tuple[StoredFile, ...]:
         """The tensor files."""

@@ -206,14 +206,13 @@ class StepColumns:
         column = self.fixed[name]
         if name in ("grad_norm", "clip_scale"):
             column = column.view("<f4")
-        flag = _FLAGS.get(name)
         # Quiets no NaN: a float32 that is widened keeps its payload.
         with np.errstate(invalid="ignore"):
             values = column.astype(np.float64)
-        return values if flag is None else np.where(self.fixed["has"] & flag, values, math.nan)
+        return np.where(self.known(name), values, math.nan) if name in _FLAGS else values
 
     def known(self, name: str) -> npt.NDArray[np.bool_]:
-        """Whether a step has one of `SCALARS`, a value a step: one that it lacks reads NaN as one that is NaN does."""
+        """Whether one of `SCALARS` is known, a value a step."""
         flag = _FLAGS.get(name)
         return np.ones(len(self), np.bool_) if flag is None else (self.fixed["has"] & flag) != 0
 

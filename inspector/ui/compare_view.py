@@ -167,7 +167,9 @@ class CompareView(LazyView):
             if (element := element_of(first)) is not None:
                 self.element_selected.emit(first.param, element)
         if self._one_is_open():
-            self.command.emit(Seek(first.step))
+            # Gradients are seen before anything has run, what a step writes after all of it.
+            before = first.dispatch is None and first.buffer == "g"
+            self.command.emit(Seek(first.step, 0 if before else None))
 
     # --- events
 

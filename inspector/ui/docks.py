@@ -31,7 +31,7 @@ PANELS = (
     Panel(
         "plots",
         "Plots",
-        ("plots", "histograms", "lockstep", "timing", "profile", "params", "compare"),
+        ("plots", "histograms", "lockstep", "timing", "profile", "params", "compare", "start"),
         "Alt+3",
     ),
     Panel("values", "Values", ("values",), "Alt+4"),
@@ -47,8 +47,9 @@ TAB_TITLES = {
     "profile": "Profile",
     "params": "Params",
     "compare": "Compare",
+    "start": "Start",
 }
-TAB_KEYS = {"params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D"}
+TAB_KEYS = {"params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0"}
 """Of views that share a panel and have a key of their own."""
 
 

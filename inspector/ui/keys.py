@@ -15,6 +15,7 @@ from inspector.ui import (
     params_view,
     plots_view,
     profile_view,
+    start_view,
     timeline_view,
     values_view,
 )
@@ -56,6 +57,7 @@ def _text() -> str:
             ("In the comparison", compare_view.KEYS),
             ("In the values", values_view.KEYS),
             ("In the findings", findings_view.KEYS),
+            ("On the start page", start_view.KEYS),
         ),
     )
     columns = "".join(f"<td valign='top'>{''.join(_group(*g) for g in column)}</td>" for column in groups)
