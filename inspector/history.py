@@ -50,7 +50,8 @@ class History:
 EMPTY_HISTORY = History(1, np.empty(0, np.int64), MappingProxyType({}), 0)
 
 
-EMPTY_KNOWN: Mapping[str, npt.NDArray[np.bool_]] = MappingProxyType({})
+BoolArray = npt.NDArray[np.bool_]
+ALL_KNOWN: Mapping[str, BoolArray] = MappingProxyType({})
 
 
 class _Column:
@@ -133,15 +134,23 @@ class HistoryRecorder:
         self._last_step = step
         self._version += 1
 
-    def extend(self, first_step: int, columns: Mapping[str, F64Array]) -> None:
+    def extend(
+        self, first_step: int, columns: Mapping[str, F64Array], known: Mapping[str, BoolArray] = ALL_KNOWN
+    ) -> None:
         """Add consecutive steps from `first_step` on, one value of each metric a step: as `append` would, one by one.
 
-        All arrays are of one length.
+        All arrays are of one length. Where `known` has a mask of its name, the values that it leaves out, which are
+        NaN, were never recorded: they are no gaps.
         """
         count = max((len(column) for column in columns.values()), default=0)
+
+        def metrics(i: int) -> dict[str, float]:
+            there = ((n, column[i]) for n, column in columns.items() if n not in known or known[n][i])
+            return {name: float(value) for name, value in there}
+
         if self._last_step is not None or count <= 1:
             for i in range(count):
-                self.append(first_step + i, {name: float(column[i]) for name, column in columns.items()})
+                self.append(first_step + i, metrics(i))
             return
         while -(-count // self._stride) > self._capacity:
             self._stride *= 2
@@ -155,9 +164,10 @@ class HistoryRecorder:
             column.low[:n] = np.fmin.reduceat(values, starts)
             column.high[:n] = np.fmax.reduceat(values, starts)
             column.last[:n] = values[ends]
-            column.gaps[:n] = np.add.reduceat(np.isnan(values).astype(np.uint32), starts)
+            gaps = np.isnan(values) & known.get(name, True)
+            column.gaps[:n] = np.add.reduceat(gaps.astype(np.uint32), starts)
         for i in range(max(count - TAIL, 0), count):
-            self._tail.append((first_step + i, {name: float(column[i]) for name, column in columns.items()}))
+            self._tail.append((first_step + i, metrics(i)))
         self._last_step = first_step + count - 1
         self._version += 1
 
@@ -202,38 +212,6 @@ class HistoryRecorder:
         self._columns = {k: c.copied(self._buckets) for k, c in self._columns.items()}
         self._first = self._first.copy()
         self._frozen_to = 0
-
-
-def history_of(
-    first: int,
-    columns: Mapping[str, F64Array],
-    known: Mapping[str, npt.NDArray[np.bool_]] = EMPTY_KNOWN,
-    *,
-    capacity: int = DEFAULT_CAPACITY,
-) -> History:
-    """Metrics of consecutive steps from `first` on in the buckets that a recorder comes to, at array speed.
-
-    A column has one float64 a step. Where `known` has a mask of its name, values that it leaves out were never
-    recorded; without one every NaN was.
-    """
-    steps = max((len(values) for values in columns.values()), default=0)
-    stride = 1
-    while -(-steps // stride) > capacity:
-        stride *= 2
-    starts = np.arange(0, steps, stride)
-    buckets = len(starts)
-    series = {}
-    for name, values in columns.items():
-        gaps = np.isnan(values) & known.get(name, True)
-        low, high = (
-            each.reduceat(values, starts) if buckets else values.copy() for each in (np.fmin, np.fmax)
-        )
-        counts = np.add.reduceat(gaps, starts, dtype=np.uint32) if buckets else np.empty(0, np.uint32)
-        last = values[np.minimum(starts + stride, steps) - 1]
-        series[name] = Series(
-            _view(low, buckets), _view(high, buckets), _view(last, buckets), _view(counts, buckets)
-        )
-    return History(stride, _view(starts + np.int64(first), buckets), MappingProxyType(series), steps)
 
 
 def _view(array: npt.NDArray[Scalar], n: int) -> npt.NDArray[Scalar]:

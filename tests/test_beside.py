@@ -459,6 +459,9 @@ def test_a_what_if_is_shown_with_its_parent_and_they_differ_from_the_first_updat
     watched = open_at(other)
     shown = watched.until(lambda s: read(s) == ["run.session"])
     assert shown.beside.recording == str(other)
+    # The loss of a what-if is not known, which is no NaN.
+    assert "loss" not in shown.history.series
+    assert len(shown.history.series["grad_norm"].last) == 5
     parent = shown.beside.overlays[0].history.series
     with Session.open(path) as session:
         np.testing.assert_array_equal(parent["grad_norm"].last, session.metric("grad_norm"))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inspector.history import EMPTY_HISTORY, TAIL, History, HistoryRecorder, history_of
+from inspector.history import EMPTY_HISTORY, TAIL, History, HistoryRecorder
 
 values = st.floats(-1e6, 1e6) | st.sampled_from([math.nan, math.inf, -math.inf])
 rows = st.dictionaries(st.sampled_from(["loss", "lr", "norm"]), values)
@@ -161,26 +161,22 @@ def test_a_capacity_that_cannot_be_halved_is_refused(capacity: int) -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(values, max_size=70), st.integers(1, 1000), st.sampled_from([4, 8, 64]))
-def test_a_whole_column_comes_to_the_buckets_of_a_recorder(
-    column: list[float], first: int, capacity: int
+@given(st.lists(st.none() | values, max_size=70), st.integers(0, 70), st.sampled_from([4, 8, 64]))
+def test_what_a_column_lacks_is_as_if_it_was_never_appended(
+    column: list[float | None], split: int, capacity: int
 ) -> None:
-    recorder = HistoryRecorder(capacity)
+    one_by_one, whole = HistoryRecorder(capacity), HistoryRecorder(capacity)
     for i, value in enumerate(column):
-        recorder.append(first + i, {"loss": value})
-    expected = recorder.freeze()
-    made = history_of(first, {"loss": np.array(column, np.float64)}, capacity=capacity)
-    assert made.stride == expected.stride
-    assert made.first.tolist() == expected.first.tolist()
-    if column:
-        for name in ("low", "high", "last", "gaps"):
-            np.testing.assert_array_equal(
-                getattr(made.series["loss"], name), getattr(expected.series["loss"], name)
-            )
-
-
-def test_what_was_never_recorded_is_no_gap() -> None:
-    column = np.array([1.0, math.nan, math.nan, 4.0])
-    made = history_of(1, {"loss": column}, {"loss": np.array([True, True, False, True])})
-    assert made.series["loss"].gaps.tolist() == [0, 1, 0, 0]
-    assert not made.series["loss"].low.flags.writeable
+        one_by_one.append(3 + i, {"lr": 1.0} | ({} if value is None else {"loss": value}))
+    numbers = np.array([math.nan if value is None else value for value in column], np.float64)
+    known = np.array([value is not None for value in column], np.bool_)
+    for part in (slice(None, split), slice(split, None)):
+        columns = {"loss": numbers[part], "lr": np.ones(len(numbers[part]))}
+        whole.extend(3 + (part.start or 0), columns, {"loss": known[part]})
+    made, expected = whole.freeze(), one_by_one.freeze()
+    assert (made.stride, made.first.tolist()) == (expected.stride, expected.first.tolist())
+    for series, wanted in (
+        (made.series[name], expected.series[name]) for name in expected.series.keys() & made.series.keys()
+    ):
+        for name in ("low", "high", "gaps"):
+            np.testing.assert_array_equal(getattr(series, name), getattr(wanted, name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QToolButton
 from pytestqt.qtbot import QtBot
 from ui_helpers import make_histograms, make_history, make_snapshot
 
-from inspector.history import EMPTY_HISTORY, History, history_of
+from inspector.history import EMPTY_HISTORY, History, HistoryRecorder
 from inspector.runtime.beside import BesidePicture, Overlay, OverlayHistograms, WhatIfProgress
 from inspector.runtime.commands import CancelWhatIf, DropOverlay, ShowOverlay, WhatIf
 from inspector.runtime.snapshots import Notice, Snapshot
@@ -29,6 +29,12 @@ from inspector.ui.view import LazyView
 from inspector.ui.what_if_dialog import WhatIfDialog
 
 pytestmark = pytest.mark.qt
+
+
+def history_of(first: int, columns: Mapping[str, np.ndarray]) -> History:
+    recorder = HistoryRecorder()
+    recorder.extend(first, columns)
+    return recorder.freeze()
 
 
 def overlay(slot: int = 0, first: int = 1, **columns: Sequence[float]) -> Overlay:

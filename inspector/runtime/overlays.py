@@ -11,15 +11,15 @@ from types import MappingProxyType
 import numpy as np
 
 from inspector.errors import UsageError
-from inspector.history import History, history_of
+from inspector.history import History, HistoryRecorder
 from inspector.runtime.background import Background
 from inspector.runtime.beside import MAX_OVERLAYS, Overlay, OverlayHistograms
+from inspector.runtime.recorded import metric_columns
 from inspector.session.reader import Session
 from inspector.statistics import BufferStats, buffer_stats
 from inspector.stepping import Cursor
 from inspector.stores import Lane
 
-METRICS = ("loss", "grad_norm", "clip_scale", "lr", "nonfinite")
 FOLLOW_S = 1.0
 """How often a recording that goes on is looked at."""
 
@@ -138,15 +138,9 @@ class Overlays:
 
 def read_history(session: Session) -> History:
     """The metrics of a recording over its steps, in as few buckets as those of a run."""
-    kernels = [name for name in session.metric_names() if name.startswith(("ms/", "cold/"))]
-    columns = {name: session.metric(name) for name in (*METRICS, *kernels)}
-    known = {name: session.known(name) for name in ("loss", "grad_norm", "clip_scale")}
-    for name, mask in known.items():
-        if not mask.any():
-            del columns[name]
-    # A kernel that did not run in a step has no time there, which is no gap.
-    known |= {name: np.zeros(len(session.steps), np.bool_) for name in kernels}
-    return history_of(session.steps.start, columns, known)
+    recorder = HistoryRecorder()
+    recorder.extend(session.steps.start, *metric_columns(session))
+    return recorder.freeze()
 
 
 def histograms_at(session: Session, wanted: HistogramsWanted) -> OverlayHistograms:
