@@ -19,8 +19,8 @@ from inspector.layout import StateType
 from inspector.statistics import StatsLevel
 
 VIEWS = (
-    "map, pipeline, plots, histograms, lockstep, timing, profile, params, start, values, hyper, findings, breakpoints "
-    "or timeline"
+    "map, pipeline, plots, histograms, lockstep, timing, profile, params, compare, start, values, hyper, "
+    "findings, breakpoints or timeline"
 )
 
 app = typer.Typer(
@@ -502,6 +502,14 @@ def screenshot(
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
     lockstep: o.Lockstep = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            "--with",
+            metavar="SESSION",
+            help="A recording to lay under the run; with --view compare also to compare with the one drawn.",
+        ),
+    ] = None,
     shaders: Shaders = None,
     stats: Annotated[
         StatsLevel | None, typer.Option(help="As for run; what the view needs if left out.")
@@ -534,6 +542,7 @@ def screenshot(
         steps=steps,
         dispatches=dispatches,
         lockstep=lockstep,
+        beside=beside,
         size=size,
         view=view,
         theme=theme,

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QVBoxLayout, QW
 
 from inspector.ui import (
     breakpoints_view,
+    compare_view,
     findings_view,
     lockstep_view,
     map_canvas,
@@ -54,6 +55,7 @@ def _text() -> str:
             ("On 8-bit", lockstep_view.KEYS),
             ("In the profile", profile_view.KEYS),
             ("In the params", params_view.KEYS),
+            ("In the comparison", compare_view.KEYS),
             ("In the values", values_view.KEYS),
             ("In the findings", findings_view.KEYS),
             ("In the breakpoints", breakpoints_view.KEYS),

@@ -9,7 +9,7 @@ from PySide6.QtGui import QAction, QCloseEvent, QPaintEvent, QShowEvent
 from PySide6.QtWidgets import QDialog, QMainWindow, QToolBar, QWidget
 
 from inspector.runtime.breakpoints import Hit
-from inspector.runtime.commands import Command, OpenSource, RecoverDevice, SetBreakpoint
+from inspector.runtime.commands import Command, OpenSource, RecoverDevice, SetBreakpoint, ShowOverlay
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
 from inspector.ui import kept_breakpoints, theme
@@ -100,6 +100,11 @@ class MainWindow(QMainWindow):
         for view in self.views.values():
             view.select_param(name)
 
+    def select_element(self, name: str, index: int) -> None:
+        """Select an element of a param in every view, by its flat index."""
+        for view in self.views.values():
+            view.select_element(name, index)
+
     def show_view(self, name: str) -> None:
         """Bring a view to the front of its panel."""
         panels.show_tab(self.views[name])
@@ -155,7 +160,11 @@ class MainWindow(QMainWindow):
         acts = self.actions_by_name
         bar = self.menuBar()
         file_menu = bar.addMenu("&File")
-        file_menu.addActions([acts[name] for name in ("open", "open_recording", "restart", "record", "quit")])
+        file_menu.addActions([acts[name] for name in ("open", "open_recording", "restart", "record")])
+        file_menu.addSeparator()
+        file_menu.addActions([acts[name] for name in ("overlay", "drop_overlays", "what_if")])
+        file_menu.addSeparator()
+        file_menu.addAction(acts["quit"])
         run_menu = bar.addMenu("&Run")
         for name in ("step_dispatch", "step_iteration", "run", "pause"):
             run_menu.addAction(acts[name])
@@ -226,12 +235,15 @@ class MainWindow(QMainWindow):
         acts["quit"].triggered.connect(self.close)
         acts.record_wanted.connect(self._choose_recording)
         acts["breakpoint"].triggered.connect(lambda: self._go_to("findings", "breakpoints"))
+        acts["overlay"].triggered.connect(self._choose_overlay)
+        acts["what_if"].triggered.connect(self._ask_what_if)
         acts["keys"].triggered.connect(self._show_keys)
         acts["restore_layout"].triggered.connect(self.restore_default_layout)
         theme.changes().changed.connect(acts.refresh_icons)
         for view in self.views.values():
             view.command.connect(self.send)
             view.param_selected.connect(self.select_param)
+            view.element_selected.connect(self.select_element)
         start = self.views.get("start")
         if isinstance(start, StartView):
             start.left.connect(self._leave_start)
@@ -280,6 +292,28 @@ class MainWindow(QMainWindow):
 
         dialog = RecordDialog(self.snapshot, self)
         dialog.command.connect(self.send)
+        dialog.show()
+
+    def _choose_overlay(self) -> None:
+        from inspector.ui.session_dialog import SessionDialog
+
+        SessionDialog(self, "Overlay a recording", lambda path: self.send(ShowOverlay(path))).show()
+
+    def _ask_what_if(self) -> None:
+        if self.snapshot is None or self.snapshot.beside.recording is None:
+            return
+        from inspector.ui.what_if_dialog import WhatIfDialog
+
+        before = self.findChild(WhatIfDialog)
+        if before is not None and before.isVisible():
+            if before.running:
+                before.raise_()
+                return
+            # What it says of changes may be over.
+            before.close()
+        dialog = WhatIfDialog(self.snapshot, self)
+        dialog.command.connect(self.send)
+        self._bus.snapshot_arrived.connect(dialog.show_snapshot)
         dialog.show()
 
 
