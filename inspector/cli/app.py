@@ -18,7 +18,8 @@ from inspector.layout import StateType
 from inspector.statistics import StatsLevel
 
 VIEWS = (
-    "map, pipeline, plots, histograms, lockstep, timing, profile, params, values, hyper, findings or timeline"
+    "map, pipeline, plots, histograms, lockstep, timing, profile, params, values, hyper, findings, bookmarks "
+    "or timeline"
 )
 
 app = typer.Typer(

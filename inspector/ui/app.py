@@ -82,6 +82,7 @@ def make_views() -> dict[str, View]:
 
 def make_view(name: str) -> View:
     """One view; each is imported only when it is made."""
+    from inspector.ui.bookmarks_view import BookmarksView
     from inspector.ui.findings_view import FindingsView
     from inspector.ui.histogram_view import HistogramView
     from inspector.ui.hyper_view import HyperView
@@ -106,6 +107,7 @@ def make_view(name: str) -> View:
         "values": ValuesView,
         "hyper": HyperView,
         "findings": FindingsView,
+        "bookmarks": BookmarksView,
         "timeline": TimelineView,
         "params": ParamsView,
     }

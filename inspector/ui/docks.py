@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QDockWidget, QMainWindow, QTabWidget, QWidget
 
 from inspector.ui.view import View
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Places kept by a window with other panels are not used."""
 
 
@@ -31,7 +31,7 @@ PANELS = (
     Panel("plots", "Plots", ("plots", "histograms", "lockstep", "timing", "profile", "params"), "Alt+3"),
     Panel("values", "Values", ("values",), "Alt+4"),
     Panel("hyper", "Hyper-parameters", ("hyper",), "Alt+5"),
-    Panel("findings", "Findings", ("findings",), "Alt+6"),
+    Panel("findings", "Findings", ("findings", "bookmarks"), "Alt+6"),
     Panel("timeline", "Timeline", ("timeline",), "Alt+7"),
 )
 TAB_TITLES = {
@@ -41,8 +41,10 @@ TAB_TITLES = {
     "timing": "GPU time",
     "profile": "Profile",
     "params": "Params",
+    "findings": "Findings",
+    "bookmarks": "Bookmarks",
 }
-TAB_KEYS = {"params": "Alt+8", "lockstep": "Alt+9"}
+TAB_KEYS = {"params": "Alt+8", "lockstep": "Alt+9", "bookmarks": "Alt+B"}
 """Of views that share a panel and have a key of their own."""
 
 

@@ -20,6 +20,7 @@ from inspector.stores import LANES, Lane
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.chart import Axis, Chart, line_pen
+from inspector.ui.moment import absent_text
 from inspector.ui.view import View
 
 ALL = "all params"
@@ -45,6 +46,7 @@ class HistogramView(View):
         self._requested: ViewHistograms | None = None
         self._drawn: object = None
         self._eps_log2: float | None = None
+        self._absent = ""
         self._hovered: float | None = None
         self.combo = QComboBox()
         self.combo.setToolTip("Whose elements are counted; follows the selection.")
@@ -176,8 +178,9 @@ class HistogramView(View):
             self._request()
         eps = snapshot.hyper.eps
         eps_log2 = 2 * math.log2(eps) if eps > 0 and math.isfinite(eps) else None
-        if snapshot.histograms is not self._drawn or eps_log2 != self._eps_log2:
-            self._eps_log2 = eps_log2
+        absent = absent_text(snapshot, snapshot.histograms)
+        if snapshot.histograms is not self._drawn or (eps_log2, absent) != (self._eps_log2, self._absent):
+            self._eps_log2, self._absent = eps_log2, absent
             self._redraw()
 
     def _redraw(self) -> None:
@@ -220,7 +223,7 @@ class HistogramView(View):
         if self._snapshot is None or self._snapshot.plan is None:
             return "Magnitudes of m and v appear here once a source is open."
         if not stats:
-            return "Counting …"
+            return absent_text(self._snapshot, histograms) or "Counting …"
         if all(s.binned == 0 for s in stats.values()):
             return "Nothing but zeros and non-finite values: no magnitude to count."
         return ""

@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QVBoxLayout, QWidget
 
 from inspector.ui import (
+    bookmarks_view,
     findings_view,
     lockstep_view,
     map_canvas,
@@ -54,6 +55,7 @@ def _text() -> str:
             ("In the params", params_view.KEYS),
             ("In the values", values_view.KEYS),
             ("In the findings", findings_view.KEYS),
+            ("In the bookmarks", bookmarks_view.KEYS),
         ),
     )
     columns = "".join(f"<td valign='top'>{''.join(_group(*g) for g in column)}</td>" for column in groups)

@@ -62,6 +62,8 @@ class MapCanvas(QWidget):
         self.image: MapImage | None = None
         self.selected = ""
         self.empty_text = EMPTY_TEXT
+        self.absent_text = ""
+        """Why the lanes have no pixels; "" where they have."""
         self._painter = MapPainter()
         self._brackets: tuple[Bracket, ...] = ()
         self._pressed_at: QPointF | None = None
@@ -89,6 +91,12 @@ class MapCanvas(QWidget):
         if image is not self.image:
             self.image = image
             self._painter.set_image(image)
+            self.update()
+
+    def set_absent(self, text: str) -> None:
+        """Say across the lanes why they are empty; "" for nothing to say."""
+        if text != self.absent_text:
+            self.absent_text = text
             self.update()
 
     def set_brackets(self, brackets: tuple[Bracket, ...]) -> None:
@@ -220,6 +228,7 @@ class MapCanvas(QWidget):
             self._painter.paint_empty(painter, self.size(), self.empty_text)
         else:
             self._painter.paint(painter, self.size(), self.view, self.index, self._brackets, self.selected)
+            self._painter.paint_absent(painter, self.size(), self.absent_text)
         if self.hasFocus():
             self._painter.paint_focus(painter, self.size())
         painter.end()

@@ -9,6 +9,7 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QToolTip, QVBoxLayout, QWidget
 
 from inspector.history import EMPTY_HISTORY, History
+from inspector.runtime.commands import Seek
 from inspector.runtime.snapshots import Mark, Snapshot, StepRecord
 from inspector.ui import format as fmt
 from inspector.ui import theme
@@ -37,10 +38,11 @@ KEYS = (
     ("+ / −", "zoom"),
     ("← / →", "move"),
     ("Home", "all steps, and follow the run"),
+    ("Ctrl+click", "go to the step"),
 )
 TWO_COLUMNS_FROM = 680
 LOW, NARROW = 240, 320
-HELP = "Wheel, + and −: zoom · drag or arrows: move · double click or Home: all steps"
+HELP = "Wheel, + and −: zoom · drag or arrows: move · double click or Home: all steps · Ctrl+click: go to the step"
 
 
 class PlotsView(View):
@@ -55,6 +57,9 @@ class PlotsView(View):
         self._snapshot: Snapshot | None = None
         self._history: History = EMPTY_HISTORY
         self._marks: tuple[Mark, ...] = ()
+        self._marks_of: tuple[tuple[Mark, ...], tuple[Mark, ...]] = ((), ())
+        self._picked: int | None = None
+        """The step that was last gone to from here, while the run has not moved from it since."""
         self._progress: StepRecord | None = None
         self._follow = True
         self._hovered: float | None = None
@@ -69,6 +74,7 @@ class PlotsView(View):
             chart.setFocusPolicy(Qt.FocusPolicy.NoFocus)
             chart.hovered.connect(self._on_hovered)
             chart.all_wanted.connect(self.show_all)
+            chart.picked.connect(self._on_picked)
             chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
             chart.set_title(metric.title)
             self.charts[metric.name] = chart
@@ -126,6 +132,13 @@ class PlotsView(View):
         else:
             super().keyPressEvent(event)
 
+    def _on_picked(self, at: float) -> None:
+        snapshot, step = self._snapshot, max(round(at), 0)
+        known = len(self._history) and step <= int(self._history.first[-1]) + self._history.stride - 1
+        if snapshot is not None and snapshot.mode in ("paused", "running") and known and step != self._picked:
+            self._picked = step
+            self.command.emit(Seek(step))
+
     def _on_moved_by_hand(self) -> None:
         self._follow = False
 
@@ -146,10 +159,13 @@ class PlotsView(View):
         if snapshot is None:
             return
         self._loss_unit = " (nats/char)" if snapshot.source.startswith("charlm") else ""
-        if snapshot.marks is not self._marks:
-            self._marks = snapshot.marks
+        if snapshot.cursor is None or snapshot.cursor.step != self._picked:
+            self._picked = None
+        if snapshot.marks is not self._marks_of[0] or snapshot.bookmarks is not self._marks_of[1]:
+            self._marks_of = (snapshot.marks, snapshot.bookmarks)
+            self._marks = snapshot.marks + tuple(bookmark_mark(mark) for mark in snapshot.bookmarks)
             for chart in self.charts.values():
-                chart.show_marks(snapshot.marks)
+                chart.show_marks(self._marks)
         self._progress = in_progress(snapshot)
         step = self._progress.step if self._progress else None
         known = snapshot.cursor is not None and len(snapshot.history) > 0
@@ -207,14 +223,18 @@ class PlotsView(View):
     # --- reading out
 
     def _read_out(self) -> None:
-        """Values under the mouse, else those of the step in progress, else the newest."""
+        """Values under the mouse, else those of the step on show, in progress or not."""
         history = self._history
         if self._progress is not None and (
             self._hovered is None or self._hovered > self._progress.step - 0.5
         ):
             self._read_out_progress(self._progress)
             return
-        at = float(history.first[-1]) if self._hovered is None and len(history) else self._hovered
+        at = self._hovered
+        if at is None and len(history):
+            cursor = self._snapshot.cursor if self._snapshot else None
+            # A recording goes on beyond where the run stands.
+            at = min(float(history.first[-1]), float(cursor.step if cursor else history.first[-1]))
         bucket = bucket_at(history, at) if at is not None else None
         words: list[str] = []
         if bucket is not None:
@@ -248,6 +268,11 @@ class PlotsView(View):
                 title += f"  {NOT_YET}"
             chart.set_title(title)
             chart.show_cross(None)
+
+
+def bookmark_mark(mark: Mark) -> Mark:
+    """A bookmark as the plots write it."""
+    return Mark(mark.step, f"bookmark: {mark.text}")
 
 
 def in_progress(snapshot: Snapshot) -> StepRecord | None:

@@ -21,6 +21,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.stores import LANES, Lane
 from inspector.ui import format as fmt
 from inspector.ui import theme
+from inspector.ui.moment import absent_text
 from inspector.ui.paged_table import PagedTable
 from inspector.ui.tables import set_widths
 from inspector.ui.values_model import FORMS, PENDING, ValuesModel, parse_index
@@ -55,6 +56,7 @@ class ValuesView(View):
         self._param = ""
         self._requested: ViewValues | None = None
         self._copy: tuple[int, int] | None = None
+        self._absent = ""
         self.model = ValuesModel()
         self.paged = PagedTable(self.model)
         self.table = self.paged.table
@@ -168,8 +170,20 @@ class ValuesView(View):
             self._requested = None
             self._show_param()
         self.model.show_window(snapshot.values)
+        self._show_absence()
         if self._copy and self.model.has(*self._copy):
             self._put_on_clipboard(*self._copy)
+
+    def _show_absence(self) -> None:
+        snapshot = self._snapshot
+        absent = absent_text(snapshot, snapshot.values if snapshot else None) if self.model.param else ""
+        coming = not absent or (
+            snapshot is not None and snapshot.glance is not None and snapshot.glance.of > 0
+        )
+        self.model.set_pending(PENDING if coming else fmt.NA)
+        if absent != self._absent:
+            self._absent = absent
+            self.note.setText(absent or self._summary())
 
     def _show_param(self) -> None:
         known = self._layout is not None and self._param in self._layout
@@ -180,7 +194,9 @@ class ValuesView(View):
         self.table.verticalScrollBar().setValue(0)
         self.paged.set_bar()
         self._set_widths()
+        self._absent = ""
         self.note.setText(self._summary())
+        self._show_absence()
         self._fetch_timer.start()
 
     def _summary(self) -> str:
