@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import permutations
 
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
@@ -21,7 +22,7 @@ from inspector.ui.status import StatusLine
 from inspector.ui.timeline_view import TimelineView
 from inspector.ui.toolbar import MainToolBar
 from inspector.ui.transport import Transport
-from inspector.ui.view import View
+from inspector.ui.view import StepAxisView, View
 
 DEFAULT_SIZE = QSize(1440, 900)
 TITLE = "Optimizer inspector"
@@ -213,6 +214,8 @@ class MainWindow(QMainWindow):
         if isinstance(timeline, TimelineView):
             timeline.loop_wanted.connect(self.transport.set_loop)
             self.transport.loop_changed.connect(timeline.show_loop)
+        for one, other in permutations([v for v in self.views.values() if isinstance(v, StepAxisView)], 2):
+            one.moved.connect(other.show_range)
         self._play_by_space()
         self.banner.recover.connect(lambda: self.send(RecoverDevice()))
         self.banner.opened.connect(self._banner_bar.setVisible)

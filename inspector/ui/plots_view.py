@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from PySide6.QtCore import Qt
@@ -15,7 +16,7 @@ from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.curves import has_values
 from inspector.ui.step_chart import Readout, StepChart, bucket_at, bucket_steps, read_out
-from inspector.ui.view import View, same_run
+from inspector.ui.view import StepAxisView, same_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ LOW, NARROW = 240, 320
 HELP = "Wheel, + and −: zoom · drag or arrows: move · double click or Home: all steps · Ctrl+click: go to the step"
 
 
-class PlotsView(View):
+class PlotsView(StepAxisView):
     """Four plots that share their x axis. They follow the run until the x range is moved by hand."""
 
     PERIOD_S = 0.2
@@ -73,7 +74,7 @@ class PlotsView(View):
             chart = StepChart(log=metric.log)
             chart.setFocusPolicy(Qt.FocusPolicy.NoFocus)
             chart.hovered.connect(self._on_hovered)
-            chart.all_wanted.connect(self.show_all)
+            chart.all_wanted.connect(self._on_all_wanted)
             chart.picked.connect(self._on_picked)
             chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
             chart.set_title(metric.title)
@@ -109,6 +110,16 @@ class PlotsView(View):
         self._set_range()
         self._read_out()
 
+    def show_range(self, start: float, stop: float) -> None:
+        """Bring these steps into view, and follow the run where they are all."""
+        first = self._history.first
+        if not len(first) or (start <= first[0] and stop >= first[-1]):
+            self.show_all()
+            return
+        self._follow = False
+        self._first.box.setXRange(start, stop, padding=0)
+        self._read_out()
+
     # --- events
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -126,7 +137,7 @@ class PlotsView(View):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Home shows all steps; plus, minus and the arrows zoom and move."""
         if event.key() == Qt.Key.Key_Home:
-            self.show_all()
+            self._on_all_wanted()
         elif self._first.take_key(event.key()):
             self._read_out()
         else:
@@ -141,6 +152,11 @@ class PlotsView(View):
 
     def _on_moved_by_hand(self) -> None:
         self._follow = False
+        self.moved.emit(*self._first.box.viewRange()[0])
+
+    def _on_all_wanted(self) -> None:
+        self.show_all()
+        self.moved.emit(-math.inf, math.inf)
 
     def _on_hovered(self, step: float | None) -> None:
         self._hovered = step
@@ -228,7 +244,12 @@ class PlotsView(View):
         if self._progress is not None and (
             self._hovered is None or self._hovered > self._progress.step - 0.5
         ):
-            self._read_out_progress(self._progress)
+            self._read_out_record(self._progress, f"step {self._progress.step:,} (in progress)", NOT_YET)
+            return
+        record, cursor = (self._snapshot.record, self._snapshot.cursor) if self._snapshot else (None, None)
+        if self._hovered is None and record is not None and cursor is not None and cursor.at_end:
+            # The history may hold several steps as one.
+            self._read_out_record(record, f"step {record.step:,}", "")
             return
         at = self._hovered
         if at is None and len(history):
@@ -251,8 +272,8 @@ class PlotsView(View):
             shown = self._hovered is not None and bucket is not None
             chart.show_cross(float(history.first[bucket]) if shown and bucket is not None else None)
 
-    def _read_out_progress(self, record: StepRecord) -> None:
-        words = [f"step {record.step:,} (in progress)"]
+    def _read_out_record(self, record: StepRecord, where: str, unknown: str) -> None:
+        words = [where]
         words += [m.text for m in self._marks if m.step == record.step]
         if not self._follow:
             words.append("Home shows all steps")
@@ -265,7 +286,7 @@ class PlotsView(View):
                 title += f"  {fmt.number(value)}"
             elif metric.name != "loss":
                 # Every step comes to have the others; a source without a loss never has one.
-                title += f"  {NOT_YET}"
+                title += f"  {unknown}" if unknown else ""
             chart.set_title(title)
             chart.show_cross(None)
 

@@ -34,6 +34,11 @@ class Ground:
     signs: Signs
     recorded: Recorded | None
 
+    @property
+    def zoomed(self) -> bool:
+        """True where not all steps are in view."""
+        return self.span.stop - self.span.start < self.whole.stop - self.whole.start
+
     def is_like(self, other: Ground | None) -> bool:
         """True where the same is painted."""
         return other is not None and (
@@ -80,6 +85,9 @@ class TimelinePainter:
         if moving.glance is not None and moving.glance.of:
             _paint_progress(painter, top, ground.span, moving.glance)
         _paint_cursor(painter, top, ground.span, moving)
+        if ground.zoomed:
+            x = ground.whole.x_of(moving.at)
+            painter.fillRect(QRectF(x - 1, 0, 2, OVERVIEW + 1), theme.colours().accent)
 
     def _painted(self, size: QSize, ratio: float, ground: Ground, like: QPainter) -> QPixmap:
         picture = QPixmap(size * ratio)
@@ -104,7 +112,7 @@ def track_top(height: int) -> float:
 
 def _paint_overview(painter: QPainter, ground: Ground) -> None:
     span, whole = ground.span, ground.whole
-    if span.stop - span.start >= whole.stop - whole.start:
+    if not ground.zoomed:
         return
     c = theme.colours()
     painter.fillRect(QRectF(whole.left, 0, whole.width, OVERVIEW), c.faint)

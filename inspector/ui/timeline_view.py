@@ -13,7 +13,7 @@ from inspector.ui.moment import memory_reaches, position_text, step_text
 from inspector.ui.timeline_axis import Span, axis_end, position
 from inspector.ui.timeline_paint import LABELS, MARGIN, SIGNS, TRACK, Ground, Moving, TimelinePainter
 from inspector.ui.timeline_signs import Signs
-from inspector.ui.view import View, same_run
+from inspector.ui.view import StepAxisView, same_run
 
 KEYS = (
     ("← / →", "one step back or forward"),
@@ -33,13 +33,11 @@ PATIENCE_MS = 500
 """So long a paused run may take to show a sign of being on its way."""
 
 
-class TimelineView(View):
+class TimelineView(StepAxisView):
     """A scrubber over steps. Position x is the number of finished steps; a step in progress lies between."""
 
     loop_wanted = Signal(object)
     """(first, last) of the steps to loop over."""
-    moved = Signal(float, float)
-    """The first and last step in view, after a person has changed them."""
 
     PERIOD_S = 0.1
 
@@ -85,7 +83,7 @@ class TimelineView(View):
             self._signs = Signs(snapshot)
         if before is None or _what_is_drawn(before) != _what_is_drawn(snapshot):
             if cursor is not None and self._span is not None and (before is None or before.cursor != cursor):
-                self._set_span(self.span.showing(position(cursor), self.whole))
+                self._keep_in_view(position(cursor))
             self.setAccessibleDescription(position_text(snapshot, self._known) or EMPTY_TEXT)
             self.update()
 
@@ -96,7 +94,7 @@ class TimelineView(View):
             self.update()
 
     def show_range(self, start: float, stop: float) -> None:
-        """Bring these steps into view, as another axis shows them."""
+        """Bring these steps into view."""
         whole = self.whole
         self._set_span(Span(start, max(stop, start + 1e-3), whole.width, whole.left).inside(whole))
 
@@ -228,6 +226,11 @@ class TimelineView(View):
     def _move(self, span: Span) -> None:
         self._set_span(span.inside(self.whole))
         self.moved.emit(self.span.start, self.span.stop)
+
+    def _keep_in_view(self, step: float) -> None:
+        span = self.span.showing(step, self.whole)
+        if span != self.span:
+            self._move(span)
 
     def _set_span(self, span: Span) -> None:
         whole = self.whole

@@ -8,7 +8,6 @@ from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QVBoxLayout,
     QWidget,
@@ -26,6 +25,7 @@ from inspector.ui.paged_table import PagedTable
 from inspector.ui.tables import set_widths
 from inspector.ui.values_model import FORMS, PENDING, ValuesModel, parse_index
 from inspector.ui.view import View
+from inspector.ui.widgets import ElidedLabel
 
 FETCH_AFTER_MS = 30
 MARGIN_ROWS = 64
@@ -65,8 +65,8 @@ class ValuesView(View):
         self.paged.moved.connect(self._fetch_timer.start)
         self.paged.copy_wanted.connect(self.copy_selection)
         self.setFocusProxy(self.paged)
-        self.note = QLabel(CHOOSE)
-        self.note.setMinimumWidth(1)
+        self.note = ElidedLabel()
+        self.note.setText(CHOOSE)
         self.note.setContentsMargins(theme.GRID, 0, theme.GRID, theme.GRID)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)

@@ -34,3 +34,14 @@ class View(QWidget):
 
     def select_param(self, name: str) -> None:
         """A param was selected somewhere; "" for none."""
+
+
+class StepAxisView(View):
+    """A view with steps along its x axis, which others like it may share."""
+
+    moved = Signal(float, float)
+    """The first and last step in view, where they changed and not by `show_range`."""
+
+    def show_range(self, start: float, stop: float) -> None:
+        """Bring these steps into view, as another axis shows them."""
+        raise NotImplementedError
