@@ -101,6 +101,11 @@ class HistoryRecorder:
         self._frozen_to = 0
         self._version = 0
 
+    @property
+    def last_step(self) -> int | None:
+        """The latest step, None before there is one."""
+        return self._last_step
+
     def append(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add the metrics of `step`; steps have to come in increasing order."""
         if self._last_step is not None and step <= self._last_step:
@@ -123,6 +128,34 @@ class HistoryRecorder:
             column.add(bucket, value)
         self._tail.append((step, dict(metrics)))
         self._last_step = step
+        self._version += 1
+
+    def extend(self, first_step: int, columns: Mapping[str, F64Array]) -> None:
+        """Add consecutive steps from `first_step` on, one value of each metric a step: as `append` would, one by one.
+
+        All arrays are of one length.
+        """
+        count = max((len(column) for column in columns.values()), default=0)
+        if self._last_step is not None or count <= 1:
+            for i in range(count):
+                self.append(first_step + i, {name: float(column[i]) for name, column in columns.items()})
+            return
+        while -(-count // self._stride) > self._capacity:
+            self._stride *= 2
+        # append merges only when it needs a bucket more than there is room for, and so does this.
+        self._buckets = n = -(-count // self._stride)
+        self._first[:n] = first_step + self._stride * np.arange(n)
+        starts = np.arange(0, count, self._stride)
+        ends = np.minimum(starts + self._stride, count) - 1
+        for name, values in columns.items():
+            column = self._columns[name] = _Column(self._capacity)
+            column.low[:n] = np.fmin.reduceat(values, starts)
+            column.high[:n] = np.fmax.reduceat(values, starts)
+            column.last[:n] = values[ends]
+            column.gaps[:n] = np.add.reduceat(np.isnan(values).astype(np.uint32), starts)
+        for i in range(max(count - TAIL, 0), count):
+            self._tail.append((first_step + i, {name: float(column[i]) for name, column in columns.items()}))
+        self._last_step = first_step + count - 1
         self._version += 1
 
     def truncate(self, last_step: int) -> None:

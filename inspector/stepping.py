@@ -228,6 +228,13 @@ class Stepper(Protocol):
         """Go back to the end of step `step`; False where memory does not reach that far."""
         ...
 
+    def restore(self, state: State) -> None:
+        """Go to the end of step `state.finished_steps` with another state, of the same params in the same form.
+
+        Gradients are 0 there, as the update leaves them. What was kept for going back is forgotten.
+        """
+        ...
+
     def grad_stats(self) -> GradStats: ...
     def counts(self, lane: Lane) -> BufferStats:
         """Counts over all params in one lane, without the histogram."""

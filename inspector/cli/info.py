@@ -45,7 +45,7 @@ def _document(session: Session) -> dict[str, Any]:
             "keyframes": list(session.captures("keyframe")),
         },
         "changes": [{"step": note.step, "text": note.text} for note in session.notes("mark")],
-        "bookmarks": [{"step": note.step, "text": note.text} for note in session.notes("bookmark")],
+        "bookmarks": [{"step": each.step, "text": each.text} for each in session.bookmarks().all],
         "followable": session.state == "recording",
     }
 

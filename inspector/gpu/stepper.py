@@ -270,6 +270,22 @@ class GpuStepper:
         """Go back to the end of step `step`; False where memory does not reach that far."""
         return self._undo_to(Cursor(step, self._cursor.count, self._cursor.count))
 
+    def restore(self, state: State) -> None:
+        """Go to the end of step `state.finished_steps` with another state, of the same params in the same form.
+
+        Gradients are 0 there, as the update leaves them. What was kept for going back is forgotten.
+        """
+        self._undo.clear()
+        if isinstance(state, GeneratedState) and not self._memory.coded:
+            for moment in MOMENTS:
+                self._memory.upload(moment, {}, {})
+        self._fill(state)
+        self._memory.upload("g", {}, {})
+        self._memory.mirror_weights()
+        self._given = None
+        count = len(self._plan.dispatches)
+        self._cursor = Cursor(state.finished_steps, count, count)
+
     def _undo_to(self, cursor: Cursor) -> bool:
         if not self._undo.reaches(cursor):
             return False

@@ -5,27 +5,32 @@ Knows no threads; the worker calls it from its own.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from inspector.comparison import Comparison
 from inspector.diagnosis.findings import Finding
 from inspector.diagnosis.rules import SETTING_RULES, StepFacts, step_findings
+from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array, shortest
 from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper, check_value, with_value
 from inspector.optimizers import optimizer
 from inspector.param_statistics import ParamStats, totals
-from inspector.plan import Plan, Variant
+from inspector.plan import Variant, required_placement
+from inspector.runtime.course import Course
+from inspector.runtime.kernel_metrics import kernel_metrics
 from inspector.runtime.lockstep import EightBit
+from inspector.runtime.parts import Follower, MakeStepper
+from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.snapshots import CountedParams, Mark, StepRecord
+from inspector.runtime.ways import KeptStates, Way
 from inspector.schedule import Schedule
-from inspector.sources.base import AsRecorded, Source, hyper_at
+from inspector.sources.base import Source
 from inspector.statistics import NOT_COUNTED, BufferStats, StatsLevel
 from inspector.stepping import Cursor, HostGradients, HostState, KernelTime, State, Stepper
 
@@ -42,55 +47,6 @@ MAX_CATCH_UP = 256
 """Steps that are run again at most after a device was lost; further back the run goes on from the copy."""
 
 T = TypeVar("T")
-
-
-class OpenRun(Protocol):
-    """What the runtime is handed: ways to a source and to a stepper for it."""
-
-    def open_source(self, spec: str) -> Source: ...
-    def hyper(self, source: Source) -> Hyper:
-        """The hyper-parameters to start it with."""
-        ...
-
-    def make_stepper(self, source: Source, variant: Variant, state: State) -> Stepper: ...
-
-    def compare(
-        self,
-        source: Source,
-        stepper: Stepper,
-        *,
-        samples: int,
-        seconds: float,
-        copy_gbps: float | None,
-        progress: Callable[[int, int], None],
-    ) -> Comparison:
-        """The form in which `stepper` runs beside those that differ from it in one factor, on its device.
-
-        `stepper` stays as it is. `copy_gbps` is measured where not given. `progress` is told between any two
-        steps how many warm samples there are, of how many (0 while all is being prepared); what it raises ends
-        the comparison.
-        """
-        ...
-
-
-class Follower(Protocol):
-    """Who is told as a run moves, on the thread that moves it: a recording."""
-
-    def begun(self, engine: Engine) -> None:
-        """The gradients of the step at the cursor are in place."""
-        ...
-
-    def completed(self, engine: Engine, record: StepRecord, hyper: Hyper) -> None:
-        """A step is complete; `hyper` is what it ran with, its lr as used."""
-        ...
-
-    def moved_back(self, engine: Engine) -> None:
-        """The cursor went back to where it is."""
-        ...
-
-    def marked(self, step: int, text: str) -> None:
-        """Something changed that holds from `step` on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +72,15 @@ class Engine:
         hyper: Hyper | None = None,
         keep_checkpoint: bool = True,
         stats: StatsLevel = "light",
+        recorded: RecordedRun | None = None,
+        make: MakeStepper | None = None,
     ) -> None:
+        """`recorded` is the recording that `source` is, where its steps are to be at hand; `make` makes another
+        stepper where a recording goes on in a form for which the params have to be laid out otherwise."""
         self.source = source
         self.stepper = stepper
-        self.hyper = hyper or source.hyper
-        self.schedule: Schedule = source.schedule
+        self.recorded = recorded
+        self._make = make
         self.record: StepRecord | None = None
         self.stats_level: StatsLevel = stats
         self.eight_bit = EightBit()
@@ -136,6 +96,11 @@ class Engine:
         self._keep_checkpoint = keep_checkpoint
         self._checkpoint_cost = 0.0
         self._checkpoint_at = -float("inf")
+        self._kept = KeptStates()
+        self._began_at = stepper.cursor.finished_steps
+        self._laid = stepper.plan.variant
+        self.nowhere = False
+        """True where the device holds no state that any step had: none could be rebuilt."""
         self._form_since = 0
         """The first step that runs in the present form."""
         self._history = HistoryRecorder()
@@ -147,6 +112,22 @@ class Engine:
         self._initial_moments = stepper.cursor.finished_steps == 0 and any(
             self._initial_state[lane].zeros != stepper.layout.elements for lane in ("m", "v")
         )
+        first = stepper.cursor.finished_steps + 1
+        self.course = Course(source, hyper or source.hyper, source.schedule, first, recorded)
+        self.course.choose(first, stepper.plan.variant)
+        self._part(first)
+
+    # --- what holds
+
+    @property
+    def hyper(self) -> Hyper:
+        """What a person set, before the schedule."""
+        return self.course.hyper
+
+    @property
+    def schedule(self) -> Schedule:
+        """What multiplies the lr."""
+        return self.course.schedule
 
     # --- forward
 
@@ -163,7 +144,8 @@ class Engine:
         counts = NOT_COUNTED if self.stats_level == "off" else self.stepper.counts("g")
         if self.stats_level != "full":
             self.counted = None
-        self._pending = _Pending(self._hyper_at(step), counts)
+        self.course.begun(step)
+        self._pending = _Pending(self.course.hyper_at(step), counts)
         _keep(self._pendings, step, self._pending)
         loss = gradients.loss if isinstance(gradients, HostGradients) else None
         self.record = StepRecord(step, self._pending.hyper.lr, loss, nonfinite=counts.nonfinite)
@@ -229,7 +211,8 @@ class Engine:
                 metrics[name] = value
         metrics |= kernel_metrics(self.stepper.plan, self.dispatch_times)
         metrics |= self.eight_bit.finished(self.stepper, self._step_hyper())
-        self._history.append(record.step, metrics)
+        if self.course.is_own(record.step):
+            self._history.append(record.step, metrics)
         _keep(self._records, record.step, record)
         if len(record.kernels) == self.stepper.cursor.count:
             self.last_times.append(record.kernels)
@@ -251,6 +234,8 @@ class Engine:
             initial_moments=self._initial_moments,
             initial_state=self._initial_state,
         )
+        if not self.course.is_own(self.record.step):
+            return
         for finding in step_findings(facts):
             if finding.rule in SETTING_RULES:
                 if (finding.rule, finding.message) in self._reported:
@@ -269,41 +254,109 @@ class Engine:
 
     def undo_dispatch(self) -> bool:
         """Take the last dispatch back; False where memory does not reach."""
-        return self.stepper.undo_dispatch() and self._moved_back()
+        return self.stepper.undo_dispatch() and self._moved()
 
     def undo_iteration(self) -> bool:
         """Go to the start of the step, or of the one before; False where memory does not reach."""
-        return self.stepper.rewind_step() and self._moved_back()
+        return self.stepper.rewind_step() and self._moved()
 
     def rewind_to(self, step: int) -> bool:
         """Go back to the end of step `step`; False where memory does not reach."""
-        return self.stepper.rewind_to(step) and self._moved_back()
+        return self.stepper.rewind_to(step) and self._moved()
 
-    def _moved_back(self) -> bool:
+    def way_to(self, to: int) -> Way | None:
+        """The shortest way to the end of step `to`, None where none leads there."""
+        cursor, here = self.stepper.cursor, self.stepper.cursor.finished_steps
+        ways: list[Way] = []
+        if not self.nowhere:
+            if cursor.at_end and to == here:
+                return Way(here, to)
+            oldest = self.stepper.undo_info.oldest_step
+            if to <= here and oldest is not None and oldest <= to:
+                ways.append(Way(to, to, rewinds=True))
+            if to > here and self._leads(here, to):
+                ways.append(Way(here, to))
+        ways += self._ways_from_states(to)
+        return min(ways, key=lambda way: way.cost, default=None)
+
+    def set_off(self, way: Way) -> None:
+        """Go to where `way` begins; its steps are run by `step_iteration`."""
+        if way.rewinds:
+            self.rewind_to(way.start)
+        elif way.state is not None:
+            self._restore(way.state())
+        if way.jumps:
+            self.course.rerun_to = way.to
+
+    def _leads(self, start: int, to: int) -> bool:
+        if self.recorded is not None:
+            return self.recorded.leads(start, to)
+        last = self.source.last_step
+        return last is None or to <= last
+
+    def _ways_from_states(self, to: int) -> Iterator[Way]:
+        own = self._kept.nearest(to)
+        if own is not None and own >= self._form_since - 1 and self._leads(own, to):
+            yield Way(own, to, state=partial(self._kept.at, own))
+        if self.recorded is not None:
+            # What was captured later is of a run that went otherwise.
+            captured = self.recorded.nearest_state(
+                to if self.course.as_recorded else min(to, self.course.own_from - 1)
+            )
+            if captured is not None and self._leads(captured, to):
+                yield Way(captured, to, state=partial(self.recorded.state, captured))
+        elif self._began_at <= to and self._began_at >= self._form_since - 1:
+            yield Way(self._began_at, to, state=self.source.initial_state)
+
+    def _restore(self, state: State) -> None:
+        recorded, finished = self.recorded, state.finished_steps
+        if recorded is None or self.course.is_own(finished):
+            self.stepper.restore(state)
+        else:
+            laid = recorded.source.laid_out_for(finished)
+            if self._placed_as(laid):
+                self.stepper.restore(state)
+            else:
+                self._make_anew(laid, state)
+            self._take_form(self.course.form_at(max(finished, recorded.steps.start), laid))
+        self.nowhere = False
+        self._moved()
+
+    def _moved(self) -> bool:
+        """The stepper stands elsewhere now."""
         self._forget_later()
         if self.follower is not None:
             self.follower.moved_back(self)
         return True
 
     def _forget_later(self) -> None:
-        """What was known of steps and dispatches after the cursor is so no longer."""
+        """What was known of steps and dispatches after the cursor is so no longer, unless they were recorded."""
         cursor = self.stepper.cursor
-        self._history.truncate(cursor.finished_steps)
         self.eight_bit.moved_back(self.stepper)
         self._checkpoint_at = -float("inf")
+        self.course.rerun_to = 0
         if self.checkpoint is not None and self.checkpoint.finished_steps > cursor.finished_steps:
             self.checkpoint = None
+        self._kept.forget_after(cursor.finished_steps)
         self._pending = self._pendings.get(cursor.step)
         for kept in (self._records, self._pendings):
             while kept and next(reversed(kept)) > cursor.step:
                 kept.popitem()
         if self.counted is not None and self.counted.step > cursor.step:
             self.counted = None
+        if not self.course.as_recorded:
+            self._history.truncate(max(cursor.finished_steps, self.course.own_from - 1))
+            last = max(cursor.step, self.course.own_from - 1)
+            self._reported -= {(f.rule, f.message) for f in self.findings if f.step > last}
+            self.findings = deque((f for f in self.findings if f.step <= last), maxlen=MAX_FINDINGS)
         record = self._records.get(cursor.step) or self.record
-        self._reported -= {(f.rule, f.message) for f in self.findings if f.step > cursor.step}
-        self.findings = deque((f for f in self.findings if f.step <= cursor.step), maxlen=MAX_FINDINGS)
+        if self.recorded is not None and (record is None or record.step != cursor.step):
+            record = None if self.course.is_own(cursor.step) else self.recorded.record(cursor.step)
+            if self.counted is None or self.counted.step != cursor.step:
+                self.counted = self.recorded.counted(cursor.step) if record is not None else None
         if record is None or record.step != cursor.step:
             self.record = None
+            self.dispatch_times = [None] * cursor.count
             return
         times = list(record.kernels[: cursor.dispatch])
         self.dispatch_times = [*times, *[None] * (cursor.count - len(times))]
@@ -323,14 +376,23 @@ class Engine:
         if not cursor.at_end:
             self._records.pop(cursor.step, None)
 
+    def _part(self, step: int) -> None:
+        """From `step` on something else holds: a recording tells nothing from there on."""
+        recorded = self.recorded
+        if not self.course.parts(step, self.stepper.cursor.finished_steps) or recorded is None:
+            return
+        self._history = recorded.history_to(step - 1)
+        self._kept.forget_after(step - 1)
+        self.findings = deque((f for f in recorded.findings if f.step < step), maxlen=MAX_FINDINGS)
+        self._reported = {(f.rule, f.message) for f in self.findings if f.rule in SETTING_RULES}
+
     # --- settings
 
     def set_hyper(self, name: str, value: float) -> int:
         """Change one setting; returns the first step it holds for. UsageError for a value nobody can mean."""
         check_value(name, value)
         old = getattr(self.hyper, name)
-        self.hyper = with_value(self.hyper, name, value)
-        step = self._applies_from()
+        step = self._takes_setting(with_value(self.hyper, name, value), self.schedule)
         self.mark(step, f"{name} {shortest(old)} → {shortest(value)}")
         about = "invalid-max-grad-norm" if name == "max_grad_norm" else "invalid-setting"
         self._reported = {each for each in self._reported if each[0] != about}
@@ -338,9 +400,8 @@ class Engine:
 
     def set_schedule(self, text: str) -> int:
         """Change the schedule; returns the first step it holds for. UsageError for text that is none."""
-        schedule = Schedule.from_text(text)
-        old, self.schedule = self.schedule, schedule
-        step = self._applies_from()
+        old, schedule = self.schedule, Schedule.from_text(text)
+        step = self._takes_setting(self.hyper, schedule)
         self.mark(step, f"schedule {old} → {schedule}")
         return step
 
@@ -360,27 +421,54 @@ class Engine:
         """Run in another form from here on; UsageError in the middle of a step."""
         old = self.stepper.plan.variant
         self.stepper.set_variant(variant)
+        self._reformed()
+        self.mark_variant(old, variant)
+
+    def _reformed(self) -> None:
         self.eight_bit.reformed(self.stepper)
         self.last_times.clear()
         self.dispatch_times = [None] * self.stepper.cursor.count
-        self.mark_variant(old, variant)
+
+    def _take_form(self, wanted: Variant) -> bool:
+        """Run in a form that was recorded, on another stepper where the params have to be laid out otherwise."""
+        if wanted == self.stepper.plan.variant:
+            return True
+        if self.stepper.can_take(wanted):
+            self.stepper.set_variant(wanted)
+            self._reformed()
+        elif self._make is not None:
+            self._make_anew(wanted, self.stepper.state())
+        else:
+            return False
+        return True
+
+    def _make_anew(self, variant: Variant, state: State) -> None:
+        """Go on with `state` on another stepper, laid out for `variant`."""
+        if self._make is None:
+            raise UsageError("The params are not laid out for this form of the step: lay them out anew.")
+        before = self.stepper.plan.variant
+        # The old device goes first: two of them may not fit.
+        self.stepper.close()
+        try:
+            self.stepper = self._make(self.source, variant, state)
+        except InspectorError:
+            self.stepper = self._make(self.source, before, state)
+            raise
+        finally:
+            self._laid = variant
+            self.eight_bit.replaced(lost=False)
+            self.last_times.clear()
+            self.counted = None
+            self.dispatch_times = [None] * self.stepper.cursor.count
+
+    def _placed_as(self, laid: Variant) -> bool:
+        """True where the params lie as they do for the form `laid`."""
+        codecs = {v.codec for v in (laid, self._laid) if v.kernel == "8bit"}
+        return required_placement(laid) == required_placement(self._laid) and len(codecs) <= 1
 
     def _follow_form(self, step: int) -> None:
-        """Where a recording that runs again changed its form, change with it, as far as the layout allows."""
-        if not isinstance(self.source, AsRecorded):
-            return
-        was, now = (self.source.recorded_variant(each) for each in (step - 1, step))
-        if was is None or now is None or was == now:
-            return
-        mine = self.stepper.plan.variant
-        names = [f.name for f in fields(Variant) if getattr(was, f.name) != getattr(now, f.name)]
-        # What a person chose instead stays.
-        wanted = replace(mine, **{n: getattr(now, n) for n in names if getattr(mine, n) == getattr(was, n)})
-        if wanted == mine:
-            return
-        if self.stepper.can_take(wanted):
-            self.set_variant(wanted)
-        else:
+        """Where a recording that runs again changed its form, change with it, as far as that is possible."""
+        if not self._take_form(self.course.form_at(step, self.stepper.plan.variant)):
             self.mark(
                 step, "the recording goes on in another form, for which the params are laid out otherwise"
             )
@@ -391,12 +479,15 @@ class Engine:
         changed = ", ".join(f"{name} {was} → {now}" for name, was, now in pairs if was != now)
         if changed:
             self._form_since = self._applies_from()
+            self.course.choose(self._form_since, new)
+            self._part(self._form_since)
             self._checkpoint_at = -float("inf")
             self.mark(self._form_since, changed)
 
     def replace_stepper(self, stepper: Stepper, cursor: Cursor) -> None:
         """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood."""
         self.stepper = stepper
+        self._laid = stepper.plan.variant
         self.eight_bit.replaced(lost=False)
         self.last_times.clear()
         # Its elements are those of the old layout.
@@ -413,13 +504,19 @@ class Engine:
         if self.follower is not None:
             self.follower.marked(step, text)
 
+    def _takes_setting(self, hyper: Hyper, schedule: Schedule) -> int:
+        """Set them; returns the first step that takes them."""
+        step = self._applies_from()
+        self.course.set(step, hyper, schedule)
+        self._part(step)
+        if self.stepper.cursor.dispatch == 0:
+            self._set_step_hyper(self.course.hyper_at(step))
+        return step
+
     def _applies_from(self) -> int:
         """The first step that takes a changed setting: the one at the cursor if none of it has run."""
         cursor = self.stepper.cursor
-        if cursor.dispatch == 0:
-            self._set_step_hyper(self._hyper_at(cursor.step))
-            return cursor.step
-        return cursor.step + 1
+        return cursor.step if cursor.dispatch == 0 else cursor.step + 1
 
     def _set_step_hyper(self, hyper: Hyper) -> None:
         """What the step at the cursor runs with, its lr as used."""
@@ -431,23 +528,34 @@ class Engine:
         if self.record is not None:
             self.record = replace(self.record, lr=hyper.lr)
 
-    def _hyper_at(self, step: int) -> Hyper:
-        return hyper_at(self.source, self.hyper, self.schedule, step)
-
     def _step_hyper(self) -> Hyper:
-        return self._pending.hyper if self._pending else self._hyper_at(self.stepper.cursor.step)
+        return self._pending.hyper if self._pending else self.course.hyper_at(self.stepper.cursor.step)
 
     # --- what it shows
 
     def history(self) -> History:
-        """All metrics so far."""
+        """All metrics: of a recording of all its steps, otherwise so far."""
+        if self.recorded is not None and self.course.as_recorded:
+            return self.recorded.history()
         return self._history.freeze()
+
+    def all_findings(self) -> tuple[Finding, ...]:
+        """What was found, in a recording as well."""
+        if self.recorded is not None and self.course.as_recorded:
+            return self.recorded.findings
+        return tuple(self.findings)
+
+    def all_marks(self) -> tuple[Mark, ...]:
+        """What was changed at which step, in a recording as well."""
+        if self.recorded is None:
+            return tuple(self.marks)
+        return (*(m for m in self.recorded.marks if not self.course.is_own(m.step)), *self.marks)
 
     def uniforms(self) -> Mapping[str, tuple[float, ...]]:
         """The uniforms of the step at the cursor, by key; those of step 1 before it."""
         variant = self.stepper.plan.variant
         step = max(self.stepper.cursor.step, 1)
-        hyper = self._step_hyper() if self.stepper.cursor.step else self._hyper_at(1)
+        hyper = self._step_hyper() if self.stepper.cursor.step else self.course.hyper_at(1)
         values = optimizer(variant.optimizer).uniforms(hyper, step, variant.numerics)
         return MappingProxyType({key: tuple(float(x) for x in value) for key, value in values.items()})
 
@@ -473,6 +581,7 @@ class Engine:
         if started - self._checkpoint_at < CHECKPOINT_SHARE * self._checkpoint_cost:
             return
         self.checkpoint = self.stepper.state()
+        self._kept.keep(self.checkpoint)
         self._checkpoint_at = time.perf_counter()
         self._checkpoint_cost = self._checkpoint_at - started
 
@@ -490,7 +599,7 @@ class Engine:
         self.record = None
         self.last_times.clear()
         self.dispatch_times = [None] * stepper.cursor.count
-        self._moved_back()
+        self._moved()
         self.record = self._records.get(stepper.cursor.step)
         missing = range(stepper.cursor.finished_steps + 1, lost_after + 1)
         same_form = missing.start >= self._form_since
@@ -500,23 +609,6 @@ class Engine:
                 self.begin()
                 self._set_step_hyper(settings[step])
                 self._ran(stepper.run_to_end(settings[step]))
-
-
-def kernel_metrics(plan: Plan, times: Sequence[KernelTime | None]) -> dict[str, float]:
-    """Milliseconds of a step by kernel, "ms/KEY", or "cold/KEY" where any of its dispatches was cold.
-
-    Cold samples stand in a series of their own, so that no mean takes them in. NaN where the clock gave nothing.
-    """
-    total: dict[str, float] = {}
-    cold: set[str] = set()
-    for dispatch, time_ in zip(plan.dispatches, times, strict=True):
-        if time_ is None:
-            continue
-        key = dispatch.timing_key
-        total[key] = total.get(key, 0.0) + (math.nan if time_.ms is None else time_.ms)
-        if time_.cold:
-            cold.add(key)
-    return {f"{'cold' if key in cold else 'ms'}/{key}": ms for key, ms in total.items()}
 
 
 def _keep(kept: OrderedDict[int, T], step: int, value: T) -> None:

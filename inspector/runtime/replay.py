@@ -12,7 +12,7 @@ from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.param_statistics import ParamTable
-from inspector.plan import Variant, required_placement
+from inspector.plan import Variant
 from inspector.schedule import Schedule
 from inspector.session.compare import (
     ArrayDifference,
@@ -82,17 +82,6 @@ class ReplayedStep:
     findings: tuple[Finding, ...] = ()
 
 
-def laid_out_for(source: Recording, step: int) -> Variant:
-    """The form for which the params were laid out at `step`: a form that suits the places in use keeps them."""
-    laid = source.session.about.variant
-    for earlier in range(source.session.steps.start, step + 1):
-        form = source.session.step(earlier).variant
-        kept = required_placement(laid).covers(required_placement(form))
-        if not kept or (form.kernel == "8bit" and form.codec != laid.codec):
-            laid = form
-    return laid
-
-
 class Replay:
     """Runs steps of a recording again on a device. Its stepper is closed with it."""
 
@@ -128,7 +117,7 @@ class Replay:
         form = self._variant(source.first_step, source.first_step == first)
         state = source.initial_state()
         # Laid out as the recorded run was, on which the order of sums hangs.
-        laid = laid_out_for(self.source, source.first_step) if not self.changes.variant else form
+        laid = self.source.laid_out_for(source.first_step) if not self.changes.variant else form
         self._stepper = self._make.make(source.params, laid, state)
         self._take_form(form)
         for step in range(source.first_step, first):

@@ -10,10 +10,13 @@ from typing import TypeVar
 import numpy as np
 
 from inspector.colormap import colour, colour_range
+from inspector.floats import F32Array
+from inspector.layout import Layout
 from inspector.runtime.commands import ViewHistograms, ViewMap, ViewValues
-from inspector.runtime.snapshots import Histograms, MapImage, ValuesWindow
-from inspector.stepping import MapRequest, Stepper
-from inspector.stores import LANES
+from inspector.runtime.recorded import RecordedRun
+from inspector.runtime.snapshots import Glance, Histograms, MapImage, ValuesWindow
+from inspector.stepping import Cursor, MapRequest, Stepper
+from inspector.stores import LANES, Lane
 
 MAX_VALUES = 65_536
 """Rows of one window of values; a table shows fewer than a hundred at a time."""
@@ -39,6 +42,7 @@ class Viewer:
         self._stale = {"map": True, "values": True, "histograms": True}
         self._done_at = dict.fromkeys(self._stale, -float("inf"))
         self._cost = dict.fromkeys(self._stale, 0.0)
+        self._glanced: tuple[int, ViewValues, ViewHistograms] | None = None
 
     def ask(self, command: ViewMap | ViewValues | ViewHistograms) -> None:
         """Remember what is wanted from now on; nothing is computed yet."""
@@ -55,6 +59,7 @@ class Viewer:
     def moved(self) -> None:
         """The run has moved: everything shown is out of date."""
         self._stale = dict.fromkeys(self._stale, True)
+        self._glanced = None
 
     def forget(self) -> None:
         """Another run: nothing of the old one may be shown."""
@@ -68,6 +73,51 @@ class Viewer:
         self.histograms = self._refreshed(
             "histograms", running, self.histograms, lambda: self._histograms(stepper)
         )
+
+    def glance(self, recorded: RecordedRun, glance: Glance, layout: Layout) -> None:
+        """Show what was captured of a step that the device does not stand at: no map, values where it was a keyframe,
+        histograms of right before its update."""
+        self.map = None
+        # What the device holds is shown again once it stands where it is looked at.
+        self._stale = dict.fromkeys(self._stale, True)
+        values, histograms = self._asked_values, self._asked_histograms
+        wanted = (glance.step, values, histograms)
+        if self._glanced == wanted:
+            return
+        self._glanced = wanted
+        self.values = self._captured_values(recorded, glance.step, values, layout)
+        self.histograms = None
+        counted = recorded.counted(glance.step)
+        if counted is not None and histograms.lanes:
+            at = Cursor(glance.step, 0, 1)
+            found = (
+                counted.params[counted.params.names.index(histograms.param)]
+                if histograms.param in counted.params.names
+                else counted.totals[0]
+                if histograms.param is None
+                else None
+            )
+            if found is not None:
+                stats = {lane: found.lanes[lane].counts for lane in histograms.lanes}
+                self.histograms = Histograms(histograms.param, at, MappingProxyType(stats))
+
+    def _captured_values(
+        self, recorded: RecordedRun, step: int, asked: ViewValues, layout: Layout
+    ) -> ValuesWindow | None:
+        if asked.param is None or asked.param not in layout or not recorded.has_state(step):
+            return None
+        numel = layout[asked.param].numel
+        start = min(max(asked.start, 0), numel)
+        stop = start + min(asked.count, numel - start, MAX_VALUES)
+        lanes: tuple[Lane, ...] = ("w", "m", "v")
+        after: dict[Lane, F32Array] = {
+            lane: recorded.session.window(lane, step, asked.param, start, stop) for lane in lanes
+        }
+        # The update leaves gradients at 0.
+        after["g"] = np.zeros(stop - start, np.float32)
+        for array in after.values():
+            array.flags.writeable = False
+        return ValuesWindow(asked.param, start, MappingProxyType(after), MappingProxyType({}))
 
     def _refreshed(self, name: str, running: bool, old: T | None, make: Callable[[], T | None]) -> T | None:
         if not self._stale[name]:

@@ -19,11 +19,14 @@ from inspector.comparison import Comparison
 from inspector.errors import DeviceLostError, InspectorError, OutOfMemoryError, UsageError
 from inspector.plan import Plan, Variant
 from inspector.runtime import commands as c
-from inspector.runtime.engine import Engine, OpenRun
+from inspector.runtime.engine import Engine
 from inspector.runtime.lockstep import Asked
+from inspector.runtime.parts import OpenRun
 from inspector.runtime.recording import Recording
-from inspector.runtime.snapshots import Comparing, Mode, Notice, Snapshot
+from inspector.runtime.snapshots import Comparing, Mark, Mode, Notice, Snapshot
+from inspector.runtime.travel import Travel, opened
 from inspector.runtime.viewer import Viewer
+from inspector.session.bookmarks import Bookmarks
 from inspector.session.policy import Policy
 from inspector.sources.base import EndOfSourceError
 from inspector.statistics import StatsLevel
@@ -45,6 +48,13 @@ RECORDING_PATIENCE_S = 0.25
 """So long a step waits at most for the one before it to be on disk."""
 CHOICES_S = 0.02
 """So long at a time it is looked for what the form of the step may be changed to."""
+
+
+NEEDS_BUFFERS = (
+    c.StepDispatch, c.StepIteration, c.Run, c.UndoDispatch, c.UndoIteration, c.SetHyper, c.SetSchedule, c.SetVariant,
+    c.CompareVariants, c.StartLockstep, c.StartRecording,
+)  # fmt: skip
+"""These start from what the device holds, and wait until that is of the step on show."""
 
 
 class _EndedError(Exception):
@@ -81,6 +91,8 @@ class Worker:
         self._on_snapshot: Callable[[Snapshot], None] = lambda snapshot: None
         self._yield: Callable[[float], None] = lambda timeout: None
         self._engine: Engine | None = None
+        self._travel: Travel | None = None
+        self._bookmarks = Bookmarks()
         self._recording: Recording | None = None
         self._stats_before: StatsLevel | None = None
         self._closing = threading.Event()
@@ -158,19 +170,33 @@ class Worker:
                     if isinstance(command, c.Shutdown):
                         return
                     self._guarded(partial(self._handle, command))
-                if self._mode == "running" and not self._closing.is_set():
+                if self._travel is not None and self._travel.busy and not self._closing.is_set():
+                    self._guarded(self._travel_on)
+                elif self._mode == "running" and not self._closing.is_set():
                     self._yield(YIELD_S)
                     self._guarded(self._advance)
                 elif self._busy:
                     self._guarded(self._choices.look)
-                self._publish(force=self._mode != "running")
+                if self._travel is not None:
+                    self._guarded(self._poll)
+                self._publish(force=self._mode != "running" and not self._traveling)
         finally:
             self._close_engine()
             self._mode = "closed"
 
     def _waiting(self) -> list[c.Command]:
         """What is queued; waits for the first while nothing else is to do."""
-        return [] if self._busy and self._queue.empty() else [self._queue.get(), *self._arrived()]
+        wait_s = 0.0 if self._busy else None
+        if self._travel is not None and self._mode in ("paused", "running"):
+            due_s = self._travel.wait_s()
+            if wait_s is None or (self._travel.playing is not None and due_s is not None):
+                wait_s = due_s
+        if wait_s == 0.0 and self._queue.empty():
+            return []
+        try:
+            return [self._queue.get(timeout=wait_s), *self._arrived()]
+        except queue.Empty:
+            return []
 
     def _arrived(self) -> list[c.Command]:
         """What is queued; waits for nothing."""
@@ -182,7 +208,13 @@ class Worker:
             return found
 
     @property
+    def _traveling(self) -> bool:
+        return self._travel is not None and self._travel.busy
+
+    @property
     def _busy(self) -> bool:
+        if self._traveling:
+            return False
         return self._mode == "running" or (self._mode == "paused" and not self._choices.complete)
 
     def _guarded(self, act: Callable[[], None]) -> None:
@@ -222,6 +254,8 @@ class Worker:
         if self._mode == "running":
             self._mode = "paused"
         self._until = None
+        if self._travel is not None:
+            self._travel.pause()
 
     def _handle(self, command: c.Command) -> None:
         if isinstance(command, c.OpenSource):
@@ -250,6 +284,8 @@ class Worker:
             self._drive(engine, command)
 
     def _drive(self, engine: Engine, command: c.Command) -> None:
+        if isinstance(command, NEEDS_BUFFERS) and self._travel_or_none().hold(command):
+            return
         match command:
             case c.StepDispatch():
                 self._pause()
@@ -266,8 +302,19 @@ class Worker:
                 self._back(engine, engine.undo_dispatch)
             case c.UndoIteration():
                 self._back(engine, engine.undo_iteration)
-            case c.Seek(step, _):
-                self._seek(engine, step)
+            case c.Seek(step, dispatch):
+                self._seek(engine, step, dispatch)
+            case c.CancelSeek():
+                self._travel_or_none().cancel()
+            case c.Play():
+                self._travel_or_none().play(command)
+                self._mode, self._until = "running", None
+                self._restart_rate()
+            case c.Follow(on):
+                self._pause()
+                self._travel_or_none().follow(on)
+            case c.SetBookmark(step, text):
+                self._set_bookmark(step, text)
             case c.SetHyper(name, value):
                 engine.set_hyper(name, value)
             case c.SetSchedule(text):
@@ -306,6 +353,16 @@ class Worker:
         elif kept:
             self._notify("info", "Another form begins here: what ran before it cannot be taken back.")
 
+    def _set_bookmark(self, step: int, text: str) -> None:
+        bookmarks = self._bookmarks
+        if not bookmarks.all and bookmarks.folder is None:
+            self._notify("info", "Bookmarks of this run are kept until it is closed: record it to keep them.")
+        try:
+            bookmarks.set(step, text)
+        except UsageError as error:
+            # The run goes on.
+            self._notify("warning", str(error))
+
     def _start_recording(self, engine: Engine, command: c.StartRecording) -> None:
         policy = Policy.from_text(command.policy)
         if self._recording is not None:
@@ -323,6 +380,7 @@ class Worker:
             engine.set_stats(before)
             raise
         self._stats, self._stats_before = engine.stats_level, before
+        self._bookmarks.keep_in(Path(command.path))
         self._notify(
             "info", f"Recording from step {self._recording.first_step:,} on ({policy}): {command.path}."
         )
@@ -410,6 +468,11 @@ class Worker:
         """One step of a run, or one dispatch of a slow one."""
         engine = self._engine
         assert engine is not None
+        travel = self._travel_or_none()
+        if travel.playing is not None:
+            if not travel.play_on():
+                self._pause()
+            return
         cursor = engine.stepper.cursor
         if self._until is not None and cursor.finished_steps >= self._until:
             self._pause()
@@ -422,7 +485,9 @@ class Worker:
                 self._step_s = sum(ms for ms in times if ms is not None) / 1e3
         else:
             self._timed(engine.step_iteration)
-            self._step_s = time.perf_counter() - started if engine.source.last_step is None else 0.0
+            took = time.perf_counter() - started
+            travel.step_s = took
+            self._step_s = took if engine.source.last_step is None else 0.0
         self._count_rate()
         if self._until is not None and engine.stepper.cursor.finished_steps >= self._until:
             self._pause()
@@ -440,31 +505,56 @@ class Worker:
 
     def _back(self, engine: Engine, act: Callable[[], bool]) -> None:
         self._pause()
+        cursor = engine.stepper.cursor
         if act():
             self._viewer.moved()
-        else:
-            self._notify(
-                "info", "Memory does not reach further back: start with a larger --undo-mb to keep more."
-            )
-
-    def _seek(self, engine: Engine, step: int) -> None:
-        now_at = engine.stepper.cursor.finished_steps
-        if step < now_at or (step == now_at and not engine.stepper.cursor.at_end):
-            self._pause()
-            if engine.rewind_to(step):
-                self._viewer.moved()
+        elif act == engine.undo_dispatch:
+            # From the start of a step this takes back its gradients and the last dispatch of the step before.
+            if cursor.dispatch:
+                self._seek(engine, cursor.step, cursor.dispatch - 1)
             else:
-                oldest = engine.stepper.undo_info.oldest_step
-                reach = (
-                    f"reaches back to step {oldest:,}" if oldest is not None else "does not reach back at all"
-                )
-                self._notify(
-                    "info",
-                    f"Step {step:,} is not in memory, which {reach}: start with a larger --undo-mb to keep more.",
-                )
-        elif step > now_at:
+                self._seek(engine, cursor.step - 1, cursor.count - 1)
+        else:
+            self._seek(engine, cursor.step - (cursor.dispatch == 0), 0)
+
+    def _seek(self, engine: Engine, step: int, dispatch: int | None = None) -> None:
+        """Go back, or to where a state leads; a run that only has to go on goes on as by Run."""
+        self._pause()
+        travel = self._travel_or_none()
+        now_at = engine.stepper.cursor.finished_steps
+        if dispatch is None and step > now_at and travel.recorded is None:
             self._mode, self._until = "running", step
             self._restart_rate()
+            return
+        if step < 0:
+            raise UsageError("The run stands where it began: nothing lies before.")
+        travel.seek(step, dispatch)
+        self._viewer.moved()
+
+    def _travel_or_none(self) -> Travel:
+        assert self._travel is not None
+        return self._travel
+
+    def _travel_on(self) -> None:
+        """A piece of the way to where a person wants to look; what waited for the arrival is carried out then."""
+        travel = self._travel_or_none()
+        if travel.wait_s():
+            return
+        try:
+            travel.advance()
+        except Exception:
+            travel.cancel()
+            raise
+        self._viewer.moved()
+        if not travel.busy:
+            self._taken.extendleft(reversed(travel.after))
+            travel.after.clear()
+
+    def _poll(self) -> None:
+        """See what another process has recorded since."""
+        travel = self._travel_or_none()
+        if travel.poll():
+            self._viewer.moved()
 
     # --- opening and closing
 
@@ -484,17 +574,28 @@ class Worker:
             self._comparison = None
             self._viewer.forget()
             self._publish()
-            stepper = self._opener.make_stepper(source, self._variant, source.initial_state())
-            self._engine = Engine(source, stepper, hyper=self._opener.hyper(source), stats=self._stats)
+            self._engine = opened(self._opener, source, self._variant, self._stats)
+            stepper = self._engine.stepper
+            self._travel = Travel(self._engine, partial(self._step_iteration, self._engine), self._notify)
             slow = stepper.device.software and stepper.layout.elements > SLOW_ELEMENTS
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0
             self._rate = None
             self._mode = "paused"
-            self._engine.begin()
+            self._bookmarks = self._bookmarks_of(self._engine)
+            self._travel.start()
 
         self._guarded(open_)
         if self._engine is None and self._mode == "starting":
             self._mode = "failed"
+
+    def _bookmarks_of(self, engine: Engine) -> Bookmarks:
+        if engine.recorded is None:
+            return Bookmarks()
+        try:
+            return engine.recorded.session.bookmarks()
+        except UsageError as error:
+            self._notify("warning", str(error))
+            return Bookmarks()
 
     def _recover(self, engine: Engine) -> None:
         state = engine.checkpoint or engine.source.initial_state()
@@ -538,7 +639,7 @@ class Worker:
             # It may be lost already, which is what closing is for.
             with suppress(InspectorError):
                 self._engine.stepper.close()
-            self._engine = None
+            self._engine = self._travel = None
 
     # --- snapshots
 
@@ -556,7 +657,12 @@ class Worker:
             self._guarded(self._end_recording)
         if engine is not None and self._mode in ("paused", "running"):
             running = self._mode == "running"
-            self._guarded(lambda: self._viewer.refresh(engine.stepper, running=running))
+            glance = self._travel.glance if self._travel is not None else None
+            if glance is not None and engine.recorded is not None:
+                look = partial(self._viewer.glance, engine.recorded, glance, engine.stepper.layout)
+            else:
+                look = partial(self._viewer.refresh, engine.stepper, running=running)
+            self._guarded(look)
             self._guarded(lambda: engine.eight_bit.refresh(running=running))
             if engine.eight_bit.said is not None:
                 self._notify("info", engine.eight_bit.said)
@@ -584,6 +690,15 @@ class Worker:
             self._on_snapshot(snapshot)
 
     def _picture(self, engine: Engine) -> Snapshot:
+        picture = self._device_picture(engine)
+        travel = self._travel
+        if engine.recorded is not None:
+            picture = replace(
+                picture, recorded=engine.recorded.picture, last_step=engine.recorded.steps.stop - 1
+            )
+        return travel.pictured(picture) if travel is not None else picture
+
+    def _device_picture(self, engine: Engine) -> Snapshot:
         stepper = engine.stepper
         return Snapshot(
             serial=self._serial,
@@ -599,7 +714,7 @@ class Worker:
             dispatch_times=tuple(engine.dispatch_times),
             uniforms=engine.uniforms(),
             history=engine.history(),
-            marks=tuple(engine.marks),
+            marks=engine.all_marks(),
             map=self._viewer.map,
             values=self._viewer.values,
             histograms=self._viewer.histograms,
@@ -607,7 +722,7 @@ class Worker:
             stats=self._stats,
             counted=engine.counted,
             choices=self._choices.of(stepper.plan),
-            findings=tuple(engine.findings),
+            findings=engine.all_findings(),
             undo=stepper.undo_info,
             device=stepper.device,
             memory_bytes=stepper.memory_bytes,
@@ -618,6 +733,7 @@ class Worker:
             last_times=tuple(engine.last_times),
             last_step=engine.source.last_step,
             recording=self._recording.picture() if self._recording else None,
+            bookmarks=tuple(Mark(each.step, each.text) for each in self._bookmarks.all),
             notice=self._notice,
         )
 

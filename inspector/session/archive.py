@@ -8,6 +8,7 @@ from pathlib import Path
 
 from inspector.errors import UsageError
 from inspector.files import replacing
+from inspector.session.bookmarks import FILE_NAME
 from inspector.session.database import DATABASE_NAME, reading
 from inspector.session.reader import Session
 from inspector.session.records import StoredFile
@@ -35,6 +36,9 @@ def pack(path: Path, out: Path | None = None) -> Path:
                     database.close()
             with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
                 archive.write(copy, DATABASE_NAME)
+                if (path / FILE_NAME).is_file():
+                    session.bookmarks()
+                    archive.write(path / FILE_NAME, FILE_NAME)
                 for file in session.files():
                     _add(archive, session, file)
     return out

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from inspector.codecs import CODECS, Codec, Encoded, Moments8bit, Which, blocks, decode
+from inspector.codecs import BLOCK, CODECS, Codec, Encoded, Moments8bit, Which, blocks, decode
 from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.layout import Param
@@ -65,6 +65,18 @@ class CapturedTensors:
             values = np.zeros(shape, np.float32)
         values.flags.writeable = False
         return values
+
+    def window(self, lane: Lane, step: int, param: str, start: int, stop: int) -> F32Array:
+        """A copy of elements [start, stop) of a tensor, flat; of coded state only their blocks are decoded."""
+        file = self._file(step, "gradients" if lane == "g" else "keyframe")
+        if lane in MOMENTS and f"{lane}_codes@{step}/{param}" in file.entries:
+            first, last = start // BLOCK, blocks(stop)
+            encoded = self._encoded(file, lane, step, param)
+            part = Encoded(encoded.codes[BLOCK * first : BLOCK * last], encoded.scales[first:last])
+            with np.errstate(all="ignore"):
+                values = decode(self._codec(file, step), lane, part.codes, part.scales)
+            return np.array(values[start - BLOCK * first : stop - BLOCK * first], np.float32)
+        return self.tensor(lane, step, param).reshape(-1)[start:stop].copy()
 
     def gradients(self, step: int) -> dict[str, F32Array]:
         """The gradients of a step by param name, flat, as far as they were offered."""

@@ -113,6 +113,14 @@ class Contents:
         with self._snapshot():
             return unpack_step(self._step_row(step), self._items("forms", Variant), self._kernels())
 
+    def forms(self) -> tuple[tuple[int, Variant], ...]:
+        """The form of the first step, and each step from which another holds."""
+        numbers = np.concatenate([np.empty(0, np.int64), *(p.fixed["form"] for p in self._read_parts())])
+        with self._snapshot():
+            known = self._items("forms", Variant)
+            starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+            return tuple((self.first_step + int(i), known[int(numbers[i])]) for i in starts)
+
     def table(self, step: int) -> ParamTable | None:
         """The statistics of one step, None where they were not counted."""
         table = self._tables.get(step)

@@ -53,6 +53,10 @@ class Places(Protocol):
         """Where a tensor file lies; UsageError where it is missing or has another size."""
         ...
 
+    def small_file(self, name: str, most: int) -> bytes | None:
+        """What a file beside the database holds, None where it is missing; UsageError where it is over `most` bytes."""
+        ...
+
     def nbytes(self) -> int:
         """Bytes of all files."""
         ...
@@ -114,6 +118,22 @@ class FolderPlaces:
             )
         return Place(path, 0, file.size)
 
+    def small_file(self, name: str, most: int) -> bytes | None:
+        """What a file beside the database holds, None where it is missing; UsageError where it is over `most` bytes."""
+        path = self.path / name
+        try:
+            status = path.lstat()
+            if not stat.S_ISREG(status.st_mode):
+                raise UsageError(f"{path} is no ordinary file: nothing is read from it.")
+            if status.st_size > most:
+                raise UsageError(f"{path} is damaged: it has {status.st_size:,} bytes.")
+            with path.open("rb") as file:
+                return file.read(most)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
+
     def nbytes(self) -> int:
         """Bytes of all files in it."""
         found = (self.path.glob(f"{DATABASE_NAME}*"), (self.path / FOLDER).glob("*/*.safetensors"))
@@ -158,6 +178,21 @@ class ZipPlaces:
                 f"{self.path} is damaged: {file.name} has {place.size:,} bytes, {file.size:,} were written."
             )
         return place
+
+    def small_file(self, name: str, most: int) -> bytes | None:
+        """What a member beside the database holds, None where it is missing; UsageError where it is over `most`
+        bytes."""
+        if self._folder + name not in self._members:
+            return None
+        place = self._place(self._folder + name)
+        if place.size > most:
+            raise UsageError(f"{self.path} is damaged: {name} has {place.size:,} bytes.")
+        try:
+            with self.path.open("rb") as file:
+                file.seek(place.start)
+                return file.read(place.size)
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be read: {error.strerror or error}.") from None
 
     def nbytes(self) -> int:
         """Bytes of the zip file."""
@@ -210,7 +245,7 @@ class ZipPlaces:
             extra = directory[at + name_bytes : at + name_bytes + extra_bytes]
             at += name_bytes + extra_bytes + comment_bytes
             packed, size, header = _wide(extra, size, packed, header)
-            if not (_is_database(name.removesuffix("-wal")) or name.endswith(".safetensors")):
+            if not (_is_database(name.removesuffix("-wal")) or name.endswith((".safetensors", ".json"))):
                 continue
             if method or flags & 1 or packed != size:
                 raise UsageError(

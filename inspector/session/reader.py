@@ -15,6 +15,8 @@ from inspector.errors import UsageError
 from inspector.findings import Finding
 from inspector.floats import F32Array, F64Array
 from inspector.param_statistics import ParamTable
+from inspector.plan import Variant
+from inspector.session.bookmarks import Bookmarks
 from inspector.session.captured import CapturedTensors
 from inspector.session.contents import Contents, attempt
 from inspector.session.places import open_places
@@ -83,6 +85,11 @@ class Session:
         return self._contents.state
 
     @property
+    def generation(self) -> str | None:
+        """Another one where steps that were read before may be others now: the run went back while it was recorded."""
+        return self._contents.generation
+
+    @property
     def ended_because(self) -> str | None:
         """Why it ended, where not because it was done: a sentence."""
         return self._contents.ending.reason if self._contents.ending else None
@@ -138,6 +145,10 @@ class Session:
         self._check_step(step)
         return self._contents.step(step)
 
+    def forms(self) -> tuple[tuple[int, Variant], ...]:
+        """The form in which the first step ran, and each step from which on another held."""
+        return self._contents.forms()
+
     def param_statistics(self, step: int) -> ParamTable | None:
         """Statistics of every param right before the update of `step`; None where they were not counted."""
         self._check_step(step)
@@ -166,6 +177,10 @@ class Session:
         """
         return self._tensors.tensor(lane, step, param)
 
+    def window(self, lane: Lane, step: int, param: str, start: int, stop: int) -> F32Array:
+        """Elements [start, stop) of what `tensor` gives, flat, a copy; of 8-bit state only these are decoded."""
+        return self._tensors.window(lane, step, param, start, stop)
+
     def gradients(self, step: int) -> dict[str, F32Array]:
         """The captured gradients of a step by param name, flat; a param that is missing had gradient 0."""
         return self._tensors.gradients(step)
@@ -181,6 +196,10 @@ class Session:
     def notes(self, kind: NoteKind) -> tuple[Note, ...]:
         """Marks, bookmarks, or gaps: what could not be captured."""
         return tuple(note for note in self._contents.notes() if note.kind == kind)
+
+    def bookmarks(self) -> Bookmarks:
+        """The bookmarks that were set in it, to be added to where it is a folder."""
+        return Bookmarks.of(self._places, self.notes("bookmark"))
 
     def files(self) -> tuple[StoredFile, ...]:
         """The tensor files."""

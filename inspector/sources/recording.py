@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.layout import Param
-from inspector.plan import Variant
+from inspector.plan import Variant, required_placement
 from inspector.schedule import Schedule
 from inspector.session.database import DATABASE_NAME
 from inspector.session.reader import Session
@@ -44,11 +48,11 @@ class Recording:
         self.hyper: Hyper = about.hyper
         self.recorded_schedule = Schedule.from_text(about.schedule)
         self.schedule = schedule or self.recorded_schedule
-        self.stretches = stretches(self.session)
-        self._starts = [stretch.first for stretch in self.stretches]
+        self._first: int | None = None
+        self.look_again()
         if first is None:
             first = self._starts[0] if self._starts else self.session.steps.start
-        self.first_step = first
+        self.first_step = self._first = first
         stretch = self._stretch(first)
         self.last_step: int | None = stretch.last if stretch else first - 1
         elements = sum(p.numel for p in self.params)
@@ -56,6 +60,20 @@ class Recording:
         self.description = (
             f"{elements:,} elements in {len(self.params):,} params, {steps} as recorded from {about.source}"
         )
+
+    def look_again(self) -> None:
+        """Take in what the session was found to hold beyond what it did."""
+        self.stretches = stretches(self.session)
+        self._starts = [stretch.first for stretch in self.stretches]
+        self._captured = _runs(self.session.captures("gradients"))
+        if self._first is not None:
+            stretch = self._stretch(self._first)
+            self.last_step = stretch.last if stretch else self._first - 1
+
+    def captured_through(self, first: int, last: int) -> bool:
+        """True where the gradients of all steps from `first` to `last` were captured."""
+        at = bisect_right(self._captured, (first, math.inf)) - 1
+        return at >= 0 and last <= self._captured[at][1]
 
     def starting_for(self, step: int) -> Recording:
         """The same recording from the state nearest before `step`; UsageError where that cannot be rebuilt."""
@@ -85,6 +103,17 @@ class Recording:
         """The form that `step` ran in; None for a step that was not recorded."""
         return self.session.step(step).variant if step in self.session.steps else None
 
+    def laid_out_for(self, step: int) -> Variant:
+        """The form for which the params were laid out at `step`: a form that suits the places in use keeps them."""
+        laid = self.session.about.variant
+        for since, form in self.session.forms():
+            if since > step:
+                break
+            kept = required_placement(laid).covers(required_placement(form))
+            if not kept or (form.kernel == "8bit" and form.codec != laid.codec):
+                laid = form
+        return laid
+
     def missing(self, step: int) -> str | None:
         """Why `step` cannot be rebuilt, as a sentence; None where it can."""
         steps = self.session.steps
@@ -112,16 +141,24 @@ class Recording:
 
 def stretches(session: Session) -> tuple[Stretch, ...]:
     """The steps that can be rebuilt, in order, each stretch as long as it goes."""
-    keyframes = set(session.captures("keyframe"))
-    found: list[Stretch] = []
-    for step in session.captures("gradients"):
-        if step not in session.steps:
-            continue
-        if found and found[-1].last == step - 1:
-            found[-1] = Stretch(found[-1].first, step)
-        elif step - 1 in keyframes:
-            found.append(Stretch(step, step))
+    states = session.captures("keyframe")
+    found = []
+    for first, last in _runs(session.captures("gradients")):
+        first, last = max(first, session.steps.start), min(last, session.steps.stop - 1)
+        at = bisect_left(states, first - 1)
+        if at < len(states) and states[at] < last:
+            found.append(Stretch(states[at] + 1, last))
     return tuple(found)
+
+
+def _runs(steps: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of each run of consecutive steps, of ascending ones."""
+    if not steps:
+        return []
+    numbers = np.array(steps, np.int64)
+    breaks = np.flatnonzero(np.diff(numbers) != 1)
+    firsts, lasts = numbers[[0, *(breaks + 1)]], numbers[[*breaks, -1]]
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 
 def is_recording(path: Path) -> bool:

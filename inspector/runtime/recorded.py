@@ -1,0 +1,134 @@
+"""A recording that is open, as a run sees it: the numbers of every step at hand, and followed while it is written."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from inspector.diagnosis.findings import Finding
+from inspector.floats import F64Array
+from inspector.history import History, HistoryRecorder
+from inspector.param_statistics import totals
+from inspector.runtime.snapshots import METRICS, CountedParams, Mark, Recorded, StepRecord
+from inspector.session.reader import Session
+from inspector.session.records import NoteKind
+from inspector.sources.recording import Recording
+from inspector.stepping import HostState
+
+SHOWN_FINDINGS = 1000
+"""The latest of them; a recording may hold more."""
+
+
+class RecordedRun:
+    """What `source` holds of its steps, without running any."""
+
+    def __init__(self, source: Recording) -> None:
+        self.source = source
+        self._recorder = HistoryRecorder()
+        self._history_of: str | None = None
+        self._history = self._recorder.freeze()
+        self._counted: deque[CountedParams] = deque(maxlen=4)
+        self._take_in()
+
+    @property
+    def session(self) -> Session:
+        """The session it is read from."""
+        return self.source.session
+
+    @property
+    def steps(self) -> range:
+        """The steps that were recorded."""
+        return self.session.steps
+
+    # --- what it shows
+
+    def history(self) -> History:
+        """All metrics of all steps."""
+        return self._history
+
+    def history_to(self, step: int) -> HistoryRecorder:
+        """Metrics up to `step`, to be gone on with."""
+        recorder = HistoryRecorder()
+        steps = self.steps
+        count = min(max(step + 1 - steps.start, 0), len(steps))
+        recorder.extend(steps.start, {name: values[:count] for name, values in self._columns().items()})
+        return recorder
+
+    def record(self, step: int) -> StepRecord | None:
+        """The numbers of a step, None where it was not recorded."""
+        if step not in self.steps:
+            return None
+        r = self.session.step(step)
+        return StepRecord(step, r.hyper.lr, r.loss, r.grad_norm, r.clip_scale, r.nonfinite, r.kernels)
+
+    def counted(self, step: int) -> CountedParams | None:
+        """Statistics of the params of a step, None where they were not recorded."""
+        known = next((c for c in self._counted if c.step == step), None)
+        if known is None and step in self.steps:
+            table = self.session.param_statistics(step)
+            if table is not None:
+                known = CountedParams(step, table, totals(table), None)
+                self._counted.append(known)
+        return known
+
+    # --- states
+
+    def nearest_state(self, step: int) -> int | None:
+        """The latest step up to `step` after which a state was captured, None without."""
+        at = int(np.searchsorted(self.picture.keyframes, step, "right"))
+        return int(self.picture.keyframes[at - 1]) if at else None
+
+    def has_state(self, step: int) -> bool:
+        """True where the state after `step` was captured."""
+        return self.nearest_state(step) == step
+
+    def state(self, step: int) -> HostState:
+        """The captured state after `step`, 8-bit codes byte for byte."""
+        return self.session.keyframe(step)
+
+    def leads(self, start: int, to: int) -> bool:
+        """True where the gradients of all steps after `start` up to `to` were captured."""
+        return start == to or (start < to and self.source.captured_through(start + 1, to))
+
+    # --- keeping up
+
+    def follow(self) -> bool:
+        """Take in what was written since; True where there is anything new."""
+        if not self.session.follow():
+            return False
+        self._take_in()
+        return True
+
+    def _take_in(self) -> None:
+        session, source = self.session, self.source
+        source.look_again()
+        generation = session.generation
+        if generation != self._history_of:
+            # The run that is recorded went back: what was read may be otherwise now.
+            self._history_of, self._recorder = generation, HistoryRecorder()
+            self._counted.clear()
+        have = self._recorder.last_step
+        start = session.steps.start if have is None else have + 1
+        self._recorder.extend(
+            start, {name: values[start - session.steps.start :] for name, values in self._columns().items()}
+        )
+        self._history = self._recorder.freeze()
+        found: tuple[Finding, ...] = session.findings()
+        self.findings = found[-SHOWN_FINDINGS:]
+        self.marks = self._notes("mark")
+        keyframes = np.array(session.captures("keyframe"), np.int64)
+        rebuildable = np.array([(s.first, s.last) for s in source.stretches], np.int64).reshape(-1, 2)
+        for array in (keyframes, rebuildable):
+            array.flags.writeable = False
+        steps = session.steps
+        self.picture = Recorded(
+            steps.start, steps.stop - 1, keyframes, rebuildable, session.about.policy, session.state
+        )
+
+    def _columns(self) -> dict[str, F64Array]:
+        names = (*METRICS, *(n for n in self.session.metric_names() if n.startswith(("ms/", "cold/"))))
+        return {name: self.session.metric(name) for name in names}
+
+    def _notes(self, kind: NoteKind) -> tuple[Mark, ...]:
+        return tuple(Mark(note.step, note.text) for note in self.session.notes(kind))

@@ -1,0 +1,376 @@
+"""Going to a step, playing through steps, following a recording: what was recorded is shown at once, buffers follow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from inspector.errors import UsageError
+from inspector.plan import Variant
+from inspector.runtime import commands as c
+from inspector.runtime.engine import Engine
+from inspector.runtime.parts import OpenRun
+from inspector.runtime.recorded import RecordedRun
+from inspector.runtime.snapshots import Glance, Playing, Snapshot
+from inspector.runtime.ways import Way
+from inspector.sources.base import EndOfSourceError, Source
+from inspector.sources.recording import Recording
+from inspector.statistics import StatsLevel
+from inspector.stepping import Cursor, HostState
+
+QUICK_S = 0.03
+"""What takes no longer is done before anything is shown."""
+SETTLE_S = 0.12
+"""A state is put on the device once a person has stayed at a step so long: scrubbing passes over many."""
+POLL_S = 0.25
+"""So often a recording that is still written is looked at, and less often where that takes long."""
+POLL_SHARE = 10
+PLAYED_SHARE = 0.5
+"""While playing a recording, buffers are shown where running the steps takes no more of the time."""
+
+Say = Callable[[Literal["info", "warning", "error"], str], None]
+
+
+@dataclass(slots=True)
+class _Going:
+    """On the way to step `step`, after its dispatch `dispatch`, to its end where that is None."""
+
+    way: Way
+    step: int
+    dispatch: int | None
+    off: bool = False
+
+
+class Travel:
+    """Moves `engine` to where a person wants to look. `run_step` runs a step of it, or a part of a slow one."""
+
+    def __init__(self, engine: Engine, run_step: Callable[[], None], say: Say) -> None:
+        self.engine = engine
+        self.glance: Glance | None = None
+        self.playing: Playing | None = None
+        self.following = False
+        self.after: list[c.Command] = []
+        """Commands that wait for the arrival."""
+        self.step_s = 0.0
+        """What a step takes, as measured last."""
+        self._run_step = run_step
+        self._say = say
+        self._going: _Going | None = None
+        self._asked_at = -float("inf")
+        self._polled_at = -float("inf")
+        self._poll_cost = 0.0
+        self._played_from = (0.0, 0)
+        self._played = 0
+
+    # --- where it is
+
+    @property
+    def recorded(self) -> RecordedRun | None:
+        """The recording, while its steps run as recorded: otherwise its numbers are not those of this run."""
+        return self.engine.recorded if self.engine.course.as_recorded else None
+
+    @property
+    def busy(self) -> bool:
+        """True while it is on its way."""
+        return self._going is not None
+
+    @property
+    def shown(self) -> int:
+        """The step on show, its end or a point in it."""
+        cursor = self.engine.stepper.cursor
+        return self.glance.step if self.glance else cursor.finished_steps
+
+    def wait_s(self) -> float | None:
+        """How long nothing has to be done; None for as long as nobody asks for anything."""
+        if self.playing is not None:
+            due = self._played_from[0] + (self._played + 1) / self.playing.steps_per_second
+            return max(due - time.perf_counter(), 0.0)
+        if self._going is not None:
+            return max(self._asked_at + SETTLE_S - time.perf_counter(), 0.0) if self._settles() else 0.0
+        if self._polls():
+            wait = max(POLL_S, POLL_SHARE * self._poll_cost)
+            return max(self._polled_at + wait - time.perf_counter(), 0.0)
+        return None
+
+    def pictured(self, picture: Snapshot) -> Snapshot:
+        """A picture of where the device stands, as one of the step on show."""
+        picture = replace(picture, playing=self.playing, following=self.following, glance=self.glance)
+        recorded, glance = self.engine.recorded, self.glance
+        if recorded is None or glance is None:
+            return picture
+        count = self.engine.stepper.cursor.count
+        record = recorded.record(glance.step)
+        times = record.kernels if record is not None and len(record.kernels) == count else (None,) * count
+        return replace(
+            picture,
+            cursor=Cursor(glance.step, count, count),
+            record=record,
+            counted=recorded.counted(glance.step),
+            dispatch_times=times,
+            eight_bit=None,
+        )
+
+    # --- going there
+
+    def start(self) -> None:
+        """Take the gradients of the first step where there are any; without any state, look at the last step."""
+        engine, recorded = self.engine, self.engine.recorded
+        if recorded is not None and engine.nowhere:
+            self.seek(recorded.steps.stop - 1)
+            return
+        first = engine.stepper.cursor.finished_steps
+        if recorded is None or recorded.leads(first, first + 1):
+            engine.begin()
+
+    def seek(self, step: int, dispatch: int | None = None) -> None:
+        """Set off for a step; UsageError where a run that is no recording cannot be brought there."""
+        self._stop()
+        recorded = self.recorded
+        if recorded is not None:
+            step = min(max(step, recorded.steps.start - 1), recorded.steps.stop - 1)
+        count = self.engine.stepper.cursor.count
+        if dispatch is not None and dispatch >= count:
+            dispatch = None
+        way = self.engine.way_to(step if dispatch is None else step - 1)
+        missing = self._missing(step, dispatch, way)
+        if recorded is not None and step in recorded.steps:
+            self.glance = Glance(step, missing, 0, 0 if missing else max(way.steps, 1) if way else 0)
+        elif missing:
+            raise UsageError(missing)
+        if missing or way is None:
+            return
+        self._going = _Going(way, step, dispatch)
+        self._asked_at = time.perf_counter()
+        if way.cost * self.step_s <= QUICK_S and not self._settles():
+            while self._going is not None:
+                self.advance()
+
+    def cancel(self) -> None:
+        """Stay where it is: the device on its way, what was recorded on show."""
+        self._going = None
+        self.after.clear()
+        if self.glance is not None:
+            self.glance = replace(self.glance, done=0, of=0)
+
+    def hold(self, command: c.Command) -> bool:
+        """True where `command` needs the device at the step on show, and it is not there yet: it waits for that."""
+        if self.glance is None:
+            return False
+        if self.glance.missing:
+            self._step_over(command)
+            return True
+        waiting = [*self.after, command]
+        if self._going is None:
+            self.seek(self.glance.step)
+        if self._going is None:
+            # It was near, and is there now.
+            return False
+        self.after = waiting
+        return True
+
+    def advance(self) -> None:
+        """A piece of the way."""
+        going, engine = self._going, self.engine
+        if going is None:
+            return
+        cursor = engine.stepper.cursor
+        if not going.off:
+            going.off = True
+            engine.set_off(going.way)
+        elif cursor.finished_steps < going.way.to:
+            self._run_step()
+        elif going.dispatch is not None and (cursor.step, cursor.dispatch) != (going.step, going.dispatch):
+            if cursor.at_end:
+                engine.begin()
+            else:
+                engine.step_dispatch()
+        else:
+            self._going = self.glance = None
+            return
+        if self.glance is not None:
+            done = max(engine.stepper.cursor.finished_steps - going.way.start, 0) if going.off else 0
+            self.glance = replace(self.glance, done=min(done, self.glance.of))
+
+    def _missing(self, step: int, dispatch: int | None, way: Way | None) -> str | None:
+        recorded = self.engine.recorded
+        if recorded is not None and (dispatch is not None or way is None) and step in recorded.steps:
+            missing = recorded.source.missing(step)
+            if missing:
+                return missing
+        if way is not None:
+            return None
+        if recorded is None:
+            return (
+                f"Step {step:,} cannot be gone back to: the form of the step has changed since, and memory does not "
+                "reach that far. Start with a larger --undo-mb to keep more."
+            )
+        return f"Step {step:,} cannot be rebuilt: no state was captured from which captured gradients lead up to it."
+
+    def _settles(self) -> bool:
+        """True where setting off is put off for a moment, since it takes long."""
+        going = self._going
+        if going is None or going.off or going.way.state is None:
+            return False
+        return self.engine.stepper.layout.elements > 1 << 22
+
+    def _stop(self) -> None:
+        self._going = self.playing = None
+        self.after.clear()
+
+    def _step_over(self, command: c.Command) -> None:
+        """What moves by whole steps goes from one recorded step to another; nothing else can be done there."""
+        assert self.glance is not None
+        step = self.glance.step
+        if isinstance(command, c.StepIteration):
+            self.seek(step + 1)
+        elif isinstance(command, c.UndoIteration):
+            self.seek(step - 1)
+        elif isinstance(command, c.Run):
+            self.play(c.Play(30.0))
+        else:
+            self._say("info", self.glance.missing or "")
+
+    # --- playing
+
+    def play(self, command: c.Play) -> None:
+        """Play from the step on show on, or from the start of the loop where it is outside."""
+        if not command.steps_per_second > 0:
+            raise UsageError("Steps are played at a speed above 0.")
+        first, last = command.first, command.last
+        if (first is None) != (last is None) or (first is not None and last is not None and first > last):
+            raise UsageError("A loop goes from a first step to a last one that does not lie before it.")
+        self._stop()
+        self.playing = Playing(command.steps_per_second, first, last)
+        recorded = self.recorded
+        ended = first is None and recorded is not None and self.shown >= recorded.steps.stop - 1
+        if ended and recorded is not None:
+            self._show(recorded.steps.start)
+        elif first is not None and last is not None and not first <= self.shown <= last:
+            self._show(first)
+        self._played_from, self._played = (time.perf_counter(), self.shown), 0
+
+    def pause(self) -> None:
+        """Stop playing, and rebuild the step on show."""
+        was, self.playing = self.playing, None
+        if self.busy and self.recorded is None:
+            self.cancel()
+        if was is not None and self.glance is not None and not self.glance.missing:
+            self.seek(self.glance.step)
+
+    def play_on(self) -> bool:
+        """Show the step that is due, if one is; False where there is none left."""
+        playing, now = self.playing, time.perf_counter()
+        if playing is None:
+            return False
+        due = int((now - self._played_from[0]) * playing.steps_per_second) - self._played
+        if due < 1:
+            return True
+        recorded = self.recorded
+        # A run that is too slow for the speed does not have to catch up.
+        steps = due if recorded is not None else 1
+        self._played += due
+        target = self.shown + steps
+        if playing.first is not None and playing.last is not None and target > playing.last:
+            target = playing.first
+        elif recorded is not None and target >= recorded.steps.stop - 1:
+            self._show(recorded.steps.stop - 1)
+            return recorded.session.state == "recording"
+        self._show(target)
+        return True
+
+    def _show(self, step: int) -> None:
+        """Show a step: with its buffers where these come in time, otherwise as recorded."""
+        recorded, playing = self.recorded, self.playing
+        if recorded is None:
+            way = self.engine.way_to(step)
+            if way is None:
+                raise EndOfSourceError(f"Step {step:,} cannot be reached.")
+            self._go_at_once(way)
+            return
+        way = self.engine.way_to(step)
+        rate = playing.steps_per_second if playing is not None else 1.0
+        if way is not None and self.step_s > 0 and way.cost * self.step_s < PLAYED_SHARE / rate:
+            self._go_at_once(way)
+        else:
+            self.glance = Glance(step, recorded.source.missing(step) if way is None else None)
+
+    def _go_at_once(self, way: Way) -> None:
+        self.engine.set_off(way)
+        while self.engine.stepper.cursor.finished_steps < way.to:
+            self._run_step()
+        self.glance = None
+
+    # --- following
+
+    def follow(self, on: bool) -> None:
+        """Show each new step as it comes, or stay; UsageError where nothing is written any longer."""
+        recorded = self.engine.recorded
+        if on and (recorded is None or recorded.session.state != "recording"):
+            raise UsageError("Nothing is being recorded there any longer: there is nothing to follow.")
+        was, self.following = self.following, on
+        if on and recorded is not None:
+            self._stop()
+            self._to_newest(recorded)
+        elif was and self.glance is not None and not self.glance.missing:
+            self.seek(self.glance.step)
+
+    def poll(self) -> bool:
+        """Take in what was written since; True where there is anything new."""
+        recorded = self.engine.recorded
+        if recorded is None or not self._polls():
+            return False
+        started = time.perf_counter()
+        if started - self._polled_at < max(POLL_S, POLL_SHARE * self._poll_cost):
+            return False
+        changed = recorded.follow()
+        self._polled_at = time.perf_counter()
+        self._poll_cost = self._polled_at - started
+        if not changed:
+            return False
+        state, last = recorded.session.state, recorded.steps.stop - 1
+        if state == "interrupted":
+            self._say(
+                "warning",
+                f"Whoever recorded {recorded.session.path} ended without a word, after step {last:,}.",
+            )
+        elif state == "complete":
+            why = recorded.session.ended_because
+            self._say(
+                "info", f"The recording {recorded.session.path} is complete: {last:,} steps.{why or ''}"
+            )
+        if self.following:
+            if self.engine.course.as_recorded:
+                self._to_newest(recorded)
+            self.following = state == "recording"
+        return True
+
+    def _polls(self) -> bool:
+        recorded = self.engine.recorded
+        return recorded is not None and recorded.session.state == "recording"
+
+    def _to_newest(self, recorded: RecordedRun) -> None:
+        last = recorded.steps.stop - 1
+        if last in recorded.steps and self.shown != last:
+            way = self.engine.way_to(last)
+            self.glance = Glance(last, recorded.source.missing(last) if way is None else None)
+
+
+def opened(opener: OpenRun, source: Source, variant: Variant, stats: StatsLevel) -> Engine:
+    """A run of `source` from its first state; of a recording without any captured state, one that only shows it."""
+    recorded = RecordedRun(source) if isinstance(source, Recording) else None
+    nowhere = recorded is not None and not len(recorded.picture.keyframes)
+    finished = recorded.steps.start - 1 if recorded is not None else 0
+    if recorded is None or recorded.source.stretches:
+        state = source.initial_state()
+    else:
+        state = (
+            HostState({}, {}, {}, finished) if nowhere else recorded.state(int(recorded.picture.keyframes[0]))
+        )
+    stepper = opener.make_stepper(source, variant, state)
+    engine = Engine(
+        source, stepper, hyper=opener.hyper(source), stats=stats, recorded=recorded, make=opener.make_stepper
+    )
+    engine.nowhere = nowhere
+    return engine
