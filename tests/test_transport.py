@@ -17,10 +17,12 @@ from inspector.runtime.commands import (
     Follow,
     Pause,
     Play,
+    Run,
     Seek,
     SetBookmark,
     StepIteration,
     UndoDispatch,
+    UndoIteration,
 )
 from inspector.runtime.snapshots import Glance, Mark, Playing, StepRecord
 from inspector.stepping import Cursor, UndoInfo
@@ -152,6 +154,8 @@ def test_the_last_step_can_be_played_from_only_in_a_loop() -> None:
     at_end = make_snapshot(cursor=Cursor(9, 5, 5), last_step=9)
     assert reasons(at_end)["play"] == "step 9 is the last of this source"
     assert "play" not in reasons(at_end, (1, 9), looping=True)
+    recorded = replace(at_end, recorded=make_recorded(9))
+    assert "play" not in reasons(recorded), "it begins again"
 
 
 def test_a_dispatch_of_a_step_can_be_typed(shown: Shown) -> None:
@@ -198,26 +202,29 @@ def test_esc_stops_rebuilding_and_only_then_means_that(shown: Shown) -> None:
 
 def test_what_needs_buffers_is_greyed_out_where_they_cannot_be_had(shown: Shown) -> None:
     shown.post(**as_recorded(glance=Glance(50, missing=MISSING)))
-    for name in ("step_dispatch", "undo_dispatch", "run", "record"):
+    for name in ("step_dispatch", "undo_dispatch", "record"):
         action = shown.window.actions_by_name[name]
         assert not action.isEnabled()
         assert f"step 50 is shown as recorded. {MISSING}" in action.toolTip()
     assert not shown.window.actions_by_name["stay"].isEnabled()
+    assert MISSING in shown.window.toolbar.choices["kernel"].toolTip()
     shown.worker.sent.clear()
     shown.press(Key.Key_F11)
     shown.press(Key.Key_F11, Shift)
-    assert shown.commands() == [Seek(51), Seek(49)]
+    shown.press(Key.Key_F5)
+    assert shown.commands() == [StepIteration(), UndoIteration(), Run()], "from one recorded step to the next"
     shown.post(glance=Glance(50, done=1, of=10))
-    shown.press(Key.Key_F11)
     shown.press(Key.Key_F10, Shift)
-    assert shown.commands()[2:] == [StepIteration(), UndoDispatch()], "rebuilt steps can be gone on from"
+    assert shown.commands()[3:] == [UndoDispatch()], "rebuilt steps can be gone on from"
 
 
-def test_a_recording_goes_back_beyond_memory() -> None:
-    shown = make_snapshot(**as_recorded())
+def test_a_recording_goes_back_beyond_memory_up_to_its_first_step() -> None:
+    shown = make_snapshot(**as_recorded(recorded=make_recorded(1000, first=41)))
     assert not {"undo_dispatch", "undo_iteration"} & reasons(shown).keys()
-    first = replace(shown, cursor=Cursor(1, 0, 5))
-    assert reasons(first)["undo_dispatch"] == "nothing lies before the first step"
+    assert (
+        reasons(replace(shown, cursor=Cursor(41, 0, 5)))["undo_dispatch"]
+        == "nothing lies before the first step"
+    )
 
 
 def test_where_it_stands_says_that_it_is_as_recorded() -> None:
@@ -442,18 +449,14 @@ def test_a_recording_in_progress_is_followed_or_not(shown: Shown) -> None:
     assert shown.commands() == [Follow(False), Follow(True)]
 
 
-def test_a_writer_that_died_is_told(shown: Shown) -> None:
+def test_a_writer_that_died_is_seen(shown: Shown) -> None:
     growing = make_recorded(1234, state="recording")
     shown.post(source="/data/run.session", recorded=growing, following=True)
     shown.post(recorded=replace(growing, state="interrupted"), following=False)
-    banner = shown.window.banner
-    assert banner.text.startswith("The process that recorded run.session has ended before the recording did")
-    assert "step 1,234" in banner.text
-    assert banner.sign.toolTip() == "Warning"
-    assert not shown.window.actions_by_name["follow"].isEnabled()
-    assert "interrupted" in shown.window.status.session.text()
-    shown.post(cursor=Cursor(1, 5, 5))
-    assert banner.isVisible(), "until it was read"
+    follow = shown.window.actions_by_name["follow"]
+    assert not follow.isEnabled()
+    assert "nobody writes this recording any more" in follow.toolTip()
+    assert shown.window.status.session.text() == "run.session · interrupted · 1,234 steps"
 
 
 def test_the_title_bar_of_the_timeline_has_its_buttons(shown: Shown) -> None:

@@ -195,19 +195,20 @@ def test_disabled_actions_say_why() -> None:
     at_end = make_snapshot(cursor=Cursor(9, 5, 5), last_step=9, undo=UndoInfo())
     why = reasons(at_end)
     assert why["step_dispatch"] == "step 9 is the last of this source"
-    assert "memory" in why["undo_dispatch"]
-    assert "memory" in why["undo_iteration"]
+    assert "undo_dispatch" not in why, "what memory does not hold is rebuilt"
+    at_start = reasons(make_snapshot(cursor=Cursor(1, 0, 5), undo=UndoInfo()))
+    assert at_start["undo_dispatch"] == at_start["undo_iteration"] == "nothing lies before the first step"
     assert "opened" in reasons(make_snapshot(mode="starting"))["run"]
     assert "recover" in reasons(make_snapshot(mode="lost"))["step_dispatch"]
     assert "recover" not in reasons(make_snapshot(mode="lost"))
 
 
 def test_a_disabled_button_shows_the_reason_and_sends_nothing(shown: Shown) -> None:
-    shown.post(undo=UndoInfo())
+    shown.post(cursor=Cursor(1, 0, 5))
     shown.worker.sent.clear()
     action = shown.window.actions_by_name["undo_dispatch"]
     assert not action.isEnabled()
-    assert "Not now: no dispatch before this one is kept in memory" in action.toolTip()
+    assert "Not now: nothing lies before the first step" in action.toolTip()
     shown.press(Key.Key_F10, Shift)
     assert shown.commands() == []
 

@@ -17,7 +17,6 @@ from inspector.runtime.commands import (
     Pause,
     RecoverDevice,
     Run,
-    Seek,
     SetStats,
     StepDispatch,
     StepIteration,
@@ -125,9 +124,7 @@ class Actions(QObject):
             window.addAction(action)
             self._by_name[spec.name] = action
             if spec.command is not None:
-                action.triggered.connect(
-                    lambda _checked=False, command=spec.command: self._send_command(command)
-                )
+                action.triggered.connect(lambda _checked=False, command=spec.command: send(command))
         levels = QActionGroup(self)
         for level in STATS_HELP:
             self[f"stats_{level}"].setCheckable(True)
@@ -172,17 +169,6 @@ class Actions(QObject):
         self["loop"].setChecked(looping)
         if self._snapshot is not None:
             self._allow(reasons(self._snapshot, loop, looping=looping))
-
-    def _send_command(self, command: Command) -> None:
-        s = self._snapshot
-        if s is not None and s.cursor is not None and s.glance is not None and s.glance.missing:
-            # Nothing can run there: a whole step is what was recorded of its neighbour.
-            finished = s.cursor.finished_steps
-            if isinstance(command, StepIteration):
-                command = Seek(finished + 1)
-            elif isinstance(command, UndoIteration):
-                command = Seek(max(finished - 1, 0))
-        self._send(command)
 
     def _toggle_run(self) -> None:
         self._send(Pause() if self._running else Run())
@@ -248,7 +234,7 @@ def blocked(snapshot: Snapshot) -> str:
 
 
 def _stepping_reasons(snapshot: Snapshot, looping: bool) -> dict[str, str]:
-    cursor, undo = snapshot.cursor, snapshot.undo
+    cursor = snapshot.cursor
     assert cursor is not None
     result: dict[str, str] = {}
     if snapshot.mode == "running":
@@ -256,20 +242,20 @@ def _stepping_reasons(snapshot: Snapshot, looping: bool) -> dict[str, str]:
         return result
     result["pause"] = "nothing is running"
     if cursor.at_end and snapshot.last_step is not None and cursor.step >= snapshot.last_step:
-        for name in (*STEPPING, "run", *(() if looping else ("play",))):
+        # A recording is played from its start again.
+        plays = looping or snapshot.recorded is not None
+        for name in (*STEPPING, "run", *(() if plays else ("play",))):
             result[name] = f"step {cursor.step:,} is the last of this source"
-    if snapshot.recorded is not None:
-        # What memory does not hold is rebuilt.
-        if cursor.finished_steps == 0 and cursor.dispatch == 0:
-            result.update(
-                dict.fromkeys(("undo_dispatch", "undo_iteration"), "nothing lies before the first step")
-            )
-        return result
-    if undo.dispatches == 0:
-        result["undo_dispatch"] = "no dispatch before this one is kept in memory"
-    if undo.steps == 0 and not (undo.dispatches and cursor.dispatch):
-        result["undo_iteration"] = "no earlier step is kept in memory"
+    if cursor.finished_steps <= _first(snapshot) and cursor.dispatch == 0:
+        result.update(
+            dict.fromkeys(("undo_dispatch", "undo_iteration"), "nothing lies before the first step")
+        )
     return result
+
+
+def _first(snapshot: Snapshot) -> int:
+    """The step after which the run began."""
+    return snapshot.recorded.first - 1 if snapshot.recorded is not None else 0
 
 
 def _recording_reasons(snapshot: Snapshot) -> dict[str, str]:
@@ -280,7 +266,8 @@ def _recording_reasons(snapshot: Snapshot) -> dict[str, str]:
         result["stay"] = "nothing is being rebuilt"
     if glance is not None and glance.missing:
         why = f"step {glance.step:,} is shown as recorded. {glance.missing}"
-        result.update(dict.fromkeys(("step_dispatch", "undo_dispatch", "run", "record"), why))
+        # Whole steps, and a run over them, are shown as recorded.
+        result.update(dict.fromkeys(("step_dispatch", "undo_dispatch", "record"), why))
     if recorded is None:
         result["follow"] = "the source is no recording"
     elif recorded.state != "recording":

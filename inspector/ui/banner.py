@@ -10,7 +10,6 @@ from inspector.diagnosis.findings import Severity
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import theme
 from inspector.ui.icons import icon
-from inspector.ui.moment import ended_text
 from inspector.ui.view import same_run
 
 LOST_TEXT = "The device was lost: what is shown is the last that was seen, and stale."
@@ -65,12 +64,10 @@ class Banner(QFrame):
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Take a notice that is new, drop one that is over, and take the loss of the device."""
-        notice, ended, self._seen = snapshot.notice, ended_text(self._seen, snapshot), snapshot
+        notice, self._seen = snapshot.notice, snapshot
         if notice is not None and notice.serial != self._last_serial:
             self._last_serial = notice.serial
             self._take(notice.severity, notice.text, own=False)
-        elif ended:
-            self._take("warning", ended, own=True)
         elif self._notice is not None and self._is_over(snapshot):
             self.dismiss()
         if (snapshot.mode == "lost") != self._lost:

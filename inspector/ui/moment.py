@@ -95,7 +95,7 @@ def step_text(snapshot: Snapshot, step: int) -> str:
         return f"Step {step:,}: {rebuild_text(recorded, step)}"
     if step > finished:
         return f"Step {step:,}: click to run on to its end"
-    return f"Step {step:,}: before what memory reaches (step {earliest:,})"
+    return f"Step {step:,}: before what memory reaches (step {earliest:,}), rebuilt by running up to it again"
 
 
 def session_text(snapshot: Snapshot) -> str:
@@ -106,18 +106,6 @@ def session_text(snapshot: Snapshot) -> str:
     steps = fmt.plural(max(recorded.last - recorded.first + 1, 0), "step")
     follows = "following " if snapshot.following else ""
     return f"{follows}{session_name(snapshot)} · {recorded.state} · {steps}"
-
-
-def ended_text(before: Snapshot | None, now: Snapshot) -> str:
-    """What to tell where the process that wrote the recording has ended in between; "" else."""
-    if before is None or before.recorded is None or now.recorded is None or before.run != now.run:
-        return ""
-    if before.recorded.state != "recording" or now.recorded.state != "interrupted":
-        return ""
-    return (
-        f"The process that recorded {session_name(now)} has ended before the recording did: what it wrote up to "
-        f"step {now.recorded.last:,} is here."
-    )
 
 
 def session_name(snapshot: Snapshot) -> str:
