@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 from ui_helpers import make_findings, make_history, make_recorded, make_snapshot
 
 from inspector.runtime.commands import Seek
-from inspector.runtime.snapshots import Glance, Mark, Recorded
+from inspector.runtime.snapshots import Glance, Mark, Playing, Recorded
 from inspector.stepping import Cursor, UndoInfo
 from inspector.ui import theme
 from inspector.ui.moment import absent_text, glance_text, rebuild_text, session_text, step_text
@@ -169,8 +169,10 @@ def test_a_step_in_memory_is_said_to_be() -> None:
         (None, ""),
         (Glance(120, done=12, of=40),
          "Step 120 as recorded; its buffers are being rebuilt: 12 of 40 steps (Esc stays)."),
-        (Glance(1120, missing="No gradients were captured."), "Step 1,120 as recorded. No gradients were captured."),
-        (Glance(120), "Step 120 as recorded; its buffers have not been rebuilt."),
+        (Glance(1120, missing="No gradients were captured."),
+         "No gradients were captured. Its numbers are as recorded."),
+        (Glance(120),
+         "Step 120 as recorded; its buffers have not been rebuilt: go to the step again to rebuild them."),
     ],
 )  # fmt: skip
 def test_what_is_there_of_a_step_that_is_shown_as_recorded(glance: Glance | None, text: str) -> None:
@@ -178,6 +180,13 @@ def test_what_is_there_of_a_step_that_is_shown_as_recorded(glance: Glance | None
     assert glance_text(shown) == text
     assert absent_text(shown, None) == text.replace(" (Esc stays)", "")
     assert absent_text(shown, object()) == ""
+
+
+def test_while_it_goes_on_by_itself_nothing_has_to_be_done_for_buffers() -> None:
+    shown = make_snapshot(glance=Glance(120), mode="running", playing=Playing(10.0))
+    assert glance_text(shown) == "Step 120 as recorded; its buffers are rebuilt at a pause."
+    followed = make_snapshot(glance=Glance(120), following=True)
+    assert glance_text(followed).endswith("once it is followed no longer.")
 
 
 def test_the_recording_that_is_open_is_named_with_what_became_of_it() -> None:

@@ -31,6 +31,7 @@ from inspector.ui.actions import reasons
 from inspector.ui.app import application
 from inspector.ui.bookmarks_view import BookmarksView
 from inspector.ui.histogram_view import HistogramView
+from inspector.ui.hyper_view import HyperView
 from inspector.ui.map_view import MapView
 from inspector.ui.playback import SPEEDS, Playback
 from inspector.ui.plots_view import PlotsView
@@ -42,7 +43,8 @@ pytestmark = pytest.mark.qt
 
 Key = Qt.Key
 Shift, Control = Qt.KeyboardModifier.ShiftModifier, Qt.KeyboardModifier.ControlModifier
-MISSING = "The gradients of step 41 were not captured."
+MISSING = "Step 50 cannot be rebuilt: its gradients were not captured (policy stats)."
+ABSENT = f"{MISSING} Its numbers are as recorded."
 
 
 @pytest.fixture
@@ -205,7 +207,7 @@ def test_what_needs_buffers_is_greyed_out_where_they_cannot_be_had(shown: Shown)
     for name in ("step_dispatch", "undo_dispatch", "record"):
         action = shown.window.actions_by_name[name]
         assert not action.isEnabled()
-        assert f"step 50 is shown as recorded. {MISSING}" in action.toolTip()
+        assert f"only the numbers of step 50 are at hand. {MISSING}" in action.toolTip()
     assert not shown.window.actions_by_name["stay"].isEnabled()
     assert MISSING in shown.window.toolbar.choices["kernel"].toolTip()
     shown.worker.sent.clear()
@@ -245,7 +247,7 @@ def test_no_old_pixels_stay_on_the_map(qtbot: QtBot) -> None:
     assert view.canvas.image is not None
     view.show_snapshot(make_snapshot(**as_recorded(glance=Glance(50, missing=MISSING))))
     assert view.canvas.image is None
-    assert view.canvas.absent_text == f"Step 50 as recorded. {MISSING}"
+    assert view.canvas.absent_text == ABSENT
     captured = make_map(request)
     view.show_snapshot(make_snapshot(**as_recorded(glance=Glance(50, done=1, of=2), map=captured)))
     assert view.canvas.image is captured
@@ -266,9 +268,9 @@ def test_no_old_values_stay_in_the_table(qtbot: QtBot) -> None:
     assert view.note.text() == "Step 50 as recorded; its buffers are being rebuilt: 1 of 2 steps."
     view.show_snapshot(make_snapshot(**as_recorded(glance=Glance(50, missing=MISSING))))
     assert view.model.text(0, 2) == "n/a"
-    assert view.note.text() == f"Step 50 as recorded. {MISSING}"
+    assert view.note.text() == ABSENT
     view.select_param("h.0.attn.out.weight")
-    assert view.note.text() == f"Step 50 as recorded. {MISSING}"
+    assert view.note.text() == ABSENT
     view.show_snapshot(make_snapshot(values=make_values("h.0.attn.out.weight")))
     assert view.note.text().startswith("h.0.attn.out.weight: ")
 
@@ -287,7 +289,31 @@ def test_no_old_histograms_stay(qtbot: QtBot) -> None:
     assert view.chart.message == ""
 
 
+def test_no_setting_can_be_changed_where_nothing_can_run_with_it(qtbot: QtBot) -> None:
+    view = HyperView()
+    qtbot.addWidget(view)
+    view.show_snapshot(make_snapshot(**as_recorded(glance=Glance(50, missing=MISSING))))
+    assert not view.fields["lr"].isEnabled()
+    assert view.note.toolTip() == f"Nothing can run on from here with other settings. {MISSING}"
+    view.show_snapshot(make_snapshot(**as_recorded()))
+    assert view.fields["lr"].isEnabled()
+    assert "applies from step 51" in view.note.toolTip()
+
+
 # ── the plots ──
+
+
+def test_nothing_is_drawn_anew_where_only_the_cursor_moves(qtbot: QtBot) -> None:
+    view = PlotsView()
+    qtbot.addWidget(view)
+    view.show()
+    qtbot.waitExposed(view)
+    given = as_recorded()
+    view.show_snapshot(make_snapshot(**given))
+    drawn = view.charts["loss"].drawn("loss")
+    view.show_snapshot(make_snapshot(**{**given, "cursor": Cursor(60, 5, 5)}))
+    assert view.charts["loss"].drawn("loss") is drawn
+    assert view.charts["loss"].current_line.value() == 60
 
 
 def test_the_plots_read_out_the_step_on_show_of_a_recording_that_goes_on(qtbot: QtBot) -> None:

@@ -265,7 +265,7 @@ def _recording_reasons(snapshot: Snapshot) -> dict[str, str]:
     if glance is None or glance.missing or not glance.of:
         result["stay"] = "nothing is being rebuilt"
     if glance is not None and glance.missing:
-        why = f"step {glance.step:,} is shown as recorded. {glance.missing}"
+        why = f"only the numbers of step {glance.step:,} are at hand. {glance.missing}"
         # Whole steps, and a run over them, are shown as recorded.
         result.update(dict.fromkeys(("step_dispatch", "undo_dispatch", "record"), why))
     if recorded is None:

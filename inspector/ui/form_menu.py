@@ -87,7 +87,7 @@ def form_reason(snapshot: Snapshot) -> str:
     if snapshot.mode == "running":
         return "pause first (F6)"
     if snapshot.glance is not None and snapshot.glance.missing:
-        return f"step {snapshot.glance.step:,} is shown as recorded. {snapshot.glance.missing}"
+        return f"only the numbers of step {snapshot.glance.step:,} are at hand. {snapshot.glance.missing}"
     return blocked(snapshot)
 
 

@@ -17,13 +17,17 @@ def glance_text(snapshot: Snapshot) -> str:
         return ""
     where = f"Step {glance.step:,} as recorded"
     if glance.missing:
-        return f"{where}. {glance.missing}"
+        return f"{glance.missing} Its numbers are as recorded."
     if glance.of:
         return (
             f"{where}; its buffers are being rebuilt: {glance.done:,} of {fmt.plural(glance.of, 'step')} "
             "(Esc stays)."
         )
-    return f"{where}; its buffers have not been rebuilt."
+    if snapshot.playing is not None:
+        return f"{where}; its buffers are rebuilt at a pause."
+    if snapshot.following:
+        return f"{where}; its buffers are rebuilt once it is followed no longer."
+    return f"{where}; its buffers have not been rebuilt: go to the step again to rebuild them."
 
 
 def absent_text(snapshot: Snapshot | None, shown: object) -> str:

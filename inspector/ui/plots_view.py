@@ -188,7 +188,7 @@ class PlotsView(StepAxisView):
         for name, chart in self.charts.items():
             chart.show_current(snapshot.cursor.step if known and snapshot.cursor else None)
             chart.show_progress(step, _known(self._progress, name))
-        if snapshot.history is not self._history or self._first.message == "":
+        if snapshot.history is not self._history:
             self._history = snapshot.history
             for metric in METRICS:
                 self.charts[metric.name].show_history(self._history, [metric.name])

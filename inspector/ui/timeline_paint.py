@@ -18,8 +18,8 @@ SIGNS, TRACK, LABELS = 16, 12, 16
 """Height of the rows, from top to bottom."""
 OVERVIEW = 3
 """Height of the line that shows which part of all steps is in view."""
-KEYFRAME = 4
-"""Height of the tick of a captured state."""
+KEYFRAME = 3
+"""Height of the notch above the track where a state was captured."""
 TICK_DISTANCE = 72
 
 
@@ -131,23 +131,20 @@ def _paint_track(painter: QPainter, top: float, ground: Ground) -> None:
         painter.fillRect(QRectF(left, top, max(right - left, 1), TRACK), theme.faded(c.info, 0.3))
     painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
     painter.setPen(QPen(c.text, 1))
-    foot = top + TRACK
-    ticks = pixels_of(recorded.keyframes, span)
-    painter.drawLines([QLineF(x, foot - KEYFRAME, x, foot - 1) for x in ticks.tolist()])
+    notches = pixels_of(recorded.keyframes, span).tolist()
+    painter.drawLines([QLineF(x, top - KEYFRAME, x, top - 1) for x in notches])
     painter.setRenderHint(QPainter.RenderHint.Antialiasing, True)
 
 
 def _paint_reach(painter: QPainter, top: float, span: Span, moving: Moving) -> None:
     """What can be gone back to without running again."""
     c = theme.colours()
-    reach = _bar(span, moving.earliest, moving.finished, top, TRACK - KEYFRAME)
+    reach = _bar(span, moving.earliest, moving.finished, top, TRACK)
     painter.fillRect(reach, c.muted)
     text = f"memory back to {moving.earliest:,}"
     if reach.width() > QFontMetricsF(painter.font()).horizontalAdvance(text) + 12:
         painter.setPen(c.base)
-        # The words are higher than the bar: their small letters fit.
-        area = reach.adjusted(4, -3, 0, 3)
-        painter.drawText(area, int(Qt.AlignmentFlag.AlignVCenter), text)
+        painter.drawText(reach.adjusted(4, 0, 0, 0), int(Qt.AlignmentFlag.AlignVCenter), text)
 
 
 def _bar(span: Span, first: float, last: float, top: float, height: float) -> QRectF:
