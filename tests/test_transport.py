@@ -127,11 +127,11 @@ def test_a_range_is_set_by_keys_and_shown_on_the_timeline(shown: Shown) -> None:
     assert (timeline._loop, timeline._looping) == ((100, 120), True)
     assert loop.isChecked()
     shown.press(Key.Key_P)
-    shown.press(Key.Key_L)
+    shown.press(Key.Key_L, Control)
     assert not loop.isChecked()
     assert (timeline._loop, timeline._looping) == ((100, 120), False)
     shown.press(Key.Key_P)
-    shown.press(Key.Key_L, Shift)
+    shown.press(Key.Key_L, Control | Shift)
     assert timeline._loop is None
     assert not loop.isEnabled()
     assert shown.commands() == [Play(10.0, 100, 120), Play(10.0)]
@@ -142,7 +142,7 @@ def test_a_range_that_changes_while_it_plays_holds_at_once(shown: Shown) -> None
     timeline = shown.window.views["timeline"]
     assert isinstance(timeline, TimelineView)
     timeline.loop_wanted.emit((20, 60))
-    shown.press(Key.Key_L, Shift)
+    shown.press(Key.Key_L, Control | Shift)
     assert shown.commands() == [Play(10.0, 20, 60), Play(10.0)]
 
 
@@ -394,8 +394,8 @@ def note(shown: Shown) -> QLineEdit:
     return edit
 
 
-def test_b_puts_a_bookmark_with_a_note(shown: Shown) -> None:
-    shown.press(Key.Key_B)
+def test_ctrl_b_puts_a_bookmark_with_a_note(shown: Shown) -> None:
+    shown.press(Key.Key_B, Control)
     assert note(shown).hasFocus()
     shown.qtbot.keyClicks(note(shown), "bloom of the loss")
     shown.qtbot.keyClick(note(shown), Key.Key_Return)
@@ -405,25 +405,25 @@ def test_b_puts_a_bookmark_with_a_note(shown: Shown) -> None:
 
 
 def test_a_bookmark_needs_no_words_and_loses_what_was_taken_away(shown: Shown) -> None:
-    shown.press(Key.Key_B)
+    shown.press(Key.Key_B, Control)
     shown.qtbot.keyClick(note(shown), Key.Key_Return)
     shown.post(bookmarks=(Mark(128, "step 128"),))
-    shown.press(Key.Key_B)
+    shown.press(Key.Key_B, Control)
     assert note(shown).text() == "step 128"
     shown.qtbot.keyClick(note(shown), Key.Key_Delete)
     shown.qtbot.keyClick(note(shown), Key.Key_Return)
-    shown.press(Key.Key_B)
+    shown.press(Key.Key_B, Control)
     shown.qtbot.keyClick(note(shown), Key.Key_Escape)
     assert shown.commands() == [SetBookmark(128, "step 128"), SetBookmark(128, "")]
 
 
 def test_a_note_is_of_the_step_at_which_it_was_begun(shown: Shown) -> None:
-    shown.press(Key.Key_B)
+    shown.press(Key.Key_B, Control)
     shown.post(cursor=Cursor(140, 5, 5))
     shown.qtbot.keyClicks(note(shown), "x")
     shown.qtbot.keyClick(note(shown), Key.Key_Return)
     assert shown.commands() == [SetBookmark(128, "x")]
-    shown.press(Key.Key_B)
+    shown.press(Key.Key_B, Control)
     shown.post(run=2)
     assert not note(shown).isVisible(), "that run is gone"
 

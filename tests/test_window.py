@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, QSettings, Qt
-from PySide6.QtGui import QAction, QImage
+from PySide6.QtGui import QAction, QImage, QShortcut
 from PySide6.QtWidgets import QComboBox, QFileDialog, QLabel, QMenu, QPushButton, QToolButton
 from pytestqt.qtbot import QtBot
 from ui_helpers import FakeWorker, make_findings, make_snapshot, small_layout, small_plan
@@ -178,6 +178,15 @@ def test_every_action_has_a_name_and_a_tooltip_with_its_key(shown: Shown) -> Non
 def test_no_two_actions_share_a_key(shown: Shown) -> None:
     keys = [key.toString() for action in shown.window.actions() for key in action.shortcuts()]
     assert len(keys) == len(set(keys))
+
+
+def test_no_key_of_a_panel_is_one_of_the_window(qtbot: QtBot) -> None:
+    window = MainWindow(Bus(FakeWorker().send), make_views())
+    qtbot.addWidget(window)
+    of_window = {key.toString() for action in window.actions() for key in action.shortcuts()}
+    of_panels = {shortcut.key().toString() for shortcut in window.findChildren(QShortcut)}
+    assert of_panels
+    assert not of_window & of_panels, "neither would work"
 
 
 def test_the_label_says_where_the_run_stands(shown: Shown) -> None:

@@ -15,7 +15,7 @@ from inspector.ui.view import View
 
 COLUMNS = ("step", "note")
 STEP, NOTE = range(2)
-EMPTY = "No bookmarks yet: B puts one at the step on show."
+EMPTY = "No bookmarks yet: Ctrl+B puts one at the step on show."
 KEYS = (
     ("Enter", "go to the step of the bookmark"),
     ("F2", "change its note"),
