@@ -1,4 +1,4 @@
-"""Captured tensors read back: a file is checked against its checksum when it is first used, then mapped."""
+"""Captured tensors read back: what is used of a file is held against its checksums the first time, then mapped."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from inspector.codecs import BLOCK, CODECS, Codec, Encoded, Moments8bit, Which, blocks, decode
+from inspector.codecs import BLOCK, CODECS, Codec, Codes, Encoded, Moments8bit, Which, blocks, decode
 from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.layout import Param
-from inspector.session.places import Places
+from inspector.session.checksums import PART_BYTES, file_checksum
+from inspector.session.places import Place, Places
 from inspector.session.records import StoredFile
-from inspector.session.tensor_store import MAX_TENSORS, file_crc32
+from inspector.session.tensor_store import MAX_TENSORS
 from inspector.session.tensorfile import TensorFile
 from inspector.stepping import HostState
 from inspector.stores import MOMENTS, Lane
@@ -23,6 +24,69 @@ OPEN_FILES = 64
 """Maps kept at a time."""
 _TENSORS_A_PARAM = 5
 """At most: w, and codes and scales of m and v."""
+
+
+class _CheckedFile:
+    """A tensor file of which nothing is given out that was not held against its checksum."""
+
+    def __init__(self, stored: StoredFile, place: Place, damaged: str, **limits: int) -> None:
+        """`damaged` is the sentence for a part that does not match; `limits` as of TensorFile."""
+        self.stored = stored
+        self._place, self._damaged = place, damaged
+        parts = stored.parts or (stored.crc32,)
+        self._part_bytes = PART_BYTES if stored.parts else max(stored.size, 1)
+        self._unchecked = set(range(len(parts)))
+        self._checksums = parts
+        if len(parts) != max(-(-stored.size // self._part_bytes), 1):
+            raise UsageError(damaged)
+        # The header before anything in it is believed: its length, then all of it.
+        self._check(0, min(8, stored.size))
+        with place.path.open("rb") as file:
+            file.seek(place.start)
+            length = int.from_bytes(file.read(8), "little")
+        self._check(0, min(8 + length, stored.size))
+        self._file = TensorFile(place.path, within=(place.start, place.size), **limits)
+        self.entries, self.metadata = self._file.entries, self._file.metadata
+
+    def check_all(self) -> None:
+        """UsageError where any of it is not as it was written."""
+        self._check(0, self.stored.size)
+
+    def floats(self, key: str, first: int = 0, last: int | None = None) -> F32Array:
+        """A float tensor; only its elements [first, last) are checked, flat, where these are given."""
+        entry = self.entries[key]
+        if last is None:
+            self._check_place(entry.start, entry.stop)
+            return self._file.floats(key)
+        # F32 by then.
+        self._check_place(entry.start + 4 * first, entry.start + 4 * last)
+        return self._file.floats(key).reshape(-1)[first:last]
+
+    def codes(self, key: str) -> Codes:
+        """A tensor of codes."""
+        entry = self.entries[key]
+        self._check_place(entry.start, entry.stop)
+        return self._file.codes(key)
+
+    def _check_place(self, start: int, stop: int) -> None:
+        self._check(start - self._place.start, stop - self._place.start)
+
+    def _check(self, start: int, stop: int) -> None:
+        """Hold bytes [start, stop) of the file against the checksums of the parts they lie in."""
+        each = self._part_bytes
+        for part in range(start // each, -(-stop // each) or 1):
+            if part not in self._unchecked:
+                continue
+            at = part * each
+            try:
+                found = file_checksum(
+                    self._place.path, self._place.start + at, min(each, self.stored.size - at)
+                )
+            except OSError as error:
+                raise UsageError(f"{self._place.path} cannot be read: {error.strerror or error}.") from None
+            if found != self._checksums[part]:
+                raise UsageError(self._damaged)
+            self._unchecked.discard(part)
 
 
 class CapturedTensors:
@@ -38,13 +102,11 @@ class CapturedTensors:
         self._params = {p.name: p for p in params}
         self._signs = max((sum(map(name.count, "{[,:")) for name in self._params), default=0)
         self._file_of = file_of
-        self._open: OrderedDict[str, TensorFile] = OrderedDict()
-        self._checked: set[tuple[str, int]] = set()
+        self._open: OrderedDict[str, _CheckedFile] = OrderedDict()
 
     def forget(self) -> None:
         """The files may have changed."""
         self._open.clear()
-        self._checked.clear()
 
     def tensor(self, lane: Lane, step: int, param: str) -> F32Array:
         """In its shape, read-only. Gradients of the step; w, m, v after it. Coded state is decoded, the rest mapped."""
@@ -76,6 +138,9 @@ class CapturedTensors:
             with np.errstate(all="ignore"):
                 values = decode(self._codec(file, step), lane, part.codes, part.scales)
             return np.array(values[start - BLOCK * first : stop - BLOCK * first], np.float32)
+        key = f"{lane}@{step}/{param}"
+        if key in file.entries:
+            return self._floats(file, key, self._param(param).shape, start, stop).copy()
         return self.tensor(lane, step, param).reshape(-1)[start:stop].copy()
 
     def gradients(self, step: int) -> dict[str, F32Array]:
@@ -105,7 +170,7 @@ class CapturedTensors:
 
     def check(self, file: StoredFile) -> None:
         """UsageError where a file is not as it was written."""
-        self._opened(file)
+        self._opened(file).check_all()
 
     # --- inner parts
 
@@ -115,29 +180,24 @@ class CapturedTensors:
             raise UsageError(f"{self._places.path} has no param {name!r}.")
         return param
 
-    def _file(self, step: int, kind: str) -> TensorFile:
+    def _file(self, step: int, kind: str) -> _CheckedFile:
         stored = self._file_of(step, kind)
         if stored is None:
             what = "gradients of step" if kind == "gradients" else "state after step"
             raise UsageError(f"{self._places.path} holds no {what} {step:,}: they were not captured.")
         return self._opened(stored)
 
-    def _opened(self, stored: StoredFile) -> TensorFile:
+    def _opened(self, stored: StoredFile) -> _CheckedFile:
         file = self._open.get(stored.name)
-        if file is not None:
+        if file is not None and file.stored == stored:
             self._open.move_to_end(stored.name)
             return file
         place = self._places.place(stored)
         try:
-            if (stored.name, stored.crc32) not in self._checked:
-                if file_crc32(place.path, place.start, place.size) != stored.crc32:
-                    raise UsageError(
-                        f"{self._places.path} is damaged: {stored.name} does not match its checksum."
-                    )
-                self._checked.add((stored.name, stored.crc32))
-            file = TensorFile(
-                place.path,
-                within=(place.start, place.size),
+            file = _CheckedFile(
+                stored,
+                place,
+                f"{self._places.path} is damaged: {stored.name} does not match its checksum.",
                 max_tensors=MAX_TENSORS + _TENSORS_A_PARAM * len(self._params),
                 max_signs=self._signs,
             )
@@ -148,16 +208,18 @@ class CapturedTensors:
             self._open.popitem(last=False)
         return file
 
-    def _floats(self, file: TensorFile, key: str, shape: tuple[int, ...]) -> F32Array:
+    def _floats(
+        self, file: _CheckedFile, key: str, shape: tuple[int, ...], first: int = 0, last: int | None = None
+    ) -> F32Array:
         entry = file.entries[key]
         if entry.dtype != "F32" or entry.shape != shape:
             raise UsageError(
                 f"{self._places.path} is damaged: tensor {key!r} is {entry.dtype} {list(entry.shape)}, "
                 f"not F32 {list(shape)}."
             )
-        return file.floats(key)
+        return file.floats(key, first, last)
 
-    def _encoded(self, file: TensorFile, which: Which, step: int, param: str) -> Encoded:
+    def _encoded(self, file: _CheckedFile, which: Which, step: int, param: str) -> Encoded:
         codes, scales = f"{which}_codes@{step}/{param}", f"{which}_scales@{step}/{param}"
         count = blocks(self._param(param).numel)
         whole = codes in file.entries and file.entries[codes].shape == (256 * count,)
@@ -170,14 +232,14 @@ class CapturedTensors:
             raise UsageError(f"{self._places.path} is damaged: {codes!r} does not suit its codec.")
         return Encoded(values, self._floats(file, scales, (count,)))
 
-    def _decoded(self, file: TensorFile, which: Which, step: int, param: str) -> F32Array:
+    def _decoded(self, file: _CheckedFile, which: Which, step: int, param: str) -> F32Array:
         encoded = self._encoded(file, which, step, param)
         with np.errstate(all="ignore"):
             values = decode(self._codec(file, step), which, encoded.codes, encoded.scales)
         shape = self._param(param).shape
         return np.asarray(values[: self._param(param).numel], np.float32).reshape(shape)
 
-    def _codec(self, file: TensorFile, step: int) -> Codec:
+    def _codec(self, file: _CheckedFile, step: int) -> Codec:
         codec = file.metadata.get(f"codec@{step}")
         if codec not in CODECS:
             raise UsageError(f"{self._places.path} is damaged: the codec of step {step} is {codec!r}.")

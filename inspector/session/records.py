@@ -89,8 +89,12 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A tensor file in the index: its name below the folder, its bytes and their CRC-32."""
+    """A tensor file in the index: its name below the folder, its bytes and their CRC-32.
+
+    `parts` has the CRC-32 of each 4 MiB of a larger file, so that a look at one tensor need not read all of it.
+    """
 
     name: str
     size: int
     crc32: int
+    parts: tuple[int, ...] = ()

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import threading
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inspector.floats import F32Array
+from inspector.session.checksums import part_checksums, whole_checksum
 from inspector.session.records import CaptureKind, StoredFile
 from inspector.stepping import HostState
 
@@ -115,12 +115,13 @@ def write_file(
     parts += [_bytes_of(values) for _, _, _, values in tensors if values.size]
     _make_folder(path.parent)
     try:
-        crc32 = _write_parts(path, parts)
+        checksums = _write_parts(path, parts)
         _sync(path.parent)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    return StoredFile(name, sum(part.nbytes for part in parts), crc32)
+    size = sum(part.nbytes for part in parts)
+    return StoredFile(name, size, whole_checksum(checksums, size), checksums if len(checksums) > 1 else ())
 
 
 def _bytes_of(values: Array) -> memoryview:
@@ -129,13 +130,13 @@ def _bytes_of(values: Array) -> memoryview:
     return flat.view(np.uint8).data
 
 
-def _write_parts(path: Path, parts: Sequence[memoryview]) -> int:
-    """Write a new file, durable once this returns; gives the CRC-32 of its bytes."""
-    found = [0]
+def _write_parts(path: Path, parts: Sequence[memoryview]) -> tuple[int, ...]:
+    """Write a new file, durable once this returns; gives the CRC-32 of its parts."""
+    found: tuple[int, ...] = ()
 
     def check() -> None:
-        for part in parts:
-            found[0] = zlib.crc32(part, found[0])
+        nonlocal found
+        found = part_checksums(parts)
 
     # Beside the writing: neither holds the interpreter's lock, and one alone takes half as long as the other.
     thread = threading.Thread(target=check, name="session-checksum")
@@ -150,7 +151,7 @@ def _write_parts(path: Path, parts: Sequence[memoryview]) -> int:
         os.close(handle)
         if aside:
             thread.join()
-    return found[0]
+    return found
 
 
 def _write_whole(handle: int, part: memoryview) -> None:
@@ -159,21 +160,6 @@ def _write_whole(handle: int, part: memoryview) -> None:
         if not written:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         part = part[written:]
-
-
-def file_crc32(path: Path, start: int, size: int) -> int:
-    """The CRC-32 of `size` bytes of a file, read, not mapped: a map of a file that shrinks ends the process."""
-    crc = 0
-    buffer = memoryview(bytearray(min(_CHUNK, max(size, 1))))
-    with path.open("rb", buffering=0) as file:
-        file.seek(start)
-        while size > 0:
-            got = file.readinto(buffer[: min(size, len(buffer))])
-            if not got:
-                break
-            crc = zlib.crc32(buffer[:got], crc)
-            size -= got
-    return crc
 
 
 def remove_strangers(folder: Path, known: Iterable[str]) -> int:
