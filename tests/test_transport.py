@@ -247,11 +247,11 @@ def test_no_old_pixels_stay_on_the_map(qtbot: QtBot) -> None:
     assert view.canvas.image is not None
     view.show_snapshot(make_snapshot(**as_recorded(glance=Glance(50, missing=MISSING))))
     assert view.canvas.image is None
-    assert view.canvas.absent_text == ABSENT
+    assert view.canvas.absent.text() == ABSENT
     captured = make_map(request)
     view.show_snapshot(make_snapshot(**as_recorded(glance=Glance(50, done=1, of=2), map=captured)))
     assert view.canvas.image is captured
-    assert view.canvas.absent_text == ""
+    assert view.canvas.absent.text() == ""
 
 
 def test_no_old_values_stay_in_the_table(qtbot: QtBot) -> None:

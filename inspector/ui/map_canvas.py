@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
+from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QFocusEvent,
     QHelpEvent,
@@ -25,6 +25,7 @@ from inspector.ui import format as fmt
 from inspector.ui.map_geometry import Bracket, SegmentIndex, Viewport, whole
 from inspector.ui.map_paint import MapPainter
 from inspector.ui.map_rows import LEFT, RIGHT, lane_rects
+from inspector.ui.widgets import Overlay
 
 EMPTY_TEXT = (
     "The mega-buffers w, g, m and v appear here once a source is open: choose one in the toolbar, "
@@ -62,8 +63,8 @@ class MapCanvas(QWidget):
         self.image: MapImage | None = None
         self.selected = ""
         self.empty_text = EMPTY_TEXT
-        self.absent_text = ""
-        """Why the lanes have no pixels; "" where they have."""
+        self.absent = Overlay(self)
+        """Why the lanes have no pixels."""
         self._painter = MapPainter()
         self._brackets: tuple[Bracket, ...] = ()
         self._pressed_at: QPointF | None = None
@@ -95,9 +96,11 @@ class MapCanvas(QWidget):
 
     def set_absent(self, text: str) -> None:
         """Say across the lanes why they are empty; "" for nothing to say."""
-        if text != self.absent_text:
-            self.absent_text = text
-            self.update()
+        self.absent.say(text, self._lanes())
+
+    def _lanes(self) -> QRect:
+        rects = list(lane_rects(self.size()).values())
+        return rects[0].united(rects[-1]).toRect()
 
     def set_brackets(self, brackets: tuple[Bracket, ...]) -> None:
         """The bindings to mark."""
@@ -228,7 +231,6 @@ class MapCanvas(QWidget):
             self._painter.paint_empty(painter, self.size(), self.empty_text)
         else:
             self._painter.paint(painter, self.size(), self.view, self.index, self._brackets, self.selected)
-            self._painter.paint_absent(painter, self.size(), self.absent_text)
         if self.hasFocus():
             self._painter.paint_focus(painter, self.size())
         painter.end()
@@ -236,6 +238,7 @@ class MapCanvas(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         if self.view is not None:
             self.view = self.view.resized(self.lanes_width())
+        self.absent.say(self.absent.text(), self._lanes())
         self.viewport_changed.emit()
 
     def wheelEvent(self, event: QWheelEvent) -> None:

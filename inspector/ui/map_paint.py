@@ -109,20 +109,6 @@ class MapPainter:
         inner = area.adjusted(24, 8, -24, -8)
         painter.drawText(inner, int(_Centre | Qt.TextFlag.TextWordWrap), text)
 
-    def paint_absent(self, painter: QPainter, size: QSize, text: str) -> None:
-        """Say across the lanes why they are empty."""
-        if not text:
-            return
-        c = theme.colours()
-        rects = list(lane_rects(size).values())
-        lanes = rects[0].united(rects[-1]).adjusted(8, 0, -8, 0)
-        flags = int(_Centre | Qt.TextFlag.TextWordWrap)
-        painter.setFont(theme.ui_font())
-        box = painter.boundingRect(lanes, flags, text).adjusted(-8, -4, 8, 4)
-        painter.fillRect(box, c.base)
-        painter.setPen(c.text)
-        painter.drawText(box, flags, text)
-
     def paint_focus(self, painter: QPainter, size: QSize) -> None:
         """Show that keys go to the map."""
         painter.setPen(QPen(theme.colours().accent, 1))

@@ -57,6 +57,8 @@ class PlotsView(StepAxisView):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self._snapshot: Snapshot | None = None
         self._history: History = EMPTY_HISTORY
+        self._recorded: set[str] = set()
+        """The metrics of which there are values."""
         self._marks: tuple[Mark, ...] = ()
         self._marks_of: tuple[tuple[Mark, ...], tuple[Mark, ...]] = ((), ())
         self._picked: int | None = None
@@ -190,6 +192,8 @@ class PlotsView(StepAxisView):
             chart.show_progress(step, _known(self._progress, name))
         if snapshot.history is not self._history:
             self._history = snapshot.history
+            series = snapshot.history.series
+            self._recorded = {metric.name for metric in METRICS if has_values(series.get(metric.name))}
             for metric in METRICS:
                 self.charts[metric.name].show_history(self._history, [metric.name])
         self._say_what_is_absent()
@@ -203,7 +207,7 @@ class PlotsView(StepAxisView):
                 pass
             elif not len(self._history):
                 message = NO_STEPS_YET
-            elif not has_values(self._history.series.get(metric.name)):
+            elif metric.name not in self._recorded:
                 message = metric.absent
             self.charts[metric.name].set_message(message)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent
+from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QPalette
 from PySide6.QtWidgets import QFileDialog, QLabel, QLineEdit, QSizePolicy, QWidget
 
 
@@ -35,6 +35,28 @@ class ElidedLabel(QLabel):
         text = self.fontMetrics().elidedText(self.text(), self._mode, area.width())
         painter.drawText(area, int(self.alignment()), text)
         painter.end()
+
+
+class Overlay(QLabel):
+    """Words in the middle of a painted widget. Opaque and of its own: what lies below is not painted with each word."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.setAutoFillBackground(True)
+        self.setBackgroundRole(QPalette.ColorRole.Base)
+        self.setContentsMargins(8, 4, 8, 4)
+        self.setWordWrap(True)
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self.hide()
+
+    def say(self, text: str, area: QRect) -> None:
+        """Say it in the middle of `area`; "" for nothing to say."""
+        self.setText(text)
+        self.setVisible(bool(text))
+        width = min(self.fontMetrics().horizontalAdvance(text) + 20, max(area.width() - 16, 1))
+        size = QSize(width, min(self.heightForWidth(width), area.height()))
+        self.setGeometry(QRect(area.center() - QPoint(size.width() // 2, size.height() // 2), size))
 
 
 class InlineEdit(QLineEdit):
