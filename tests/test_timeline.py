@@ -395,6 +395,20 @@ def test_a_step_that_never_comes_is_forgotten(qtbot: QtBot) -> None:
 
 
 @pytest.mark.qt
+def test_a_run_on_its_way_is_waited_for(qtbot: QtBot) -> None:
+    line = Line(qtbot)
+    line.view._patience.setInterval(60)
+    qtbot.mouseClick(line.view, Left, pos=line.at(40_000))
+    for step in range(1000, 6000, 1000):
+        qtbot.wait(25)
+        line.show(cursor=Cursor(step, 5, 5))
+    qtbot.mouseClick(line.view, Left, pos=line.at(40_000))
+    assert line.sent == [Seek(40_000)]
+    between = line.colours(20_000)[round(track_top(64)) + 6]
+    assert between != line.colours(60_000)[round(track_top(64)) + 6]
+
+
+@pytest.mark.qt
 def test_home_is_the_first_recorded_step_and_signs_are_gone_through(qtbot: QtBot) -> None:
     line = Line(qtbot, bookmarks=(Mark(300, "a"), Mark(700, "b")))
     line.view.setFocus()

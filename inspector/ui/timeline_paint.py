@@ -84,6 +84,11 @@ class TimelinePainter:
             _paint_loop(painter, top, ground.span, moving.loop, moving.looping)
         if moving.glance is not None and moving.glance.of:
             _paint_progress(painter, top, ground.span, moving.glance)
+        elif moving.target is not None:
+            low, high = sorted((moving.at, float(moving.target)))
+            painter.fillRect(
+                _bar(ground.span, low, high, top, TRACK), theme.faded(theme.colours().accent, 0.25)
+            )
         _paint_cursor(painter, top, ground.span, moving)
         if ground.zoomed:
             x = ground.whole.x_of(moving.at)

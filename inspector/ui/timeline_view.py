@@ -79,6 +79,8 @@ class TimelineView(StepAxisView):
         self._known = max(self._known, finished, _last_seen(snapshot))
         if cursor is not None and self._target == finished and cursor.at_end:
             self._target = None
+        elif self._target is not None and before is not None and before.cursor != cursor:
+            self._patience.start()
         if not self._signs.is_of(snapshot):
             self._signs = Signs(snapshot)
         if before is None or _what_is_drawn(before) != _what_is_drawn(snapshot):
