@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -270,17 +270,25 @@ class GpuStepper:
         """Go back to the end of step `step`; False where memory does not reach that far."""
         return self._undo_to(Cursor(step, self._cursor.count, self._cursor.count))
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: State, progress: Callable[[float], None] = lambda share: None) -> None:
         """Go to the end of step `state.finished_steps` with another state, of the same params in the same form.
 
-        Gradients are 0 there, as the update leaves them. What was kept for going back is forgotten.
+        Gradients are 0 there, as the update leaves them. What was kept for going back is forgotten. `progress` is told
+        the share that is done; what it raises leaves the buffers with parts of either state.
         """
         self._undo.clear()
+        done = 0
+
+        def told(elements: int) -> None:
+            nonlocal done
+            progress(done / (4 * max(self._layout.elements, 1)))
+            done += elements
+
         if isinstance(state, GeneratedState) and not self._memory.coded:
             for moment in MOMENTS:
-                self._memory.upload(moment, {}, {})
-        self._fill(state)
-        self._memory.upload("g", {}, {})
+                self._memory.upload(moment, {}, {}, told)
+        self._fill(state, told)
+        self._memory.upload("g", {}, {}, told)
         self._memory.mirror_weights()
         self._given = None
         count = len(self._plan.dispatches)
@@ -521,7 +529,7 @@ class GpuStepper:
         self._gpu.write(self._buffers["uniforms"], 0, block)
         self._uniforms_for = wanted
 
-    def _fill(self, state: State) -> None:
+    def _fill(self, state: State, told: Callable[[int], None] = lambda elements: None) -> None:
         if isinstance(state, GeneratedState):
             self._generate("w", state.normal, state.seed, 0, WEIGHT_STREAM)
             if self._memory.coded:
@@ -532,7 +540,7 @@ class GpuStepper:
             ("w", state.w), ("m", state.m), ("v", state.v),
         )  # fmt: skip
         for lane, values in lanes:
-            self._memory.upload(lane, values, state.coded)
+            self._memory.upload(lane, values, state.coded, told)
         if self._memory.coded:
             self._given = state
 

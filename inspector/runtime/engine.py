@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from types import MappingProxyType
@@ -279,12 +279,15 @@ class Engine:
         ways += self._ways_from_states(to)
         return min(ways, key=lambda way: way.cost, default=None)
 
-    def set_off(self, way: Way) -> None:
-        """Go to where `way` begins; its steps are run by `step_iteration`."""
+    def set_off(self, way: Way, progress: Callable[[float], None] = lambda share: None) -> None:
+        """Go to where `way` begins; its steps are run by `step_iteration`.
+
+        `progress` is told the share of a state that is on the device; what it raises leaves the run nowhere.
+        """
         if way.rewinds:
             self.rewind_to(way.start)
         elif way.state is not None:
-            self._restore(way.state())
+            self._restore(way.state(), progress)
         if way.jumps:
             self.course.rerun_to = way.to
 
@@ -308,14 +311,15 @@ class Engine:
         elif self._began_at <= to and self._began_at >= self._form_since - 1:
             yield Way(self._began_at, to, state=self.source.initial_state)
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: State, progress: Callable[[float], None]) -> None:
+        self.nowhere = True
         recorded, finished = self.recorded, state.finished_steps
         if recorded is None or self.course.is_own(finished):
-            self.stepper.restore(state)
+            self.stepper.restore(state, progress)
         else:
             laid = recorded.source.laid_out_for(finished)
             if self._placed_as(laid):
-                self.stepper.restore(state)
+                self.stepper.restore(state, progress)
             else:
                 self._make_anew(laid, state)
             self._take_form(self.course.form_at(max(finished, recorded.steps.start), laid))

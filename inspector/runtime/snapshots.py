@@ -134,13 +134,15 @@ class Glance:
     """A step on show while the device stands elsewhere: numbers as recorded, and no buffers but captured ones.
 
     `missing` says why its buffers cannot be shown, as a sentence. `done` of `of` steps have been run again on the way
-    there; `of` is 0 while nothing is on its way.
+    there; `of` is 0 while nothing is on its way. `restored` is the share of the state to start from that is on the
+    device, None once it is there.
     """
 
     step: int
     missing: str | None = None
     done: int = 0
     of: int = 0
+    restored: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,10 +43,21 @@ class _Going:
     off: bool = False
 
 
+class GivenUpError(Exception):
+    """Something else is asked for than to put a state on the device."""
+
+
 class Travel:
     """Moves `engine` to where a person wants to look. `run_step` runs a step of it, or a part of a slow one."""
 
-    def __init__(self, engine: Engine, run_step: Callable[[], None], say: Say) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        run_step: Callable[[], None],
+        say: Say,
+        look_up: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`look_up` is called now and then while a state is put on the device; True gives that up."""
         self.engine = engine
         self.glance: Glance | None = None
         self.playing: Playing | None = None
@@ -57,6 +68,7 @@ class Travel:
         """What a step takes, as measured last."""
         self._run_step = run_step
         self._say = say
+        self._look_up = look_up
         self._going: _Going | None = None
         self._asked_at = -float("inf")
         self._polled_at = -float("inf")
@@ -152,7 +164,7 @@ class Travel:
         self._going = None
         self.after.clear()
         if self.glance is not None:
-            self.glance = replace(self.glance, done=0, of=0)
+            self.glance = replace(self.glance, done=0, of=0, restored=None)
 
     def hold(self, command: c.Command) -> bool:
         """True where `command` needs the device at the step on show, and it is not there yet: it waits for that."""
@@ -178,7 +190,7 @@ class Travel:
         cursor = engine.stepper.cursor
         if not going.off:
             going.off = True
-            engine.set_off(going.way)
+            engine.set_off(going.way, self._restored)
         elif cursor.finished_steps < going.way.to:
             self._run_step()
         elif going.dispatch is not None and (cursor.step, cursor.dispatch) != (going.step, going.dispatch):
@@ -191,7 +203,15 @@ class Travel:
             return
         if self.glance is not None:
             done = max(engine.stepper.cursor.finished_steps - going.way.start, 0) if going.off else 0
-            self.glance = replace(self.glance, done=min(done, self.glance.of))
+            self.glance = replace(self.glance, done=min(done, self.glance.of), restored=None)
+
+    def _restored(self, share: float) -> None:
+        """So much of a state is on the device."""
+        if self.glance is not None and self.recorded is not None:
+            self.glance = replace(self.glance, restored=share)
+            # Only what was recorded can be shown where the device holds parts of two states.
+            if self._look_up():
+                raise GivenUpError
 
     def _missing(self, step: int, dispatch: int | None, way: Way | None) -> str | None:
         recorded = self.engine.recorded

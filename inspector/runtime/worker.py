@@ -24,7 +24,7 @@ from inspector.runtime.lockstep import Asked
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.recording import Recording
 from inspector.runtime.snapshots import Comparing, Mark, Mode, Notice, Snapshot
-from inspector.runtime.travel import Travel, opened
+from inspector.runtime.travel import GivenUpError, Travel, opened
 from inspector.runtime.viewer import Viewer
 from inspector.session.bookmarks import Bookmarks
 from inspector.session.policy import Policy
@@ -179,7 +179,7 @@ class Worker:
                     self._guarded(self._choices.look)
                 if self._travel is not None:
                     self._guarded(self._poll)
-                self._publish(force=self._mode != "running" and not self._traveling)
+                self._publish(force=self._mode != "running" and not self._on_its_way)
         finally:
             self._close_engine()
             self._mode = "closed"
@@ -206,6 +206,12 @@ class Worker:
                 found.append(self._queue.get_nowait())
         except queue.Empty:
             return found
+
+    @property
+    def _on_its_way(self) -> bool:
+        """True where the step that is being gone to is on show already."""
+        glance = self._travel.glance if self._travel is not None and self._travel.busy else None
+        return glance is not None and self._last.glance is not None and glance.step == self._last.glance.step
 
     @property
     def _traveling(self) -> bool:
@@ -542,6 +548,8 @@ class Worker:
             return
         try:
             travel.advance()
+        except GivenUpError:
+            travel.cancel()
         except Exception:
             travel.cancel()
             raise
@@ -549,6 +557,16 @@ class Worker:
         if not travel.busy:
             self._taken.extendleft(reversed(travel.after))
             travel.after.clear()
+
+    def _look_up(self) -> bool:
+        """While a state is put on the device: tell how far it is; True where something else is to be done."""
+        if time.perf_counter() - self._sent_at > PROGRESS_S:
+            self._publish()
+        self._taken = deque(coalesce([*self._taken, *self._arrived()]))
+        return self._closing.is_set() or any(
+            isinstance(command, (c.Seek, c.CancelSeek, c.Pause, c.OpenSource, c.Shutdown))
+            for command in self._taken
+        )
 
     def _poll(self) -> None:
         """See what another process has recorded since."""
@@ -576,7 +594,9 @@ class Worker:
             self._publish()
             self._engine = opened(self._opener, source, self._variant, self._stats)
             stepper = self._engine.stepper
-            self._travel = Travel(self._engine, partial(self._step_iteration, self._engine), self._notify)
+            self._travel = Travel(
+                self._engine, partial(self._step_iteration, self._engine), self._notify, self._look_up
+            )
             slow = stepper.device.software and stepper.layout.elements > SLOW_ELEMENTS
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0
             self._rate = None
