@@ -484,6 +484,8 @@ def test_the_keys_overview_is_not_modal(shown: Shown) -> None:
     assert not dialog.isModal()
     for spec in SPECS:
         assert all(key in dialog.label.text() for key in spec.keys)
+    assert dialog.sizeHint().width() <= 1280
+    assert dialog.sizeHint().height() <= 760
     dialog.close()
 
 

@@ -45,10 +45,13 @@ def _text() -> str:
     panels = tuple((panel.key, f"go to {panel.title.lower()}") for panel in PANELS)
     panels += tuple((key, f"go to {TAB_TITLES[view].lower()}") for view, key in TAB_KEYS.items())
     groups = (
-        (("Anywhere", window), ("Panels", panels)),
+        (("Anywhere", window),),
         (
+            ("Panels", panels),
             ("On the map", map_canvas.KEYS),
             ("On the timeline", timeline_view.KEYS),
+        ),
+        (
             ("On the plots", plots_view.KEYS),
             ("On 8-bit", lockstep_view.KEYS),
             ("In the profile", profile_view.KEYS),
