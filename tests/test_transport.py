@@ -32,10 +32,13 @@ from inspector.ui.app import application
 from inspector.ui.bookmarks_view import BookmarksView
 from inspector.ui.histogram_view import HistogramView
 from inspector.ui.hyper_view import HyperView
+from inspector.ui.lockstep_view import LockstepView
 from inspector.ui.map_view import MapView
+from inspector.ui.pipeline_view import PipelineView
 from inspector.ui.playback import SPEEDS, Playback
 from inspector.ui.plots_view import PlotsView
 from inspector.ui.timeline_view import TimelineView
+from inspector.ui.timing_view import TimingView
 from inspector.ui.toolbar import cursor_text
 from inspector.ui.values_view import ValuesView
 
@@ -298,6 +301,44 @@ def test_no_setting_can_be_changed_where_nothing_can_run_with_it(qtbot: QtBot) -
     view.show_snapshot(make_snapshot(**as_recorded()))
     assert view.fields["lr"].isEnabled()
     assert "applies from step 51" in view.note.toolTip()
+
+
+def test_nothing_of_where_the_device_stands_is_shown_as_of_the_step(qtbot: QtBot) -> None:
+    lockstep, pipeline = LockstepView(), PipelineView()
+    shown = make_snapshot(**as_recorded(glance=Glance(50, missing=MISSING), eight_bit=None))
+    for view in (lockstep, pipeline):
+        qtbot.addWidget(view)
+        view.resize(900, 600)
+        view.show()
+        qtbot.waitExposed(view)
+        view.show_snapshot(shown)
+    assert lockstep.words.text() == ABSENT
+    assert lockstep.plots.drift.message == ABSENT
+    assert lockstep.plots.drift.current_line.value() == 50
+    rows = [pipeline.bindings.item(row, 1) for row in range(pipeline.bindings.rowCount())]
+    names = [item.text() for item in rows if item is not None]
+    assert any(name.endswith("= …") for name in names)
+    pipeline.show_snapshot(replace(shown, glance=None))
+    rows = [pipeline.bindings.item(row, 1) for row in range(pipeline.bindings.rowCount())]
+    assert not any(item is not None and item.text().endswith("= …") for item in rows)
+
+
+@pytest.mark.parametrize("kind", [TimingView, LockstepView])
+def test_ctrl_and_a_click_go_to_the_step_in_every_plot_over_steps(
+    qtbot: QtBot, kind: type[TimingView] | type[LockstepView]
+) -> None:
+    view = kind()
+    qtbot.addWidget(view)
+    sent: list[object] = []
+    view.command.connect(sent.append)
+    view.show_snapshot(make_snapshot(**as_recorded()))
+    picked = view.chart.picked if isinstance(view, TimingView) else view.plots.picked
+    for at in (399.7, -3.0, 1004.0):
+        picked.emit(at)
+    assert sent == [Seek(400)]
+    view.show_snapshot(make_snapshot(**as_recorded(mode="lost")))
+    picked.emit(10.0)
+    assert sent == [Seek(400)]
 
 
 # ── the plots ──

@@ -10,12 +10,11 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QToolTip, QVBoxLayout, QWidget
 
 from inspector.history import EMPTY_HISTORY, History
-from inspector.runtime.commands import Seek
 from inspector.runtime.snapshots import Mark, Snapshot, StepRecord
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.curves import has_values
-from inspector.ui.step_chart import Readout, StepChart, bucket_at, bucket_steps, read_out
+from inspector.ui.step_chart import Readout, StepChart, bucket_at, bucket_steps, picked_step, read_out
 from inspector.ui.view import StepAxisView, same_run
 
 
@@ -146,11 +145,10 @@ class PlotsView(StepAxisView):
             super().keyPressEvent(event)
 
     def _on_picked(self, at: float) -> None:
-        snapshot, step = self._snapshot, max(round(at), 0)
-        known = len(self._history) and step <= int(self._history.first[-1]) + self._history.stride - 1
-        if snapshot is not None and snapshot.mode in ("paused", "running") and known and step != self._picked:
-            self._picked = step
-            self.command.emit(Seek(step))
+        seek = picked_step(self._snapshot, at)
+        if seek is not None and seek.step != self._picked:
+            self._picked = seek.step
+            self.command.emit(seek)
 
     def _on_moved_by_hand(self) -> None:
         self._follow = False

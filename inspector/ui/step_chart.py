@@ -14,7 +14,8 @@ from PySide6.QtGui import QColor, QPen
 from PySide6.QtWidgets import QWidget
 
 from inspector.history import EMPTY_HISTORY, History
-from inspector.runtime.snapshots import Mark
+from inspector.runtime.commands import Seek
+from inspector.runtime.snapshots import Mark, Snapshot
 from inspector.ui import theme
 from inspector.ui.chart import Axis, Chart, Dash, EdgeMarks, dashed_pen, line_pen
 from inspector.ui.curves import EMPTY_CURVE, NO_STEPS, Curve, curve
@@ -263,6 +264,17 @@ class StepChart(Chart):
         self.progress_dot.setBrush(pg.mkBrush(colours.base))
         for name in self._traces:
             self._style_trace(name)
+
+
+def picked_step(snapshot: Snapshot | None, at: float) -> Seek | None:
+    """What to send to go to the step at `at` on the x axis; None where the history has none there."""
+    if snapshot is None or snapshot.mode not in ("paused", "running") or not len(snapshot.history):
+        return None
+    step, history = round(at), snapshot.history
+    last = int(history.first[-1]) + history.stride - 1
+    if snapshot.last_step is not None:
+        last = min(last, snapshot.last_step)
+    return Seek(step) if int(history.first[0]) <= step <= last else None
 
 
 def bucket_at(history: History, step: float) -> int | None:
