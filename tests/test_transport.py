@@ -130,11 +130,11 @@ def test_a_range_is_set_by_keys_and_shown_on_the_timeline(shown: Shown) -> None:
     assert (timeline._loop, timeline._looping) == ((100, 120), True)
     assert loop.isChecked()
     shown.press(Key.Key_P)
-    shown.press(Key.Key_L, Control)
+    shown.press(Key.Key_P, Shift)
     assert not loop.isChecked()
     assert (timeline._loop, timeline._looping) == ((100, 120), False)
     shown.press(Key.Key_P)
-    shown.press(Key.Key_L, Control | Shift)
+    shown.press(Key.Key_I, Shift)
     assert timeline._loop is None
     assert not loop.isEnabled()
     assert shown.commands() == [Play(10.0, 100, 120), Play(10.0)]
@@ -145,7 +145,7 @@ def test_a_range_that_changes_while_it_plays_holds_at_once(shown: Shown) -> None
     timeline = shown.window.views["timeline"]
     assert isinstance(timeline, TimelineView)
     timeline.loop_wanted.emit((20, 60))
-    shown.press(Key.Key_L, Control | Shift)
+    shown.press(Key.Key_I, Shift)
     assert shown.commands() == [Play(10.0, 20, 60), Play(10.0)]
 
 

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from inspector.diagnosis.rules import StepFacts, step_findings
+from inspector.diagnosis.rules import SETTING_RULES, StepFacts, step_findings
 from inspector.findings import Finding
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
-from inspector.layout import Param
+from inspector.layout import Layout, Param
 from inspector.param_statistics import ParamTable
 from inspector.plan import Variant
+from inspector.runtime.breakpoints import Breakpoints, before_updates, moment_of
 from inspector.schedule import Schedule
 from inspector.session.compare import (
     ArrayDifference,
@@ -24,15 +25,20 @@ from inspector.session.compare import (
     table_differences,
     update_dispatches,
 )
-from inspector.session.records import RecordedStep
+from inspector.session.records import RecordedLayout, RecordedStep
 from inspector.sources.recording import Recording
-from inspector.stepping import DeviceInfo, HostGradients, HostState, State, Stepper
+from inspector.stepping import DeviceInfo, HostGradients, HostState, KernelTime, State, Stepper
 
 
 class MakeStepper(Protocol):
-    """Makes a stepper for params in a form, from a state: the one on a GPU."""
+    """Makes a stepper for params in a form, from a state: the one on a GPU.
 
-    def make(self, params: tuple[Param, ...], variant: Variant, state: State) -> Stepper: ...
+    The params lie as in `layout` where the device can bind them there.
+    """
+
+    def make(
+        self, params: tuple[Param, ...], variant: Variant, state: State, layout: Layout | None = None
+    ) -> Stepper: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +63,15 @@ class Changes:
         """The form of a step."""
         return replace(recorded, **self.variant)
 
-    def __str__(self) -> str:
-        parts = [f"{name} {value}" for name, value in {**self.hyper, **self.variant}.items()]
+    def named(self) -> tuple[tuple[str, str], ...]:
+        """What is set, by name, as text."""
+        parts = [(name, str(value)) for name, value in {**self.hyper, **self.variant}.items()]
         if self.schedule is not None:
-            parts.append(f"schedule {self.schedule}")
-        return ", ".join(parts)
+            parts.append(("schedule", str(self.schedule)))
+        return tuple(parts)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self.named())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,11 +95,22 @@ class ReplayedStep:
 class Replay:
     """Runs steps of a recording again on a device. Its stepper is closed with it."""
 
-    def __init__(self, source: Recording, make: MakeStepper, changes: Changes | None = None) -> None:
+    def __init__(
+        self,
+        source: Recording,
+        make: MakeStepper,
+        changes: Changes | None = None,
+        breakpoints: Breakpoints | None = None,
+    ) -> None:
         self.source = source
+        self.breakpoints = Breakpoints() if breakpoints is None else breakpoints
+        self._reported: set[tuple[str, str]] = set()
+        """Findings on settings, which hold at every step and are told once."""
         self.changes = changes or Changes()
         self._make = make
         self._stepper: Stepper | None = None
+        self._laid: Layout | None = None
+        self._recorded: tuple[Layout, RecordedLayout] | None = None
         self.variants: list[Variant] = []
         """The forms it ran in, in order."""
 
@@ -104,6 +125,16 @@ class Replay:
         recorded, mine = self.source.session.about.device, self.device
         return mine is None or (mine.name, mine.backend) == (recorded.name, recorded.backend)
 
+    @property
+    def layout(self) -> RecordedLayout:
+        """Where the params lie now, as a recording of the replay has it."""
+        stepper = self._stepper
+        assert stepper is not None
+        if self._recorded is None or self._recorded[0] is not stepper.layout:
+            laid = RecordedLayout.of(stepper.layout, stepper.plan.limits, self.source.params)
+            self._recorded = stepper.layout, laid
+        return self._recorded[1]
+
     def close(self) -> None:
         """Destroy the device."""
         if self._stepper is not None:
@@ -117,16 +148,18 @@ class Replay:
         form = self._variant(source.first_step, source.first_step == first)
         state = source.initial_state()
         # Laid out as the recorded run was, on which the order of sums hangs.
-        laid = self.source.laid_out_for(source.first_step) if not self.changes.variant else form
-        self._stepper = self._make.make(source.params, laid, state)
-        self._take_form(form)
+        layout = self._layout(source.first_step)
+        laid = form if layout or self.changes.variant else source.laid_out_for(source.first_step)
+        self._stepper = self._make.make(source.params, laid, state, layout)
+        self._laid = layout
+        self._take_form(source.first_step, form)
         for step in range(source.first_step, first):
-            self._take_form(self._variant(step, False))
-            self._stepper.begin_step(source.gradients(step, self._stepper.weights))
-            self._stepper.run_to_end(self._hyper(step, False))
+            stepper = self._take_form(step, self._variant(step, False))
+            stepper.begin_step(source.gradients(step, stepper.weights))
+            stepper.run_to_end(self._hyper(step, False))
         if source.first_step < first:
             state = self._stepper.state()
-        self._take_form(self._variant(first, True))
+        self._take_form(first, self._variant(first, True))
         return state
 
     def run(
@@ -141,16 +174,20 @@ class Replay:
         """Steps `first` to `last`, one after the other; `start` comes before. What changes holds from `first` on.
 
         `wants_state` says after which steps the state is needed although it is not compared, `statistics` that params
-        are counted although none were recorded. `check` is called between steps.
+        are counted although none were recorded. `check` is called between steps. It ends where a breakpoint holds, with
+        the stepper before the update of that step.
         """
         keyframes = set(self.source.session.captures("keyframe"))
         for step in range(first, last + 1):
             check()
-            yield self._step(step, step in keyframes, wants_state(step), statistics)
+            ran = self._step(step, step in keyframes, wants_state(step), statistics)
+            if ran is None:
+                return
+            yield ran
 
     def begin(self, step: int) -> Stepper:
         """The stepper with the gradients of `step` in place, right after `start` of it."""
-        stepper = self._take_form(self._variant(step))
+        stepper = self._take_form(step, self._variant(step))
         stepper.begin_step(HostGradients(self.source.session.gradients(step)))
         return stepper
 
@@ -164,50 +201,95 @@ class Replay:
         recorded = self.source.session.step(step).variant
         return self.changes.variant_of(recorded) if changed else recorded
 
-    def _take_form(self, variant: Variant) -> Stepper:
+    def _layout(self, step: int) -> Layout | None:
+        """Where the params lay in `step`; None where that is not known, or the form is another one."""
+        return None if self.changes.variant else self.source.session.layout(step)
+
+    def _take_form(self, step: int, variant: Variant) -> Stepper:
         stepper = self._stepper
         assert stepper is not None
-        if variant != stepper.plan.variant:
-            if stepper.can_take(variant):
-                stepper.set_variant(variant)
-            else:
-                state = stepper.state()
-                self.close()
-                stepper = self._stepper = self._make.make(self.source.params, variant, state)
+        layout = self._layout(step)
+        # As the run did: what it laid out anew is laid out anew, for which codes are read back and written.
+        moved = layout is not self._laid and layout is not None and layout != stepper.layout
+        if moved or (variant != stepper.plan.variant and not stepper.can_take(variant)):
+            state = stepper.state()
+            self.close()
+            stepper = self._stepper = self._make.make(self.source.params, variant, state, layout)
+        elif variant != stepper.plan.variant:
+            stepper.set_variant(variant)
+        self._laid = layout
         if not self.variants or self.variants[-1] != variant:
             self.variants.append(variant)
         return stepper
 
-    def _step(self, step: int, keyframe: bool, wanted: bool, statistics: bool) -> ReplayedStep:
+    def _stops(self, stepper: Stepper, facts: StepFacts, table: ParamTable | None = None) -> bool:
+        """True where a breakpoint holds, `facts` and `table` being what is known by now."""
+        if not self.breakpoints:
+            return False
+        found = [f for f in step_findings(facts) if (f.rule, f.message) not in self._reported]
+        coding = None
+        if facts.grad_norm is not None:
+            self._reported |= {(f.rule, f.message) for f in found if f.rule in SETTING_RULES}
+            if self.breakpoints.needs_coding:
+                coding = stepper.coding_errors(facts.hyper)
+        moment = moment_of(
+            stepper,
+            lr=facts.hyper.lr,
+            loss=facts.loss,
+            counts=facts.gradients,
+            grad_norm=facts.grad_norm,
+            clip_scale=facts.clip_scale,
+            table=table,
+            whole=None if table is None else table.merged("all"),
+            coding=coding,
+            findings=tuple(found),
+        )
+        return self.breakpoints.judge(moment, stepper.plan, stepper.cursor) is not None
+
+    def _step(self, step: int, keyframe: bool, wanted: bool, statistics: bool) -> ReplayedStep | None:
+        """Run a step; None where a breakpoint stops it before its update."""
         session, changed = self.source.session, bool(self.changes)
         recorded = session.step(step)
         hyper = self._hyper(step)
-        stepper = self._take_form(self._variant(step))
+        stepper = self._take_form(step, self._variant(step))
         given = session.gradients(step)
         stepper.begin_step(HostGradients(given))
         counts = stepper.counts("g")
         dispatches = stepper.plan.dispatches
         norm_at = grad_stats_dispatch(dispatches)
-        times = []
+        # The loss belongs to the weights that the gradients were taken at.
+        loss = None if changed else recorded.loss
+        facts = StepFacts(
+            step=step, layout=stepper.layout, hyper=hyper, gradients=counts, loss=loss, initial_moments=False,
+            initial_state={},
+        )  # fmt: skip
+        if self._stops(stepper, facts):
+            return None
+        times: list[KernelTime] = []
         table: ParamTable | None = None
         known = session.param_statistics(step)
-        if norm_at is not None and (statistics or (known is not None and not changed)):
-            while stepper.cursor.dispatch <= norm_at:
-                times.append(stepper.run_dispatch(hyper))
-            if not any(d.updates for d in dispatches[: stepper.cursor.dispatch]):
-                table = stepper.param_stats(hyper)
+        statistics = statistics or self.breakpoints.needs == "full"
+        counted = statistics or (known is not None and not changed)
+        if norm_at is not None and (counted or self.breakpoints.wait_for_norm):
+            times += stepper.run_until(hyper, norm_at + 1)
+            if before_updates(stepper.plan, stepper.cursor):
+                table = stepper.param_stats(hyper) if counted else None
+                stats = stepper.grad_stats()
+                facts = replace(facts, grad_norm=stats.grad_norm, clip_scale=stats.clip_scale)
+                if self._stops(stepper, facts, table):
+                    return None
         times += stepper.run_to_end(hyper)
         stats = stepper.grad_stats()
         ran = RecordedStep(
             step,
             hyper,
             stepper.plan.variant,
-            # The loss belongs to the weights that the gradients were taken at.
-            None if changed else recorded.loss,
+            loss,
             stats.grad_norm,
             stats.clip_scale,
             counts.nonfinite,
             tuple(times),
+            layout=self.layout,
         )
         found: list[Difference] = []
         if session.about.stats != "off":
@@ -222,9 +304,6 @@ class Replay:
             updates = update_dispatches(dispatches, places)
             differing, lanes = state_differences(session.keyframe(step), state, self.source.params, updates)
             found += differing
-        facts = StepFacts(
-            step=step, layout=stepper.layout, hyper=hyper, gradients=counts, grad_norm=ran.grad_norm,
-            clip_scale=ran.clip_scale, loss=ran.loss, initial_moments=False, initial_state={},
-        )  # fmt: skip
+        facts = replace(facts, grad_norm=ran.grad_norm, clip_scale=ran.clip_scale)
         findings = tuple(step_findings(facts))
         return ReplayedStep(ran, recorded, tuple(found), lanes, table, given, state, findings)

@@ -9,14 +9,17 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow
 
+from inspector.diagnosis.watchpoints import Condition
 from inspector.runtime.commands import (
     CancelSeek,
     Command,
+    DropOverlay,
     Follow,
     OpenSource,
     Pause,
     RecoverDevice,
     Run,
+    SetBreakpoint,
     SetStats,
     StepDispatch,
     StepIteration,
@@ -60,17 +63,20 @@ SPECS = (
     _Spec("play", "Play", ("P",), "Go through the steps at the chosen speed; P again pauses", "play"),
     _Spec("slower", "Slower", ("Ctrl+[",), "Play at the next lower speed"),
     _Spec("faster", "Faster", ("Ctrl+]",), "Play at the next higher speed"),
-    _Spec("loop", "Loop over the range", ("Ctrl+L",), "Play the steps of the range again and again, or on past its end",
+    _Spec("loop", "Loop over the range", ("Shift+P",), "Play the steps of the range again and again, or on past it",
           "loop"),
     _Spec("loop_start", "Begin the range here", ("I",), "Make this step the first of the range to loop over"),
     _Spec("loop_end", "End the range here", ("O",), "Make this step the last of the range to loop over"),
-    _Spec("loop_clear", "Remove the range", ("Ctrl+Shift+L",), "Loop over nothing"),
+    _Spec("loop_clear", "Remove the range", ("Shift+I",), "Loop over nothing"),
     _Spec("stay", "Stop rebuilding", ("Esc",), "Stay at what was recorded of the step, without its buffers", None,
           CancelSeek()),
     _Spec("bookmark", "Bookmark…", ("Ctrl+B",), "Put a bookmark with a note at this step, or change its note",
           "bookmark"),
     _Spec("follow", "Follow the recording", ("F",),
           "Show each step of a recording in progress as it is written, or stay at the one on show"),
+    _Spec("breakpoint", "Add breakpoint…", ("F9",), "Type a condition that stops the run before the update"),
+    _Spec("break_nonfinite", "Break on non-finite gradients", ("Ctrl+F9",),
+          "Stop before the first dispatch of a step whose gradients hold NaN or Inf: nonfinite > 0"),
     _Spec("stats_off", "Statistics off", ("Ctrl+1",), f"{STATS_HELP['off']}, from the next step on", None,
           SetStats("off")),
     _Spec("stats_light", "Statistics light", ("Ctrl+2",), f"{STATS_HELP['light']}, from the next step on", None,
@@ -79,15 +85,22 @@ SPECS = (
           SetStats("full")),
     _Spec("recover", "Recover the device", (), "Make a new device and go on from the last state kept", None,
           RecoverDevice()),
-    _Spec("open", "Open file…", ("Ctrl+O",), "Open a state file: safetensors with w/… and g/…"),
+    _Spec("open", "Open file…", ("Ctrl+O",), "Open a state file, safetensors with w/… and g/…, or a packed recording"),
+    _Spec("open_recording", "Open recording…", ("Ctrl+Shift+O",), "Open a recording, the folder NAME.session"),
     _Spec("restart", "Restart the source", ("Ctrl+R",),
           "Open the source again and begin at its start; what this run has done is dropped"),
     _Spec("record", "Record…", ("F8",), "Record the run to a session, or end the recording that goes on", "record"),
+    _Spec("overlay", "Overlay a recording…", ("Ctrl+L",), "Lay a recording under the run, in every plot"),
+    _Spec("drop_overlays", "Remove overlays", ("Ctrl+Shift+L",), "Take every recording from under the run", None,
+          DropOverlay()),
+    _Spec("what_if", "What if…", ("F7",),
+          "Run the open recording again under the settings and the form of now, as a session of its own"),
     _Spec("quit", "Quit", ("Ctrl+Q",), "Close the window and end the run"),
     _Spec("dismiss", "Dismiss the message", ("Ctrl+Backspace",), "Close the message below the toolbar"),
     _Spec("keys", "Keys", ("F1", "?"), "All keys at a glance"),
     _Spec("restore_layout", "Restore default layout", ("Ctrl+Shift+R",), "Put every panel back in its place"),
 )  # fmt: skip
+NONFINITE = Condition("nonfinite", ">", 0.0)
 STEPPING = ("step_dispatch", "step_iteration")
 NEED_A_RUN = (
     *(spec.name for spec in SPECS if spec.icon),
@@ -131,6 +144,8 @@ class Actions(QObject):
             self[f"stats_{level}"].setCheckable(True)
             levels.addAction(self[f"stats_{level}"])
         self["run"].triggered.connect(self._toggle_run)
+        self["break_nonfinite"].setCheckable(True)
+        self["break_nonfinite"].triggered.connect(lambda wanted: send(SetBreakpoint(NONFINITE, wanted)))
         self["record"].setCheckable(True)
         self["record"].triggered.connect(self._toggle_recording)
         self["restart"].triggered.connect(lambda: send(OpenSource(self._source)))
@@ -138,7 +153,7 @@ class Actions(QObject):
         self["follow"].setCheckable(True)
         self["follow"].triggered.connect(self._toggle_following)
         self.refresh_icons()
-        self._allow(dict.fromkeys((*NEED_A_RUN, "restart"), "starting"))
+        self._allow(dict.fromkeys((*NEED_A_RUN, "restart", "what_if", "drop_overlays"), "starting"))
 
     def __getitem__(self, name: str) -> QAction:
         return self._by_name[name]
@@ -162,6 +177,8 @@ class Actions(QObject):
         self["record"].setText("Stop recording" if self._recording else "Record…")
         self["record"].setChecked(self._recording)
         self[f"stats_{snapshot.stats}"].setChecked(True)
+        on = any(b.enabled and b.condition == NONFINITE for b in snapshot.breakpoints)
+        self["break_nonfinite"].setChecked(on)
         self._allow(reasons(snapshot, self._loop, looping=self._looping))
 
     def show_loop(self, loop: tuple[int, int] | None, looping: bool) -> None:
@@ -216,6 +233,12 @@ def reasons(
         result.pop("record", None)
     if snapshot.mode != "lost":
         result["recover"] = "the device is working"
+    if not snapshot.beside.overlays:
+        result["drop_overlays"] = "no recording is laid under the run"
+    if why:
+        result["what_if"] = why
+    elif snapshot.beside.recording is None:
+        result["what_if"] = "no recording is open"
     if snapshot.mode == "starting" or not snapshot.source:
         result["restart"] = "the source is being opened" if snapshot.source else "no source is open"
     return result

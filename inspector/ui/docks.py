@@ -28,10 +28,15 @@ class Panel:
 PANELS = (
     Panel("map", "Mega-buffer map", ("map",), "Alt+1"),
     Panel("pipeline", "Pipeline", ("pipeline",), "Alt+2"),
-    Panel("plots", "Plots", ("plots", "histograms", "lockstep", "timing", "profile", "params"), "Alt+3"),
+    Panel(
+        "plots",
+        "Plots",
+        ("plots", "histograms", "lockstep", "timing", "profile", "params", "compare", "start"),
+        "Alt+3",
+    ),
     Panel("values", "Values", ("values",), "Alt+4"),
     Panel("hyper", "Hyper-parameters", ("hyper",), "Alt+5"),
-    Panel("findings", "Findings", ("findings", "bookmarks"), "Alt+6"),
+    Panel("findings", "Findings", ("findings", "breakpoints", "bookmarks"), "Alt+6"),
     Panel("timeline", "Timeline", ("timeline",), "Alt+7"),
 )
 TAB_TITLES = {
@@ -41,10 +46,16 @@ TAB_TITLES = {
     "timing": "GPU time",
     "profile": "Profile",
     "params": "Params",
+    "compare": "Compare",
+    "start": "Start",
     "findings": "Findings",
+    "breakpoints": "Breakpoints",
     "bookmarks": "Bookmarks",
 }
-TAB_KEYS = {"params": "Alt+8", "lockstep": "Alt+9", "bookmarks": "Alt+B"}
+TAB_KEYS = {
+    "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
+    "bookmarks": "Alt+B",
+}  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 
 

@@ -7,26 +7,28 @@ from itertools import permutations
 
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
-from PySide6.QtWidgets import QDialog, QFileDialog, QMainWindow, QToolBar, QWidget
+from PySide6.QtWidgets import QDialog, QMainWindow, QToolBar, QWidget
 
-from inspector.runtime.commands import Command, OpenSource, RecoverDevice
+from inspector.runtime.breakpoints import Hit
+from inspector.runtime.commands import Command, OpenSource, RecoverDevice, SetBreakpoint, ShowOverlay
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
-from inspector.ui import theme
+from inspector.ui import kept_breakpoints, theme
 from inspector.ui.actions import STATS_HELP, Actions
 from inspector.ui.banner import Banner
 from inspector.ui.bus import Bus
 from inspector.ui.form_menu import FormMenu
+from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
+from inspector.ui.start_view import StartView, always_listed
 from inspector.ui.status import StatusLine
 from inspector.ui.timeline_view import TimelineView
 from inspector.ui.toolbar import MainToolBar
 from inspector.ui.transport import Transport
-from inspector.ui.view import StepAxisView, View
+from inspector.ui.view import View
 
 DEFAULT_SIZE = QSize(1440, 900)
 TITLE = "Optimizer inspector"
-FILE_FILTER = "State files (*.safetensors);;All files (*)"
 
 
 class MainWindow(QMainWindow):
@@ -55,10 +57,12 @@ class MainWindow(QMainWindow):
         self.views = dict(views)
         self._pacer = Pacer(self.views.values(), self)
         self.snapshot: Snapshot | None = None
+        self._landed: Hit | None = None
         self.actions_by_name = Actions(self, self.send)
         self.toolbar = MainToolBar(self.actions_by_name, self)
         self.transport = Transport(self.actions_by_name, self)
         self.form_menu = FormMenu(self)
+        self.opening = Opening(self, lambda: self._settings, always_listed())
         self.banner = Banner(self)
         self.status = StatusLine(self)
         self.docks = panels.make_docks(self, self.views)
@@ -66,6 +70,9 @@ class MainWindow(QMainWindow):
         self._connect()
         # Else Qt gives them to the first that takes any, the source in the toolbar, which they would change.
         self._give_keys_to_map()
+        if settings is not None:
+            for each in kept_breakpoints.kept(settings):
+                self.send(SetBreakpoint(each.condition, each.enabled))
 
     def send(self, command: Command) -> None:
         """Send a command to the worker."""
@@ -80,13 +87,28 @@ class MainWindow(QMainWindow):
         self.form_menu.show_snapshot(snapshot)
         self.banner.show_snapshot(snapshot)
         self.status.show_snapshot(snapshot)
+        self.opening.show_snapshot(snapshot)
         self._show_titles(snapshot)
         self._pacer.show_snapshot(snapshot)
+        self._land(snapshot.stop)
+
+    def _land(self, stop: Hit | None) -> None:
+        """Select what a breakpoint stopped at, once."""
+        landed, self._landed = self._landed, stop
+        if stop is None or stop is landed or stop.param is None:
+            return
+        for view in self.views.values():
+            view.select_element(stop.param, stop.index or 0)
 
     def select_param(self, name: str) -> None:
         """Select a param in every view; "" for none."""
         for view in self.views.values():
             view.select_param(name)
+
+    def select_element(self, name: str, index: int) -> None:
+        """Select an element of a param in every view, by its flat index."""
+        for view in self.views.values():
+            view.select_element(name, index)
 
     def show_view(self, name: str) -> None:
         """Bring a view to the front of its panel."""
@@ -102,6 +124,8 @@ class MainWindow(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         if self._settings is not None:
+            if self.snapshot is not None:
+                kept_breakpoints.keep(self._settings, self.snapshot.breakpoints)
             self._settings = panels.save(self, self._settings)
         event.accept()
 
@@ -143,13 +167,21 @@ class MainWindow(QMainWindow):
         acts = self.actions_by_name
         bar = self.menuBar()
         file_menu = bar.addMenu("&File")
-        file_menu.addActions([acts[n] for n in ("open", "restart", "record", "follow", "quit")])
+        file_menu.addActions(
+            [acts[name] for name in ("open", "open_recording", "restart", "record", "follow")]
+        )
+        file_menu.addSeparator()
+        file_menu.addActions([acts[name] for name in ("overlay", "drop_overlays", "what_if")])
+        file_menu.addSeparator()
+        file_menu.addAction(acts["quit"])
         run_menu = bar.addMenu("&Run")
         for name in ("step_dispatch", "step_iteration", "run", "pause"):
             run_menu.addAction(acts[name])
         run_menu.addSeparator()
         for name in ("undo_dispatch", "undo_iteration", "go_to_step"):
             run_menu.addAction(acts[name])
+        run_menu.addSeparator()
+        run_menu.addActions([acts["breakpoint"], acts["break_nonfinite"]])
         run_menu.addSeparator()
         run_menu.addActions([acts[f"stats_{level}"] for level in STATS_HELP])
         run_menu.addSeparator()
@@ -207,6 +239,8 @@ class MainWindow(QMainWindow):
         self.toolbar.command.connect(self.send)
         self.form_menu.command.connect(self.send)
         self.toolbar.open_file.connect(self._choose_file)
+        self.opening.chosen.connect(lambda spec: self.send(OpenSource(spec)))
+        self.opening.problem.connect(self.tell_problem)
         self.toolbar.step_edit.left.connect(self._give_keys_to_map)
         self.transport.command.connect(self.send)
         self.transport.left.connect(self._give_keys_to_map)
@@ -214,21 +248,31 @@ class MainWindow(QMainWindow):
         if isinstance(timeline, TimelineView):
             timeline.loop_wanted.connect(self.transport.set_loop)
             self.transport.loop_changed.connect(timeline.show_loop)
-        for one, other in permutations([v for v in self.views.values() if isinstance(v, StepAxisView)], 2):
+        for one, other in permutations([view for view in self.views.values() if view.STEPS_ALONG_X], 2):
             one.moved.connect(other.show_range)
         self._play_by_space()
         self.banner.recover.connect(lambda: self.send(RecoverDevice()))
         self.banner.opened.connect(self._banner_bar.setVisible)
         acts["dismiss"].triggered.connect(self.banner.dismiss)
         acts["open"].triggered.connect(self._choose_file)
+        acts["open_recording"].triggered.connect(self.opening.choose_recording)
         acts["quit"].triggered.connect(self.close)
         acts.record_wanted.connect(self._choose_recording)
+        acts["breakpoint"].triggered.connect(lambda: self._go_to("findings", "breakpoints"))
+        acts["overlay"].triggered.connect(self._choose_overlay)
+        acts["what_if"].triggered.connect(self._ask_what_if)
         acts["keys"].triggered.connect(self._show_keys)
         acts["restore_layout"].triggered.connect(self.restore_default_layout)
         theme.changes().changed.connect(acts.refresh_icons)
         for view in self.views.values():
             view.command.connect(self.send)
             view.param_selected.connect(self.select_param)
+            view.element_selected.connect(self.select_element)
+        start = self.views.get("start")
+        if isinstance(start, StartView):
+            start.left.connect(self._leave_start)
+            start.show_recent(self.opening.recent())
+            self.opening.recent_changed.connect(start.show_recent)
 
     def _show_titles(self, snapshot: Snapshot) -> None:
         title = f"{snapshot.source} — {TITLE}" if snapshot.source else TITLE
@@ -263,15 +307,15 @@ class MainWindow(QMainWindow):
         self._keys.raise_()
 
     def _choose_file(self) -> None:
-        dialog = QFileDialog(self, "Open a state file", "", FILE_FILTER)
-        dialog.setObjectName("open_dialog")
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
-        dialog.fileSelected.connect(lambda path: self.send(OpenSource(path)))
         # The combo shows what runs, not the entry that opened this dialog.
         if self.snapshot is not None:
             self.toolbar.show_snapshot(self.snapshot)
-        dialog.show()
+        self.opening.choose_file()
+
+    def _leave_start(self) -> None:
+        """What was opened is seen, and has the keys."""
+        self.show_view("plots")
+        self._give_keys_to_map()
 
     def _choose_recording(self) -> None:
         if self.snapshot is None or self.snapshot.plan is None:
@@ -281,6 +325,28 @@ class MainWindow(QMainWindow):
 
         dialog = RecordDialog(self.snapshot, self)
         dialog.command.connect(self.send)
+        dialog.show()
+
+    def _choose_overlay(self) -> None:
+        from inspector.ui.session_dialog import SessionDialog
+
+        SessionDialog(self, "Overlay a recording", lambda path: self.send(ShowOverlay(path))).show()
+
+    def _ask_what_if(self) -> None:
+        if self.snapshot is None or self.snapshot.beside.recording is None:
+            return
+        from inspector.ui.what_if_dialog import WhatIfDialog
+
+        before = self.findChild(WhatIfDialog)
+        if before is not None and before.isVisible():
+            if before.running:
+                before.raise_()
+                return
+            # What it says of changes may be over.
+            before.close()
+        dialog = WhatIfDialog(self.snapshot, self)
+        dialog.command.connect(self.send)
+        self._bus.snapshot_arrived.connect(dialog.show_snapshot)
         dialog.show()
 
 

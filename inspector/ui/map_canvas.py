@@ -25,7 +25,7 @@ from inspector.ui import format as fmt
 from inspector.ui.map_geometry import Bracket, SegmentIndex, Viewport, whole
 from inspector.ui.map_paint import MapPainter
 from inspector.ui.map_rows import LEFT, RIGHT, lane_rects
-from inspector.ui.widgets import Overlay
+from inspector.ui.widgets import CentredWords
 
 EMPTY_TEXT = (
     "The mega-buffers w, g, m and v appear here once a source is open: choose one in the toolbar, "
@@ -63,7 +63,7 @@ class MapCanvas(QWidget):
         self.image: MapImage | None = None
         self.selected = ""
         self.empty_text = EMPTY_TEXT
-        self.absent = Overlay(self)
+        self.absent = CentredWords(self)
         """Why the lanes have no pixels."""
         self._painter = MapPainter()
         self._brackets: tuple[Bracket, ...] = ()

@@ -17,6 +17,13 @@ def diamond(painter: QPainter, x: float, y: float, colour: QColor) -> None:
     )
 
 
+def stop_sign(painter: QPainter, x: float, y: float, colour: QColor) -> None:
+    """A breakpoint stopped the run: a dot, larger than any sign of a finding."""
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(QBrush(colour))
+    painter.drawEllipse(QPointF(x, y), 5, 5)
+
+
 def severity_sign(painter: QPainter, x: float, y: float, severity: Severity, colour: QColor) -> None:
     """A circle, triangle or square, so that severity is told without colour."""
     painter.setPen(Qt.PenStyle.NoPen)

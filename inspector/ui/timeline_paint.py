@@ -9,7 +9,7 @@ from PySide6.QtGui import QFontMetricsF, QPainter, QPen, QPixmap, QPolygonF
 
 from inspector.runtime.snapshots import Glance, Recorded
 from inspector.ui import theme
-from inspector.ui.signs import diamond, flag, severity_sign
+from inspector.ui.signs import diamond, flag, severity_sign, stop_sign
 from inspector.ui.timeline_axis import Span, covered, pixels_of, tick_steps
 from inspector.ui.timeline_signs import SEVERITIES, Signs
 
@@ -183,6 +183,8 @@ def _paint_signs(painter: QPainter, y: float, ground: Ground) -> None:
     for severity in SEVERITIES:
         for x in pixels_of(signs.findings[severity], span).tolist():
             severity_sign(painter, round(x), y, severity, colour[severity])
+    for x in pixels_of(signs.stops, span).tolist():
+        stop_sign(painter, x, y, c.error)
     for x in pixels_of(signs.bookmarks, span).tolist():
         flag(painter, x, y, c.text)
 

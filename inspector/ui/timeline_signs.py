@@ -25,7 +25,8 @@ class Signs:
         self.of = (findings, marks, bookmarks)
         self.texts = sign_texts(snapshot) if snapshot else {}
         self.steps = _ascending(self.texts)
-        self.marks = _ascending(mark.step for mark in marks)
+        self.marks = _ascending(mark.step for mark in marks if not mark.stop)
+        self.stops = _ascending(mark.step for mark in marks if mark.stop)
         self.bookmarks = _ascending(mark.step for mark in bookmarks)
         self.findings = {
             severity: _ascending(f.step for f in findings if f.severity == severity)
@@ -61,7 +62,7 @@ def sign_texts(snapshot: Snapshot) -> dict[int, str]:
     """What happened at a step, by step."""
     texts: dict[int, str] = {}
     for mark in snapshot.marks:
-        _add(texts, mark.step, f"From step {mark.step:,}: {mark.text}")
+        _add(texts, mark.step, f"{'Step' if mark.stop else 'From step'} {mark.step:,}: {mark.text}")
     for mark in snapshot.bookmarks:
         _add(texts, mark.step, f"Bookmark: {mark.text}")
     for finding in snapshot.findings:

@@ -13,7 +13,7 @@ from inspector.ui.moment import memory_reaches, position_text, step_text
 from inspector.ui.timeline_axis import Span, axis_end, position
 from inspector.ui.timeline_paint import LABELS, MARGIN, SIGNS, TRACK, Ground, Moving, TimelinePainter
 from inspector.ui.timeline_signs import Signs
-from inspector.ui.view import StepAxisView, same_run
+from inspector.ui.view import View, same_run
 
 KEYS = (
     ("← / →", "one step back or forward"),
@@ -33,12 +33,13 @@ PATIENCE_MS = 500
 """So long a paused run may take to show a sign of being on its way."""
 
 
-class TimelineView(StepAxisView):
+class TimelineView(View):
     """A scrubber over steps. Position x is the number of finished steps; a step in progress lies between."""
 
     loop_wanted = Signal(object)
     """(first, last) of the steps to loop over."""
 
+    STEPS_ALONG_X = True
     PERIOD_S = 0.1
 
     def __init__(self, parent: QWidget | None = None) -> None:

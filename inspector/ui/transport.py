@@ -190,7 +190,7 @@ class Transport(QWidget):
         self.range.setObjectName("loop_range")
         self.range.setContentsMargins(4, 0, 8, 0)
         self.range.setToolTip(
-            "I and O set its ends at this step, Shift and a drag on the timeline both, Ctrl+Shift+L none"
+            "I and O set its ends at this step, Shift and a drag on the timeline both, Shift+I none"
         )
         self._row.addWidget(self.range)
 

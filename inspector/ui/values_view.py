@@ -24,7 +24,7 @@ from inspector.ui.moment import absent_text
 from inspector.ui.paged_table import PagedTable
 from inspector.ui.tables import set_widths
 from inspector.ui.values_model import FORMS, PENDING, ValuesModel, parse_index
-from inspector.ui.view import View
+from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
 
 FETCH_AFTER_MS = 30
@@ -43,7 +43,7 @@ SAMPLES = {
 }
 
 
-class ValuesView(View):
+class ValuesView(LazyView):
     """A table as long as the param, of which only a page exists and only what is in sight is fetched."""
 
     PERIOD_S = 0.1
@@ -51,12 +51,13 @@ class ValuesView(View):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("values")
-        self._snapshot: Snapshot | None = None
         self._layout: Layout | None = None
         self._param = ""
         self._requested: ViewValues | None = None
         self._copy: tuple[int, int] | None = None
         self._absent = ""
+        self._wanted: int | None = None
+        """An element to go to as soon as the param is shown."""
         self.model = ValuesModel()
         self.paged = PagedTable(self.model)
         self.table = self.paged.table
@@ -102,18 +103,27 @@ class ValuesView(View):
 
     # --- from outside
 
-    def show_snapshot(self, snapshot: Snapshot) -> None:
-        """Show the values of this moment."""
-        self._snapshot = snapshot
-        if self.isVisible():
-            self._update()
-
     def select_param(self, name: str) -> None:
         """Show this param from its first element."""
         if name != self._param:
             self._param = name
             self._copy = None
             self._show_param()
+
+    def select_element(self, name: str, index: int) -> None:
+        """Show this param with the element in sight, once its values are."""
+        self._wanted = index
+        if name == self._param and self.model.param is not None:
+            self._go_to_wanted()
+        else:
+            self.select_param(name)
+
+    def _go_to_wanted(self) -> None:
+        if self._wanted is not None and self.model.param is not None:
+            # A table that has just been given its rows has not laid them out, and would not scroll.
+            self.table.doItemsLayout()
+            self.go_to(self._wanted)
+            self._wanted = None
 
     def go_to(self, element: int) -> None:
         """Scroll to an element and select it."""
@@ -124,7 +134,6 @@ class ValuesView(View):
     def showEvent(self, event: QShowEvent) -> None:
         """Catch up, and ask for values again."""
         super().showEvent(event)
-        self._update()
         self._fetch_timer.start()
 
     def hideEvent(self, event: QHideEvent) -> None:
@@ -159,10 +168,7 @@ class ValuesView(View):
 
     # --- values
 
-    def _update(self) -> None:
-        snapshot = self._snapshot
-        if snapshot is None:
-            return
+    def _update(self, snapshot: Snapshot) -> None:
         layout = snapshot.plan.layout if snapshot.plan else None
         if layout is not self._layout:
             self._layout = layout
@@ -195,6 +201,7 @@ class ValuesView(View):
         self.paged.set_bar()
         self._set_widths()
         self._absent = ""
+        self._go_to_wanted()
         self.note.setText(self._summary())
         self._show_absence()
         self._fetch_timer.start()

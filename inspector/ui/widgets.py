@@ -37,7 +37,7 @@ class ElidedLabel(QLabel):
         painter.end()
 
 
-class Overlay(QLabel):
+class CentredWords(QLabel):
     """Words in the middle of a painted widget. Opaque and of its own: what lies below is not painted with each word."""
 
     def __init__(self, parent: QWidget) -> None:
