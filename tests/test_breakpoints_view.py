@@ -144,6 +144,16 @@ def test_figures_that_change_leave_the_selection(view: BreakpointsView) -> None:
     assert view.model.index(0, HITS).data() == "3"
 
 
+def test_a_stop_selects_its_row_once(view: BreakpointsView) -> None:
+    view.table.setCurrentIndex(view.model.index(2, 0))
+    stop = hit("clip_scale < 0.1", value=0.05)
+    view.show_snapshot(make_snapshot(breakpoints=BREAKPOINTS, stop=stop))
+    assert view.table.currentIndex().row() == 1
+    view.table.setCurrentIndex(view.model.index(0, 0))
+    view.show_snapshot(make_snapshot(breakpoints=BREAKPOINTS, stop=stop))
+    assert view.table.currentIndex().row() == 0
+
+
 def test_what_may_be_typed_is_offered() -> None:
     names = ["h.0.attn.w", "h.0.norm", "head"]
     offered = completions("upd", names)

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 
 from inspector.diagnosis.watchpoints import check_params, parse_condition
 from inspector.errors import UsageError
-from inspector.runtime.breakpoints import Breakpoint
+from inspector.runtime.breakpoints import Breakpoint, Hit
 from inspector.runtime.commands import RemoveBreakpoint, SetBreakpoint
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import theme
@@ -48,10 +48,11 @@ class BreakpointsView(View):
         self.setObjectName("breakpoints")
         self._snapshot: Snapshot | None = None
         self._shown: tuple[Breakpoint, ...] | None = None
+        self._selected: Hit | None = None
         self.model = BreakpointsModel()
         self.model.ticked.connect(self._on_ticked)
         self.table = dense_table(self.model, "breakpoints-list")
-        set_widths(self.table, ("update_ratio@*.attn.* > 0.01  ", "8,888", ""))
+        set_widths(self.table, ("☑ update_ratio@*.attn.* > 0.0001", "8,888", ""))
         self.table.horizontalHeader().setStretchLastSection(True)
         self.table.activated.connect(self._on_activated)
         self.table.selectionModel().currentRowChanged.connect(self._on_row_changed)
@@ -121,14 +122,24 @@ class BreakpointsView(View):
 
     def _update(self) -> None:
         shown = self._snapshot.breakpoints if self._snapshot else ()
-        if shown is self._shown:
+        if shown is not self._shown:
+            row = self.table.currentIndex().row()
+            self._shown = shown
+            self.model.show_breakpoints(shown)
+            if shown and not self.table.currentIndex().isValid():
+                self.table.setCurrentIndex(self.model.index(min(max(row, 0), len(shown) - 1), 0))
+            self.stack.setCurrentWidget(self.table if shown else self.empty)
+        self._select_stop()
+
+    def _select_stop(self) -> None:
+        """Select the breakpoint that stopped the run, once."""
+        stop = self._snapshot.stop if self._snapshot else None
+        selected, self._selected = self._selected, stop
+        if stop is None or stop is selected:
             return
-        row = self.table.currentIndex().row()
-        self._shown = shown
-        self.model.show_breakpoints(shown)
-        if shown and not self.table.currentIndex().isValid():
-            self.table.setCurrentIndex(self.model.index(min(max(row, 0), len(shown) - 1), 0))
-        self.stack.setCurrentWidget(self.table if shown else self.empty)
+        for row, each in enumerate(self.model.breakpoints):
+            if each.condition == stop.condition:
+                self.table.setCurrentIndex(self.model.index(row, 0))
 
     # --- typing
 
