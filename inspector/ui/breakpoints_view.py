@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QStringListModel, Qt
-from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
+from PySide6.QtGui import QKeySequence, QPalette, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QCompleter,
     QHBoxLayout,
@@ -92,6 +92,8 @@ class BreakpointsView(View):
         self.setFocusProxy(self.field)
         self._lay_out()
         self._on_row_changed()
+        theme.changes().changed.connect(self._frame_boxes)
+        self._frame_boxes()
 
     def _lay_out(self) -> None:
         row = QHBoxLayout()
@@ -106,6 +108,12 @@ class BreakpointsView(View):
         outer.addWidget(self.note)
         outer.addWidget(self.stack, 1)
         self.note.hide()
+
+    def _frame_boxes(self) -> None:
+        # The style frames a box in a darker shade of the window, which on a dark one is not seen.
+        palette = self.table.palette()
+        palette.setColor(QPalette.ColorRole.Window, theme.colours().muted)
+        self.table.setPalette(palette)
 
     # --- from outside
 
