@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QSettings, Qt
-from PySide6.QtGui import QImage
+from PySide6.QtGui import QAction, QImage
 from pytestqt.qtbot import QtBot
 from ui_helpers import FakeWorker, make_snapshot, make_values, small_layout
 
@@ -260,6 +260,10 @@ def test_keys_come_to_the_field_and_break_on_what_is_not_finite(qtbot: QtBot, op
     assert isinstance(view, BreakpointsView)
     assert view.isVisible()
     qtbot.waitUntil(view.field.hasFocus)
+    findings = window.views["findings"]
+    window.findChild(QAction, "go_findings").trigger()
+    assert findings.isVisible()
+    assert not view.isVisible()
     acts["break_nonfinite"].trigger()
     assert worker.of_type(SetBreakpoint) == [SetBreakpoint(parse_condition("nonfinite > 0"), True)]
     worker.post(breakpoints=BREAKPOINTS)
