@@ -56,6 +56,48 @@ def replacing(path: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def making_folder(path: Path) -> Iterator[Path]:
+    """A folder to write files into, which becomes `path` once the block ends without an exception.
+
+    `path` must not exist, or be an empty folder; UsageError where it cannot be made.
+    """
+    check_folder_free(path)
+    target = path.absolute()
+    remove_abandoned(target)
+    part = target.parent / f".{target.name[:100]}.{os.getpid()}.part"
+    try:
+        part.mkdir()
+        yield part
+        if target.is_dir():
+            target.rmdir()
+        os.replace(part, target)
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def check_folder_free(path: Path) -> Path:
+    """`path`, or UsageError where no new folder can be made there."""
+    if not path.name:
+        raise UsageError(f"{str(path)!r} names no folder.")
+    try:
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise UsageError(f"{path} is a file, where a new folder is to be made: name another.")
+        if path.is_dir() and any(path.iterdir()):
+            raise UsageError(f"{path} is not empty: name a new folder.")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
+    parent = path.absolute().parent
+    if not parent.is_dir():
+        raise UsageError(f"{path} cannot be written: the folder {parent} does not exist.")
+    if not os.access(parent, os.W_OK):
+        raise UsageError(f"{path} cannot be written: the folder {parent} is read-only.")
+    return path
+
+
 def _target(path: Path) -> Path:
     """The regular file that `path` names or would name, links followed; UsageError for anything else."""
     if not path.name:

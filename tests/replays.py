@@ -21,7 +21,7 @@ from inspector.plan import Variant, layout_for
 from inspector.session import database, jsonform
 from inspector.session.compare import grad_stats_dispatch
 from inspector.session.recorder import Recorder
-from inspector.session.records import About, RecordedStep, StoredFile
+from inspector.session.records import About, RecordedLayout, RecordedStep, StoredFile
 from inspector.session.step_rows import checksum
 from inspector.session.tensorfile import TensorFile
 from inspector.stepping import HostGradients, HostState
@@ -67,8 +67,8 @@ def pipelines_of(gpu: Gpu) -> Pipelines:
     return _pipelines[0][1]
 
 
-def stepper_of(gpu: Gpu, variant: Variant, state: HostState) -> GpuStepper:
-    layout = layout_for(PARAMS, gpu.limits, variant)
+def stepper_of(gpu: Gpu, variant: Variant, state: HostState, align_bytes: int = 256) -> GpuStepper:
+    layout = layout_for(PARAMS, gpu.limits, variant, align_bytes)
     return GpuStepper(gpu, layout, variant, state, undo_bytes=0, pipelines=pipelines_of(gpu))
 
 
@@ -81,16 +81,18 @@ def record(
     *,
     stats: str = "full",
     given: Callable[[int], Mapping[str, F32Array]] = gradients,
+    laid_out: bool = True,
+    align_bytes: int = 256,
     **about: Any,
 ) -> HostState:
-    """Run `steps` on `gpu` and record them; the state after the last."""
+    """Run `steps` on `gpu` and record them, with their layout if `laid_out`; the state after the last."""
     settings = settings or constant()
     hyper, variant = settings(1)
-    stepper = stepper_of(gpu, variant, start())
+    stepper = stepper_of(gpu, variant, start(), align_bytes)
     facts: dict[str, Any] = {
         "source": "made-up", "params": PARAMS, "variant": variant, "hyper": replace(hyper, lr=hyper.lr * 4),
         "schedule": "warmup:4", "device": gpu.info, "finished_steps": 0, "policy": policy, "software": "test",
-        "began": 1.75e9, "stats": stats, **about,
+        "began": 1.75e9, "stats": stats, "layout": layout_of(stepper) if laid_out else None, **about,
     }  # fmt: skip
     with Recorder.create(path, About(**facts)) as recorder:
         if recorder.policy.captures:
@@ -101,13 +103,22 @@ def record(
             ran, table, state = run_step(stepper, hyper, given(step), stats == "full")
             wanted = recorder.wants(step)
             recorder.offer(
-                replace(ran, ended=1.75e9 + step, loss=5.0 - step / 16),
+                replace(
+                    ran,
+                    ended=1.75e9 + step,
+                    loss=5.0 - step / 16,
+                    layout=layout_of(stepper) if laid_out else None,
+                ),
                 statistics=table,
                 gradients=given(step) if wanted.gradients else None,
                 keyframe=state if wanted.keyframe else None,
             )
     assert recorder.problem is None
     return state
+
+
+def layout_of(stepper: GpuStepper) -> RecordedLayout:
+    return RecordedLayout.of(stepper.layout, stepper.plan.limits, PARAMS)
 
 
 def in_form(gpu: Gpu, stepper: GpuStepper, variant: Variant) -> GpuStepper:

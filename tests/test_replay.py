@@ -30,10 +30,10 @@ from inspector.codecs import CODECS
 from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
-from inspector.gpu.opener import StepperMaker
+from inspector.gpu.opener import StepperMaker, suits
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
-from inspector.layout import Param
+from inspector.layout import Layout, Param
 from inspector.plan import Variant, layout_for
 from inspector.session.archive import pack
 from inspector.session.reader import Session
@@ -78,8 +78,11 @@ def shared_device(request: pytest.FixtureRequest, gpu: Gpu, monkeypatch: pytest.
         def __init__(self, adapter: str | None = None, undo_bytes: int | None = None) -> None:
             self.undo_bytes = undo_bytes or 0
 
-        def make(self, params: tuple[Param, ...], variant: Variant, state: HostState) -> GpuStepper:
-            layout = layout_for(params, gpu.limits, variant)
+        def make(
+            self, params: tuple[Param, ...], variant: Variant, state: HostState, layout: Layout | None = None
+        ) -> GpuStepper:
+            if layout is None or not suits(gpu, layout, variant):
+                layout = layout_for(params, gpu.limits, variant)
             return Shared(
                 gpu, layout, variant, state, undo_bytes=self.undo_bytes, pipelines=pipelines_of(gpu)
             )

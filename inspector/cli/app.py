@@ -19,8 +19,8 @@ from inspector.layout import StateType
 from inspector.statistics import StatsLevel
 
 VIEWS = (
-    "map, pipeline, plots, histograms, lockstep, timing, profile, params, values, hyper, findings, breakpoints or "
-    "timeline"
+    "map, pipeline, plots, histograms, lockstep, timing, profile, params, compare, start, values, hyper, "
+    "findings, breakpoints or timeline"
 )
 
 app = typer.Typer(
@@ -102,6 +102,7 @@ def window(
         save=saved,
         save_stats=level_of(stats, saved),
         breaks=breaks,
+        start_page=o.left_out(context, "source") and saved is None and lockstep is None,
     )
 
 
@@ -348,10 +349,13 @@ def diff(
 @app.command()
 def export(
     session: Annotated[Path, typer.Argument(help="A recording: a folder or a zip file.", metavar="SESSION")],
-    out: Annotated[Path, typer.Option(help="The file to write.")],
+    out: Annotated[Path, typer.Option(help="The file to write; with tensorboard a new folder.")],
     kind: Annotated[
-        Literal["csv", "perfetto", "safetensors"],
-        typer.Option("--format", help="A table of steps, a trace of kernel times, or a captured state."),
+        Literal["csv", "perfetto", "tensorboard", "safetensors"],
+        typer.Option(
+            "--format",
+            help="A table of steps, a trace of kernel times, a TensorBoard event file, or a captured state.",
+        ),
     ] = "csv",
     step: Annotated[
         int | None, typer.Option(help="With safetensors: the state after this step; the last if left out.")
@@ -498,6 +502,14 @@ def screenshot(
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
     lockstep: o.Lockstep = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            "--with",
+            metavar="SESSION",
+            help="A recording to lay under the run; with --view compare also to compare with the one drawn.",
+        ),
+    ] = None,
     shaders: Shaders = None,
     stats: Annotated[
         StatsLevel | None, typer.Option(help="As for run; what the view needs if left out.")
@@ -530,6 +542,7 @@ def screenshot(
         steps=steps,
         dispatches=dispatches,
         lockstep=lockstep,
+        beside=beside,
         size=size,
         view=view,
         theme=theme,

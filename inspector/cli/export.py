@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 from inspector.cli.options import interruptible, make_console, print_json
 from inspector.errors import UsageError
-from inspector.files import check_writable
+from inspector.files import check_folder_free, check_writable
 from inspector.session.export import write_csv, write_trace
 from inspector.session.reader import Session
+from inspector.session.tensorboard import write_tensorboard
 from inspector.sources.statefile import write_state
 from inspector.stepping import GradStats
 
-Format = Literal["csv", "perfetto", "safetensors"]
+Format = Literal["csv", "perfetto", "tensorboard", "safetensors"]
 
 
 def export(path: Path, kind: Format, out: Path, *, step: int | None, json: bool) -> int:
     """Write it and say what was written."""
     if step is not None and kind != "safetensors":
         raise UsageError("--step names the state to write as safetensors; other formats take all steps.")
-    check_writable(out)
+    check_folder_free(out) if kind == "tensorboard" else check_writable(out)
     with interruptible() as check, Session.open(path) as session:
         if kind == "csv":
             what: dict[str, Any] = {"steps": write_csv(session, out, check=check)}
         elif kind == "perfetto":
             what = {"steps": write_trace(session, out)}
+        elif kind == "tensorboard":
+            what = asdict(write_tensorboard(session, out, check=check))
         else:
             what = _write_state(session, out, step)
-    document = {"session": str(path), "format": kind, "out": str(out), **what, "bytes": out.stat().st_size}
+    written = out / what["file"] if kind == "tensorboard" else out
+    size = written.stat().st_size
+    document = {"session": str(path), "format": kind, "out": str(out), **what, "bytes": size}
     print_json(document) if json else _show(document)
     return 0
 
@@ -69,5 +75,7 @@ def _show(document: dict[str, Any]) -> None:
     )
     if document.get("gradients_of_step") is not None:
         what += f" and the gradients of step {document['gradients_of_step']:,}"
+    if "histogram_steps" in document:
+        what += f", params at {document['param_steps']:,} of them and histograms at {document['histogram_steps']:,},"
     text = f"Wrote {what} of {document['session']} to {document['out']}, {document['bytes']:,} bytes."
     make_console().print(text, soft_wrap=True)

@@ -63,6 +63,28 @@ def show(document: dict[str, Any]) -> None:
         console.print(f"{name:<11} {text}", soft_wrap=True)
 
 
+def _parent_words(parent: dict[str, Any]) -> str:
+    steps = parent["steps"]
+    changes = ", ".join(f"{name} {text}" for name, text in parent["changes"].items()) or "nothing changed"
+    return f"steps {steps['first']:,} to {steps['last']:,} of {parent['path']} again, {changes}"
+
+
+def _layout_words(layout: dict[str, Any] | None) -> str:
+    if layout is None:
+        return "not recorded by the version that made it"
+    pages = len(layout["pages"])
+    blocks = ", ".join(
+        f"{b['name'].replace('_', '-')} {b['start']:,} to {b['stop']:,}" for b in layout["blocks"]
+    )
+    coded = sum(p["state"] == "8bit" for p in layout["params"])
+    state = f"; m and v of {coded:,} params in 8 bits" if coded else ""
+    return (
+        f"aligned to {layout['align_bytes']:,} bytes, {layout['padded_elements']:,} elements with gaps in {pages} "
+        f"page{'s' if pages != 1 else ''}, {blocks}{state}; bindings of at most "
+        f"{layout['max_binding_bytes'] >> 20:,} MiB"
+    )
+
+
 def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
     device, steps, captures = document["device"], document["steps"], document["captures"]
     first, last, count, planned = steps["first"], steps["last"], steps["count"], document["planned_steps"]
@@ -71,7 +93,9 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [
         ("session", document["path"]),
         ("source", f"{document['source']}: {document['description']}"),
+        *([("parent", _parent_words(document["parent"]))] if document["parent"] else []),
         ("params", f"{document['params']:,}, {document['elements']:,} elements"),
+        ("layout", _layout_words(document["layout"])),
         ("device", f"{device['name']} ({device['backend']}{', on the CPU' if device['software'] else ''})"),
         ("variant", variant),
         ("hyper", f"{hyper}, schedule {document['schedule']}"),

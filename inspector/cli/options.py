@@ -143,13 +143,17 @@ _FORM_OPTIONS = {
 """The parameters of a command that say in which form a step runs, and the part of the variant each gives."""
 
 
+def left_out(context: typer.Context, parameter: str) -> bool:
+    """True where a parameter has its default, not something typed."""
+    return getattr(context.get_parameter_source(parameter), "name", "DEFAULT") == "DEFAULT"
+
+
 def given_form(context: typer.Context, variant: plan.Variant) -> dict[str, Any]:
     """The parts of `variant` that were typed, not left at their default; with own kernels all that they ask for."""
     typed = {
         part
         for parameter, part in _FORM_OPTIONS.items()
-        if parameter in context.params
-        and getattr(context.get_parameter_source(parameter), "name", "DEFAULT") != "DEFAULT"
+        if parameter in context.params and not left_out(context, parameter)
     }
     given = {part: getattr(variant, part) for part in typed}
     if context.params.get("shaders") is not None:

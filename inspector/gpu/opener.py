@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from inspector.errors import InspectorError
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
-from inspector.layout import DEFAULT_ALIGN_BYTES, Layout, Param
-from inspector.plan import Variant, layout_for
+from inspector.layout import DEFAULT_ALIGN_BYTES, F32_BYTES, Layout, Param
+from inspector.plan import BINDING_ALIGN_BYTES, Variant, layout_for, required_placement
 from inspector.stepping import State
 
 HARDWARE_UNDO_BYTES = 8 << 30
@@ -24,20 +24,30 @@ class StepperMaker:
     undo_bytes: int | None = None
     align_bytes: int = DEFAULT_ALIGN_BYTES
 
-    def make(self, params: tuple[Param, ...], variant: Variant, state: State) -> GpuStepper:
-        """A new device with the state on it."""
+    def make(
+        self, params: tuple[Param, ...], variant: Variant, state: State, layout: Layout | None = None
+    ) -> GpuStepper:
+        """A new device with the state on it, the params as in `layout` where this device can bind them there."""
         gpu = Gpu(self.adapter)
         undo = self.undo_bytes
         if undo is None:
             undo = SOFTWARE_UNDO_BYTES if gpu.info.software else HARDWARE_UNDO_BYTES
         try:
-            return GpuStepper(
-                gpu, device_layout(gpu, params, variant, self.align_bytes), variant, state, undo_bytes=undo
-            )
+            if layout is None or not suits(gpu, layout, variant):
+                layout = device_layout(gpu, params, variant, self.align_bytes)
+            return GpuStepper(gpu, layout, variant, state, undo_bytes=undo)
         except InspectorError:
             # Whoever is told may want to make another, for which the memory of this one has to be free.
             gpu.close()
             raise
+
+
+def suits(gpu: Gpu, layout: Layout, variant: Variant) -> bool:
+    """True where the device can run a form with the params where `layout` has them."""
+    align = max(BINDING_ALIGN_BYTES, gpu.limits.min_storage_buffer_offset_alignment)
+    page = max((p.stop - p.start for p in layout.pages), default=0)
+    fits = page * F32_BYTES <= gpu.limits.max_buffer_size
+    return fits and layout.placement.covers(required_placement(variant, align))
 
 
 def device_layout(

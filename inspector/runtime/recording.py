@@ -13,12 +13,13 @@ from inspector.errors import UsageError
 from inspector.files import check_writable
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
+from inspector.layout import Layout
 from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import RecordingPicture, StepRecord
 from inspector.session.places import open_places
 from inspector.session.policy import Policy
 from inspector.session.recorder import Recorder, check_room
-from inspector.session.records import About, RecordedStep
+from inspector.session.records import About, RecordedLayout, RecordedStep
 from inspector.sources.base import Source
 from inspector.stepping import GeneratedState
 from inspector.stores import stores
@@ -49,6 +50,7 @@ class Recording:
         self._patience_s = patience_s
         self._open = True
         self._gradients: OrderedDict[int, Gradients] = OrderedDict()
+        self._laid: tuple[Layout, RecordedLayout] | None = None
         self._before = 0 if recorder.last_step == recorder.about.finished_steps else _size(self.path)
         self._looked = -math.inf
         self._picture = RecordingPicture(str(self.path), str(self.policy), 0, 0)
@@ -90,6 +92,7 @@ class Recording:
             description=described(engine.source),
             stats=engine.stats_level,
             planned_steps=planned_steps,
+            layout=RecordedLayout.of(stepper.layout, stepper.plan.limits, engine.source.params),
         )
         state = stepper.state() if policy.captures else None
         recorder = Recorder.create(path, about)
@@ -188,6 +191,7 @@ class Recording:
                 record.nonfinite,
                 record.kernels,
                 time.time(),
+                self._laid_out(engine),
             ),
             statistics=counted.params if counted is not None and counted.step == step else None,
             findings=_found_in(engine, step),
@@ -222,6 +226,13 @@ class Recording:
         self._recorder.mark(step, text)
 
     # --- inner parts
+
+    def _laid_out(self, engine: Engine) -> RecordedLayout:
+        layout = engine.stepper.layout
+        if self._laid is None or self._laid[0] is not layout:
+            params, limits = self._recorder.about.params, engine.stepper.plan.limits
+            self._laid = layout, RecordedLayout.of(layout, limits, params)
+        return self._laid[1]
 
     def _keep(self, step: int, gradients: Gradients) -> None:
         self._gradients[step] = gradients

@@ -10,7 +10,7 @@ from inspector.diagnosis.rules import SETTING_RULES, StepFacts, step_findings
 from inspector.findings import Finding
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
-from inspector.layout import Param
+from inspector.layout import Layout, Param
 from inspector.param_statistics import ParamTable
 from inspector.plan import Variant
 from inspector.runtime.breakpoints import Breakpoints, before_updates, moment_of
@@ -25,15 +25,20 @@ from inspector.session.compare import (
     table_differences,
     update_dispatches,
 )
-from inspector.session.records import RecordedStep
+from inspector.session.records import RecordedLayout, RecordedStep
 from inspector.sources.recording import Recording
 from inspector.stepping import DeviceInfo, HostGradients, HostState, KernelTime, State, Stepper
 
 
 class MakeStepper(Protocol):
-    """Makes a stepper for params in a form, from a state: the one on a GPU."""
+    """Makes a stepper for params in a form, from a state: the one on a GPU.
 
-    def make(self, params: tuple[Param, ...], variant: Variant, state: State) -> Stepper: ...
+    The params lie as in `layout` where the device can bind them there.
+    """
+
+    def make(
+        self, params: tuple[Param, ...], variant: Variant, state: State, layout: Layout | None = None
+    ) -> Stepper: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +63,15 @@ class Changes:
         """The form of a step."""
         return replace(recorded, **self.variant)
 
-    def __str__(self) -> str:
-        parts = [f"{name} {value}" for name, value in {**self.hyper, **self.variant}.items()]
+    def named(self) -> tuple[tuple[str, str], ...]:
+        """What is set, by name, as text."""
+        parts = [(name, str(value)) for name, value in {**self.hyper, **self.variant}.items()]
         if self.schedule is not None:
-            parts.append(f"schedule {self.schedule}")
-        return ", ".join(parts)
+            parts.append(("schedule", str(self.schedule)))
+        return tuple(parts)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self.named())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +109,8 @@ class Replay:
         self.changes = changes or Changes()
         self._make = make
         self._stepper: Stepper | None = None
+        self._laid: Layout | None = None
+        self._recorded: tuple[Layout, RecordedLayout] | None = None
         self.variants: list[Variant] = []
         """The forms it ran in, in order."""
 
@@ -114,6 +125,16 @@ class Replay:
         recorded, mine = self.source.session.about.device, self.device
         return mine is None or (mine.name, mine.backend) == (recorded.name, recorded.backend)
 
+    @property
+    def layout(self) -> RecordedLayout:
+        """Where the params lie now, as a recording of the replay has it."""
+        stepper = self._stepper
+        assert stepper is not None
+        if self._recorded is None or self._recorded[0] is not stepper.layout:
+            laid = RecordedLayout.of(stepper.layout, stepper.plan.limits, self.source.params)
+            self._recorded = stepper.layout, laid
+        return self._recorded[1]
+
     def close(self) -> None:
         """Destroy the device."""
         if self._stepper is not None:
@@ -127,16 +148,18 @@ class Replay:
         form = self._variant(source.first_step, source.first_step == first)
         state = source.initial_state()
         # Laid out as the recorded run was, on which the order of sums hangs.
-        laid = self.source.laid_out_for(source.first_step) if not self.changes.variant else form
-        self._stepper = self._make.make(source.params, laid, state)
-        self._take_form(form)
+        layout = self._layout(source.first_step)
+        laid = form if layout or self.changes.variant else source.laid_out_for(source.first_step)
+        self._stepper = self._make.make(source.params, laid, state, layout)
+        self._laid = layout
+        self._take_form(source.first_step, form)
         for step in range(source.first_step, first):
-            self._take_form(self._variant(step, False))
-            self._stepper.begin_step(source.gradients(step, self._stepper.weights))
-            self._stepper.run_to_end(self._hyper(step, False))
+            stepper = self._take_form(step, self._variant(step, False))
+            stepper.begin_step(source.gradients(step, stepper.weights))
+            stepper.run_to_end(self._hyper(step, False))
         if source.first_step < first:
             state = self._stepper.state()
-        self._take_form(self._variant(first, True))
+        self._take_form(first, self._variant(first, True))
         return state
 
     def run(
@@ -164,7 +187,7 @@ class Replay:
 
     def begin(self, step: int) -> Stepper:
         """The stepper with the gradients of `step` in place, right after `start` of it."""
-        stepper = self._take_form(self._variant(step))
+        stepper = self._take_form(step, self._variant(step))
         stepper.begin_step(HostGradients(self.source.session.gradients(step)))
         return stepper
 
@@ -178,16 +201,23 @@ class Replay:
         recorded = self.source.session.step(step).variant
         return self.changes.variant_of(recorded) if changed else recorded
 
-    def _take_form(self, variant: Variant) -> Stepper:
+    def _layout(self, step: int) -> Layout | None:
+        """Where the params lay in `step`; None where that is not known, or the form is another one."""
+        return None if self.changes.variant else self.source.session.layout(step)
+
+    def _take_form(self, step: int, variant: Variant) -> Stepper:
         stepper = self._stepper
         assert stepper is not None
-        if variant != stepper.plan.variant:
-            if stepper.can_take(variant):
-                stepper.set_variant(variant)
-            else:
-                state = stepper.state()
-                self.close()
-                stepper = self._stepper = self._make.make(self.source.params, variant, state)
+        layout = self._layout(step)
+        # As the run did: what it laid out anew is laid out anew, for which codes are read back and written.
+        moved = layout is not self._laid and layout is not None and layout != stepper.layout
+        if moved or (variant != stepper.plan.variant and not stepper.can_take(variant)):
+            state = stepper.state()
+            self.close()
+            stepper = self._stepper = self._make.make(self.source.params, variant, state, layout)
+        elif variant != stepper.plan.variant:
+            stepper.set_variant(variant)
+        self._laid = layout
         if not self.variants or self.variants[-1] != variant:
             self.variants.append(variant)
         return stepper
@@ -221,7 +251,7 @@ class Replay:
         session, changed = self.source.session, bool(self.changes)
         recorded = session.step(step)
         hyper = self._hyper(step)
-        stepper = self._take_form(self._variant(step))
+        stepper = self._take_form(step, self._variant(step))
         given = session.gradients(step)
         stepper.begin_step(HostGradients(given))
         counts = stepper.counts("g")
@@ -259,6 +289,7 @@ class Replay:
             stats.clip_scale,
             counts.nonfinite,
             tuple(times),
+            layout=self.layout,
         )
         found: list[Difference] = []
         if session.about.stats != "off":

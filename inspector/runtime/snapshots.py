@@ -17,6 +17,7 @@ from inspector.history import EMPTY_HISTORY, History
 from inspector.hyper import Hyper
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Plan
+from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
 from inspector.runtime.breakpoints import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
@@ -225,6 +226,8 @@ class Snapshot:
     last_step: int | None = None
     """The last step the source has gradients for."""
     recording: RecordingPicture | None = None
+    beside: BesidePicture = NOTHING_BESIDE
+    """Recordings laid under the run, and two recordings compared."""
     recorded: Recorded | None = None
     """None where the source is no recording."""
     glance: Glance | None = None

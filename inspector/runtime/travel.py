@@ -96,6 +96,12 @@ class Travel:
         cursor = self.engine.stepper.cursor
         return self.glance.step if self.glance else cursor.finished_steps
 
+    @property
+    def cursor(self) -> Cursor:
+        """Where the run is seen to stand."""
+        cursor = self.engine.stepper.cursor
+        return Cursor(self.glance.step, cursor.count, cursor.count) if self.glance else cursor
+
     def wait_s(self) -> float | None:
         """How long nothing has to be done; None for as long as nobody asks for anything."""
         if self.playing is not None:
@@ -119,7 +125,7 @@ class Travel:
         times = record.kernels if record is not None and len(record.kernels) == count else (None,) * count
         return replace(
             picture,
-            cursor=Cursor(glance.step, count, count),
+            cursor=self.cursor,
             record=record,
             counted=recorded.counted(glance.step),
             dispatch_times=times,

@@ -164,9 +164,19 @@ class CapturedTensors:
                 ):
                     lanes[lane][name] = self.tensor(lane, step, name).reshape(-1)
             if f"m_codes@{step}/{name}" in file.entries:
-                m, v = (self._encoded(file, which, step, name) for which in MOMENTS)
-                coded[name] = Moments8bit(self._codec(file, step), m, v)
+                coded[name] = self.codes(step, name)
         return HostState(lanes["w"], lanes["m"], lanes["v"], step, coded)
+
+    def codes(self, step: int, param: str) -> Moments8bit:
+        """m and v of a param as their codes; UsageError where they are not kept in 8 bits."""
+        self._param(param)
+        file = self._file(step, "keyframe")
+        if f"m_codes@{step}/{param}" not in file.entries:
+            raise UsageError(
+                f"{self._places.path} holds no codes of {param!r}: its m and v are float32 there."
+            )
+        m, v = (self._encoded(file, which, step, param) for which in MOMENTS)
+        return Moments8bit(self._codec(file, step), m, v)
 
     def check(self, file: StoredFile) -> None:
         """UsageError where a file is not as it was written."""

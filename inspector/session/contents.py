@@ -7,9 +7,11 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from inspector.errors import UsageError
 from inspector.findings import Finding
@@ -19,7 +21,16 @@ from inspector.plan import Variant
 from inspector.session import jsonform, statistics_rows
 from inspector.session.database import get_meta, limit_time, reading
 from inspector.session.places import Places
-from inspector.session.records import About, Ending, Note, RecordedStep, State, StoredFile
+from inspector.session.records import (
+    About,
+    Ending,
+    Form,
+    Note,
+    RecordedLayout,
+    RecordedStep,
+    State,
+    StoredFile,
+)
 from inspector.session.step_rows import HAS_STATISTICS, STEP, StepColumns, check_size, checksum, unpack_step
 
 T = TypeVar("T")
@@ -65,6 +76,12 @@ class Contents:
             raise
 
     @property
+    def id(self) -> str:
+        """What tells this recording from any other; "" for one of format 1."""
+        with reading(self.path):
+            return get_meta(self._database.connection, "id") or ""
+
+    @property
     def format(self) -> int:
         """The version of the format on disk."""
         return self._database.format
@@ -96,6 +113,10 @@ class Contents:
         """One of `SCALARS`, a value a step."""
         return np.concatenate([np.empty(0), *(part.scalar(name) for part in self._read_parts())])
 
+    def known(self, name: str) -> npt.NDArray[np.bool_]:
+        """Whether one of `SCALARS` is known, a value a step."""
+        return np.concatenate([np.empty(0, np.bool_), *(part.known(name) for part in self._read_parts())])
+
     def kernel_ms(self, name: str) -> F64Array | None:
         """A kernel's time, "ms/KEY" or "cold/KEY", a value a step; None where there is none of that name."""
         times = self._times()
@@ -111,15 +132,27 @@ class Contents:
     def step(self, step: int) -> RecordedStep:
         """One step."""
         with self._snapshot():
-            return unpack_step(self._step_row(step), self._items("forms", Variant), self._kernels())
+            forms = self._items("forms", Form)
+            ran, form = unpack_step(self._step_row(step), forms, self._kernels())
+            if form.layout is None:
+                return replace(ran, layout=self.about.layout)
+            layouts = self._items("layouts", RecordedLayout)
+            if not 0 <= form.layout < len(layouts):
+                raise ValueError(f"layout {form.layout} of step {step} is missing")
+            return replace(ran, layout=layouts[form.layout])
 
     def forms(self) -> tuple[tuple[int, Variant], ...]:
         """The form of the first step, and each step from which another holds."""
         numbers = np.concatenate([np.empty(0, np.int64), *(p.fixed["form"] for p in self._read_parts())])
         with self._snapshot():
-            known = self._items("forms", Variant)
-            starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-            return tuple((self.first_step + int(i), known[int(numbers[i])]) for i in starts)
+            known = [form.variant for form in self._items("forms", Form)]
+            found: list[tuple[int, Variant]] = []
+            for i in np.flatnonzero(np.diff(numbers, prepend=-1)):
+                variant = known[int(numbers[i])]
+                # Another layout alone is no other form.
+                if not found or found[-1][1] != variant:
+                    found.append((self.first_step + int(i), variant))
+            return tuple(found)
 
     def table(self, step: int) -> ParamTable | None:
         """The statistics of one step, None where they were not counted."""

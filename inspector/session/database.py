@@ -19,30 +19,44 @@ from inspector.errors import UsageError
 from inspector.session.step_rows import checksum
 
 DATABASE_NAME = "session.sqlite"
-FORMAT = 1
+FORMAT = 2
 """The version of the format that is written. An older one opens; a newer one is refused."""
 
 _META = "CREATE TABLE meta (key TEXT PRIMARY KEY, data TEXT NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID"
 _ITEM = "CREATE TABLE {} (id INTEGER PRIMARY KEY, data TEXT NOT NULL, crc INTEGER NOT NULL)"
 _EVENT = "CREATE TABLE {} (id INTEGER PRIMARY KEY, step INTEGER NOT NULL, data TEXT NOT NULL, crc INTEGER NOT NULL)"
 _STEP = "CREATE TABLE {} (step INTEGER PRIMARY KEY, data BLOB NOT NULL, crc INTEGER NOT NULL)"
+_FIRST_SCHEMA = {
+    "meta": _META,
+    "steps": _STEP.format("steps"),
+    "statistics": _STEP.format("statistics"),
+    "findings": _EVENT.format("findings"),
+    "notes": _EVENT.format("notes"),
+    "forms": _ITEM.format("forms"),
+    "kernels": _ITEM.format("kernels"),
+    "files": _ITEM.format("files"),
+    "captures": "CREATE TABLE captures (step INTEGER NOT NULL, kind TEXT NOT NULL, file INTEGER NOT NULL, "
+    "crc INTEGER NOT NULL, PRIMARY KEY (step, kind)) WITHOUT ROWID",
+}
 SCHEMAS: dict[int, dict[str, str]] = {
-    1: {
-        "meta": _META,
-        "steps": _STEP.format("steps"),
-        "statistics": _STEP.format("statistics"),
-        "findings": _EVENT.format("findings"),
-        "notes": _EVENT.format("notes"),
-        "forms": _ITEM.format("forms"),
-        "kernels": _ITEM.format("kernels"),
-        "files": _ITEM.format("files"),
-        "captures": "CREATE TABLE captures (step INTEGER NOT NULL, kind TEXT NOT NULL, file INTEGER NOT NULL, "
-        "crc INTEGER NOT NULL, PRIMARY KEY (step, kind)) WITHOUT ROWID",
-    }
+    1: _FIRST_SCHEMA,
+    2: {**_FIRST_SCHEMA, "layouts": _ITEM.format("layouts")},
 }
 """The text of every table by version: a database that has another text, or anything else, is not opened."""
 
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
+
+def _add_layouts(connection: sqlite3.Connection) -> None:
+    """From 1 to 2: a form names the layout that it ran with, which was not recorded; a session has an id."""
+    connection.execute(SCHEMAS[2]["layouts"])
+    for number, data, crc in connection.execute("SELECT id, data, crc FROM forms").fetchall():
+        # A row that is damaged stays so, to be told when it is read.
+        if isinstance(data, str) and crc == checksum("forms", number, data):
+            form = f'{{"variant":{data},"layout":null}}'
+            row = (form, checksum("forms", number, form), number)
+            connection.execute("UPDATE forms SET data = ?, crc = ? WHERE id = ?", row)
+
+
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _add_layouts}
 """By version, what turns a database of it into one of the next, the format in `meta` left out."""
 
 MAX_VALUE_BYTES = 100 << 20

@@ -13,8 +13,7 @@ from inspector.errors import UsageError
 from inspector.files import replacing, write_text
 from inspector.floats import shortest
 from inspector.hyper import HYPER_NAMES
-from inspector.optimizers import plan_step
-from inspector.plan import Dispatch, Limits, layout_for
+from inspector.session.plans import recorded_plan
 from inspector.session.reader import Session
 from inspector.stepping import KernelTime
 from inspector.trace_export import Track, chrome_trace
@@ -82,7 +81,7 @@ def write_trace(session: Session, out: Path) -> int:
     if not session.steps:
         raise UsageError(f"{session.path} holds no steps to export.")
     last = session.step(session.steps[-1])
-    dispatches = _dispatches(session)
+    dispatches = recorded_plan(session, last).dispatches
     names = [d.entry_point for d in dispatches]
     times: list[tuple[KernelTime, ...]] = []
     for number in reversed(session.steps[-TRACE_STEPS:]):
@@ -99,8 +98,3 @@ def write_trace(session: Session, out: Path) -> int:
     text = chrome_trace([track], device=session.about.device.name, facts={"session": str(session.path)})
     write_text(out, text)
     return len(times)
-
-
-def _dispatches(session: Session) -> tuple[Dispatch, ...]:
-    variant = session.step(session.steps[-1]).variant
-    return plan_step(layout_for(session.about.params, Limits(), variant), Limits(), variant).dispatches

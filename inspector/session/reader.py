@@ -10,15 +10,19 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from inspector.codecs import Moments8bit
 from inspector.errors import UsageError
 from inspector.findings import Finding
 from inspector.floats import F32Array, F64Array
+from inspector.layout import F32_BYTES, Layout
 from inspector.param_statistics import ParamTable
 from inspector.plan import Variant
 from inspector.session.bookmarks import Bookmarks
 from inspector.session.captured import CapturedTensors
 from inspector.session.contents import Contents, attempt
+from inspector.session.database import reading
 from inspector.session.places import open_places
 from inspector.session.records import (
     CAPTURE_KINDS,
@@ -26,6 +30,7 @@ from inspector.session.records import (
     CaptureKind,
     Note,
     NoteKind,
+    RecordedLayout,
     RecordedStep,
     State,
     StoredFile,
@@ -47,6 +52,7 @@ class Session:
         self.path = path
         self._places = open_places(path)
         self._contents = Contents(self._places)
+        self._layouts: tuple[RecordedLayout, Layout] | None = None
         self._tensors = CapturedTensors(
             self._places, self.about.params, lambda step, kind: self._contents.captures().get((step, kind))
         )
@@ -68,6 +74,11 @@ class Session:
         self.close()
 
     # --- what it is of
+
+    @property
+    def id(self) -> str:
+        """What tells this recording from any other, copies and packs of it aside; "" for one of format 1."""
+        return self._contents.id
 
     @property
     def about(self) -> About:
@@ -94,6 +105,26 @@ class Session:
         """Why it ended, where not because it was done: a sentence."""
         return self._contents.ending.reason if self._contents.ending else None
 
+    def layout(self, step: int | None = None) -> Layout | None:
+        """Where the params lay as the recording began, or in `step`; None where that was not recorded (format 1)."""
+        laid = self.about.layout if step is None else self.step(step).layout
+        if laid is None:
+            return None
+        with reading(self.path):
+            return self._laid(laid)
+
+    def parent_path(self) -> Path | None:
+        """The recording that this replay was made of, a folder or the zip file of it; None where it is not there."""
+        parent = self.about.parent
+        if parent is None:
+            return None
+        named = Path(os.path.normpath(self.path.absolute().parent / parent.path))
+        for path in (named, named.with_name(f"{named.name}.zip")):
+            with suppress(UsageError, OSError), Session.open(path) as session:
+                if session.id == parent.id:
+                    return path
+        return None
+
     def info(self) -> dict[str, Any]:
         """What it holds, in one document."""
         about = self.about
@@ -102,12 +133,15 @@ class Session:
         names = [name for name in type(variant).__dataclass_fields__ if name != "own"]
         return {
             "path": str(self.path),
+            "id": self.id,
             "source": about.source,
             "description": about.description,
             "device": {"name": device.name, "backend": device.backend, "software": device.software},
             "variant": {name: getattr(variant, name) for name in names} | own,
             "params": len(about.params),
             "elements": sum(p.numel for p in about.params),
+            "layout": self._layout_info(),
+            "parent": self._parent_info(),
             "steps": {"first": self.steps.start, "last": self.steps.stop - 1, "count": len(self.steps)},
             "captures": {kind: len(self.captures(kind)) for kind in CAPTURE_KINDS},
             "policy": about.policy,
@@ -139,6 +173,10 @@ class Session:
             raise UsageError(f"{self.path} has no metric {name!r}; it has {', '.join(self.metric_names())}.")
         values.flags.writeable = False
         return values
+
+    def known(self, name: str) -> npt.NDArray[np.bool_]:
+        """Of one of the scalars, whether it was recorded, a value a step: a loss may be NaN, or not be known."""
+        return self._contents.known(name)
 
     def step(self, step: int) -> RecordedStep:
         """All scalars of one step."""
@@ -189,6 +227,14 @@ class Session:
         """The captured state after a step, 8-bit codes byte for byte."""
         return self._tensors.state(step)
 
+    def codes(self, step: int, param: str) -> Moments8bit:
+        """m and v of a param after `step` as they were kept in 8 bits: codec, codes and a float32 scale a block of 256.
+
+        Read-only; codes are int8 or uint8, flat, of whole blocks. UsageError where they were not captured, or the param
+        kept float32 state.
+        """
+        return self._tensors.codes(step, param)
+
     def findings(self) -> tuple[Finding, ...]:
         """What the diagnosis found, in the order of the steps."""
         return self._contents.findings()
@@ -235,6 +281,35 @@ class Session:
     def copy_database(self, target: sqlite3.Connection) -> None:
         """Copy the whole database."""
         self._contents.copy(target)
+
+    def _laid(self, laid: RecordedLayout) -> Layout:
+        if self._layouts is None or self._layouts[0] != laid:
+            self._layouts = laid, laid.layout(self.about.params)
+        return self._layouts[1]
+
+    def _layout_info(self) -> dict[str, Any] | None:
+        layout, laid = self.layout(), self.about.layout
+        if layout is None or laid is None:
+            return None
+        return {
+            "align_bytes": layout.align * F32_BYTES,
+            "max_binding_bytes": laid.limits.max_storage_buffer_binding_size,
+            "max_buffer_bytes": laid.limits.max_buffer_size,
+            "padded_elements": layout.padded_elements,
+            "pages": [{"start": p.start, "stop": p.stop} for p in layout.pages],
+            "blocks": [{"name": b.name, "start": b.start, "stop": b.stop} for b in layout.blocks],
+            "params": [
+                {"name": s.name, "offset": s.offset, "numel": s.numel, "block": s.block, "state": s.state}
+                for s in layout
+            ],
+        }
+
+    def _parent_info(self) -> dict[str, Any] | None:
+        parent = self.about.parent
+        if parent is None:
+            return None
+        steps = {"first": parent.first, "last": parent.last}
+        return {"path": parent.path, "id": parent.id, "steps": steps, "changes": dict(parent.changes)}
 
     def _check_step(self, step: int) -> None:
         if step not in self.steps:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from inspector.hyper import Hyper
-from inspector.layout import Param
-from inspector.plan import Variant
+from inspector.layout import F32_BYTES, MAX_ALIGN_BYTES, Layout, Param, Placement, make_layout
+from inspector.plan import Limits, Variant
 from inspector.statistics import NonFinite, StatsLevel
 from inspector.stepping import DeviceInfo, KernelTime
 
@@ -19,10 +20,81 @@ NoteKind = Literal["mark", "bookmark", "gap"]
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedLayout:
+    """Where the params of a run lay, and the limits of the device that cut its bindings.
+
+    `offsets` has the first element of each param in the mega-buffers, in the order of the session's params;
+    `page_elements` the elements of a page where there are several, in elements like what `placement` holds.
+    """
+
+    placement: Placement
+    page_elements: int | None
+    limits: Limits
+    offsets: tuple[int, ...]
+
+    @classmethod
+    def of(cls, layout: Layout, limits: Limits, params: Sequence[Param]) -> RecordedLayout:
+        """What is recorded of `layout`, whose params are `params` in any order."""
+        offsets = tuple(layout[p.name].offset for p in params)
+        return cls(layout.placement, layout.page_elements, limits, offsets)
+
+    def layout(self, params: Sequence[Param]) -> Layout:
+        """The same layout again, of the session's params; ValueError where offsets and placement do not agree."""
+        placement = self.placement
+        if len(self.offsets) != len(params):
+            raise ValueError(f"its layout has places for {len(self.offsets)} of {len(params)} params")
+        align = placement.align
+        if not 0 < align * F32_BYTES <= MAX_ALIGN_BYTES or not 0 < placement.coded_align <= MAX_ALIGN_BYTES:
+            raise ValueError(f"its params are aligned to {align} elements")
+        if self.page_elements is not None and self.page_elements <= 0:
+            raise ValueError(f"its pages have {self.page_elements} elements")
+        # An empty param lies before the one that begins at the same element.
+        order = sorted(range(len(params)), key=lambda i: (self.offsets[i], params[i].numel > 0))
+        page_bytes = None if self.page_elements is None else self.page_elements * F32_BYTES
+        made = make_layout(
+            [params[i] for i in order],
+            align_bytes=max(align * F32_BYTES, 16),
+            max_buffer_bytes=page_bytes,
+            placement=placement,
+        )
+        if RecordedLayout.of(made, self.limits, params) != self:
+            raise ValueError("the places of its params do not follow from its placement")
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The recording that another was made of, by running steps `first` to `last` of it again.
+
+    `path` is relative to the folder that the new one lies in where that is possible, `id` the parent's `Session.id`
+    ("" for one of format 1), and `changes` what was set in place of what was recorded, by name.
+    """
+
+    path: str
+    id: str
+    first: int
+    last: int
+    changes: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        changed = ", ".join(f"{name} {value}" for name, value in self.changes) or "nothing changed"
+        return f"{self.path}, steps {self.first:,} to {self.last:,}, {changed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form that a step ran in; `layout` is the number of its layout, None for the one it began with."""
+
+    variant: Variant
+    layout: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class About:
     """What a recording is of, as it began. `hyper` has the rate before the schedule; a change later is in the steps.
 
     `finished_steps` is the step count of the state it starts from; `began` in seconds since 1970, `policy` as text.
+    `layout` is None where it was not recorded, as in format 1; `parent` is there for a replay.
     """
 
     source: str
@@ -38,6 +110,8 @@ class About:
     description: str = ""
     stats: StatsLevel = "light"
     planned_steps: int | None = None
+    layout: RecordedLayout | None = None
+    parent: Parent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +131,8 @@ class RecordedStep:
     nonfinite: NonFinite = field(default_factory=NonFinite)
     kernels: tuple[KernelTime, ...] = ()
     ended: float = math.nan
+    layout: RecordedLayout | None = None
+    """That of the session where it is None: of a step that is read, None where it was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,24 +12,26 @@ from typing import Any
 
 from inspector.findings import Finding
 from inspector.param_statistics import ParamTable
-from inspector.plan import Variant
 from inspector.session import jsonform, statistics_rows
 from inspector.session.database import get_meta, set_meta
-from inspector.session.records import About, Note, RecordedStep, StoredFile
+from inspector.session.records import About, Form, Note, RecordedLayout, RecordedStep, StoredFile
 from inspector.session.step_rows import HAS_STATISTICS, STEP, checksum, pack_step
 from inspector.session.tensor_store import Capture
 
-Numbers = tuple[dict[Any, int], dict[Any, int], "tuple[int, Note] | None", int]
+Numbers = tuple[dict[Any, int], dict[Any, int], dict[Any, int], "tuple[int, Note] | None", int]
 
 
 @dataclass(slots=True)
 class RowWriter:
-    """Writes rows, and remembers the numbers that it gave to variants and kernel names."""
+    """Writes rows, and remembers the numbers that it gave to forms, layouts and kernel names."""
 
     connection: sqlite3.Connection
     about: About
     _forms: dict[Any, int] = field(default_factory=dict)
     _kernels: dict[Any, int] = field(default_factory=dict)
+    _layouts: dict[Any, int] = field(default_factory=dict)
+    _same: RecordedLayout | None = None
+    """The last layout that was found to be the one it began with."""
     _gap: tuple[int, Note] | None = None
     _found: int = 0
     _places: dict[str, int] = field(default_factory=dict)
@@ -39,18 +41,18 @@ class RowWriter:
 
     def numbers(self) -> Numbers:
         """What it remembers, for `restore` where the transaction is rolled back."""
-        return dict(self._forms), dict(self._kernels), self._gap, self._found
+        return dict(self._forms), dict(self._kernels), dict(self._layouts), self._gap, self._found
 
     def restore(self, numbers: Numbers) -> None:
         """Remember what `numbers` gave."""
-        self._forms, self._kernels, self._gap, self._found = numbers
+        self._forms, self._kernels, self._layouts, self._gap, self._found = numbers
 
     # --- forward
 
     def step(self, step: RecordedStep, statistics: ParamTable | None, findings: tuple[Finding, ...]) -> None:
         """A step with its statistics and findings."""
         names = [self._number(self._kernels, "kernels", (k.name, k.block)) for k in step.kernels]
-        form = self._number(self._forms, "forms", step.variant)
+        form = self._number(self._forms, "forms", Form(step.variant, self._layout(step.layout)))
         self._found += len(findings)
         row = pack_step(step, form, names, findings=self._found, statistics=statistics is not None)
         self._insert("steps", step.step, row)
@@ -115,7 +117,8 @@ class RowWriter:
     def load(self) -> int:
         """Remember what is there; returns the last step up to which every row is sound."""
         for known, table, kind in (
-            (self._forms, "forms", Variant),
+            (self._forms, "forms", Form),
+            (self._layouts, "layouts", RecordedLayout),
             (self._kernels, "kernels", tuple[str, str | None]),
         ):
             for number, data, crc in self.connection.execute(
@@ -174,6 +177,15 @@ class RowWriter:
         data = jsonform.to_text(note)
         crc = checksum("notes", f"{number}:{note.step}", data)
         self.connection.execute("UPDATE notes SET data = ?, crc = ? WHERE id = ?", (data, crc, number))
+
+    def _layout(self, layout: RecordedLayout | None) -> int | None:
+        """Its number, None for the one that the session began with; compared once, as long as it is."""
+        if layout is None or layout is self._same:
+            return None
+        if layout == self.about.layout:
+            self._same = layout
+            return None
+        return self._number(self._layouts, "layouts", layout)
 
     def _number(self, known: dict[Any, int], table: str, value: Any) -> int:
         number = known.get(value)

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from inspector.floats import F64Array
 from inspector.hyper import HYPER_NAMES, Hyper
-from inspector.plan import Variant
-from inspector.session.records import RecordedStep
+from inspector.session.records import Form, RecordedStep
 from inspector.statistics import NonFinite
 from inspector.stepping import KernelTime
 
@@ -44,6 +43,7 @@ KERNEL = np.dtype([("name", "<u2"), ("has", "<u2"), ("ms", "<f8"), ("began_ms", 
 """What follows it, once a kernel; `name` is the number of its name and block."""
 
 HAS_LOSS, HAS_GRAD_NORM, HAS_CLIP_SCALE, HAS_STATISTICS = 1, 2, 4, 8
+_FLAGS = {"loss": HAS_LOSS, "grad_norm": HAS_GRAD_NORM, "clip_scale": HAS_CLIP_SCALE}
 _HAS_MS, _HAS_BEGAN, _GPU_CLOCK, _COLD = 1, 2, 4, 8
 _STEP_STRUCT = struct.Struct("<q" + "d" * (2 + len(HYPER_NAMES)) + "IIqqqqIHH")
 _KERNEL_STRUCT = struct.Struct("<HHdd")
@@ -123,9 +123,9 @@ def check_size(data: bytes) -> None:
 
 
 def unpack_step(
-    data: bytes, forms: Sequence[Variant], names: Sequence[tuple[str, str | None]]
-) -> RecordedStep:
-    """The step that `pack_step` made a row of; IndexError where that names what is not there."""
+    data: bytes, forms: Sequence[Form], names: Sequence[tuple[str, str | None]]
+) -> tuple[RecordedStep, Form]:
+    """The step that `pack_step` made a row of, and its form; IndexError where that names what is not there."""
     check_size(data)
     step, ended, loss, *rest = _STEP_STRUCT.unpack_from(data)
     hyper, (grad_norm, clip_scale, nan, posinf, neginf, first, _, form, has) = (
@@ -133,10 +133,10 @@ def unpack_step(
         rest[len(HYPER_NAMES) :],
     )
     widened = np.array([grad_norm, clip_scale], np.uint32).view(np.float32).astype(np.float64)
-    return RecordedStep(
+    ran = RecordedStep(
         step,
         Hyper(*hyper),
-        forms[form],
+        forms[form].variant,
         loss if has & HAS_LOSS else None,
         float(widened[0]) if has & HAS_GRAD_NORM else None,
         float(widened[1]) if has & HAS_CLIP_SCALE else None,
@@ -144,6 +144,7 @@ def unpack_step(
         tuple(_kernel(names, *each) for each in _KERNEL_STRUCT.iter_unpack(data[STEP.itemsize :])),
         ended,
     )
+    return ran, forms[form]
 
 
 def _kernel(
@@ -205,11 +206,15 @@ class StepColumns:
         column = self.fixed[name]
         if name in ("grad_norm", "clip_scale"):
             column = column.view("<f4")
-        flag = {"loss": HAS_LOSS, "grad_norm": HAS_GRAD_NORM, "clip_scale": HAS_CLIP_SCALE}.get(name)
         # Quiets no NaN: a float32 that is widened keeps its payload.
         with np.errstate(invalid="ignore"):
             values = column.astype(np.float64)
-        return values if flag is None else np.where(self.fixed["has"] & flag, values, math.nan)
+        return np.where(self.known(name), values, math.nan) if name in _FLAGS else values
+
+    def known(self, name: str) -> npt.NDArray[np.bool_]:
+        """Whether one of `SCALARS` is known, a value a step."""
+        flag = _FLAGS.get(name)
+        return np.ones(len(self), np.bool_) if flag is None else (self.fixed["has"] & flag) != 0
 
     def kernel_ms(self, names: Sequence[str]) -> dict[str, F64Array]:
         """Milliseconds a step by "ms/KEY", or "cold/KEY" where a dispatch of that key was cold; else NaN.

@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ class SessionWriter:
         part = path.with_name(f".{path.name[:100]}.{os.getpid()}.part")
         try:
             (part / FOLDER).mkdir(parents=True)
-            meta = {"about": jsonform.to_text(about), "generation": "0"}
+            meta = {"about": jsonform.to_text(about), "id": uuid.uuid4().hex, "generation": "0"}
             database.create(part / database.DATABASE_NAME, meta)
             os.replace(part, path)
         except (OSError, sqlite3.Error) as error:

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QMainWindow
 from inspector.diagnosis.watchpoints import Condition
 from inspector.runtime.commands import (
     Command,
+    DropOverlay,
     OpenSource,
     Pause,
     RecoverDevice,
@@ -68,10 +69,16 @@ SPECS = (
           SetStats("full")),
     _Spec("recover", "Recover the device", (), "Make a new device and go on from the last state kept", None,
           RecoverDevice()),
-    _Spec("open", "Open file…", ("Ctrl+O",), "Open a state file: safetensors with w/… and g/…"),
+    _Spec("open", "Open file…", ("Ctrl+O",), "Open a state file, safetensors with w/… and g/…, or a packed recording"),
+    _Spec("open_recording", "Open recording…", ("Ctrl+Shift+O",), "Open a recording, the folder NAME.session"),
     _Spec("restart", "Restart the source", ("Ctrl+R",),
           "Open the source again and begin at its start; what this run has done is dropped"),
     _Spec("record", "Record…", ("F8",), "Record the run to a session, or end the recording that goes on", "record"),
+    _Spec("overlay", "Overlay a recording…", ("Ctrl+U",), "Lay a recording under the run, in every plot"),
+    _Spec("drop_overlays", "Remove overlays", ("Ctrl+Shift+U",), "Take every recording from under the run", None,
+          DropOverlay()),
+    _Spec("what_if", "What if…", ("F7",),
+          "Run the open recording again under the settings and the form of now, as a session of its own"),
     _Spec("quit", "Quit", ("Ctrl+Q",), "Close the window and end the run"),
     _Spec("dismiss", "Dismiss the message", ("Ctrl+Backspace",), "Close the message below the toolbar"),
     _Spec("keys", "Keys", ("F1", "?"), "All keys at a glance"),
@@ -113,7 +120,11 @@ class Actions(QObject):
         self["record"].triggered.connect(self._toggle_recording)
         self["restart"].triggered.connect(lambda: send(OpenSource(self._source)))
         self.refresh_icons()
-        waiting = [spec.name for spec in SPECS if spec.icon or spec.name in ("go_to_step", "restart")]
+        waiting = [
+            spec.name
+            for spec in SPECS
+            if spec.icon or spec.name in ("go_to_step", "restart", "what_if", "drop_overlays")
+        ]
         self._allow(dict.fromkeys(waiting, "starting"))
 
     def __getitem__(self, name: str) -> QAction:
@@ -170,6 +181,12 @@ def reasons(snapshot: Snapshot) -> dict[str, str]:
         result.pop("record", None)
     if snapshot.mode != "lost":
         result["recover"] = "the device is working"
+    if not snapshot.beside.overlays:
+        result["drop_overlays"] = "no recording is laid under the run"
+    if why:
+        result["what_if"] = why
+    elif snapshot.beside.recording is None:
+        result["what_if"] = "no recording is open"
     if snapshot.mode == "starting" or not snapshot.source:
         result["restart"] = "the source is being opened" if snapshot.source else "no source is open"
     return result

@@ -83,6 +83,7 @@ def make_views() -> dict[str, View]:
 def make_view(name: str) -> View:
     """One view; each is imported only when it is made."""
     from inspector.ui.breakpoints_view import BreakpointsView
+    from inspector.ui.compare_view import CompareView
     from inspector.ui.findings_view import FindingsView
     from inspector.ui.histogram_view import HistogramView
     from inspector.ui.hyper_view import HyperView
@@ -92,6 +93,7 @@ def make_view(name: str) -> View:
     from inspector.ui.pipeline_view import PipelineView
     from inspector.ui.plots_view import PlotsView
     from inspector.ui.profile_view import ProfileView
+    from inspector.ui.start_view import StartView
     from inspector.ui.timeline_view import TimelineView
     from inspector.ui.timing_view import TimingView
     from inspector.ui.values_view import ValuesView
@@ -110,6 +112,8 @@ def make_view(name: str) -> View:
         "breakpoints": BreakpointsView,
         "timeline": TimelineView,
         "params": ParamsView,
+        "compare": CompareView,
+        "start": StartView,
     }
     return kinds[name]()
 
@@ -119,12 +123,13 @@ def run_window(
     *,
     settings_path: str | None = None,
     views: Callable[[], dict[str, View]] = make_views,
+    front: str | None = None,
     on_ready: Callable[[MainWindow], None] | None = None,
 ) -> int:
     """Show the window until it is closed; returns the exit code.
 
-    `make_worker` is called on the UI thread once the window has been painted. `on_ready` is told the window
-    then (for tests and measurements).
+    `make_worker` is called on the UI thread once the window has been painted. The view `front` is before others that
+    share its panel, and has the keys. `on_ready` is told the window once it is painted.
     """
     # Not while starting: there is no garbage yet, and looking for it takes a quarter of a second.
     gc.disable()
@@ -135,6 +140,9 @@ def run_window(
     link = WorkerLink(make_worker)
     bus = Bus(link.send)
     window = MainWindow(bus, views(), settings=docks.open_settings(settings_path))
+    if front is not None:
+        window.show_view(front)
+        window.views[front].setFocus()
 
     def start() -> None:
         try:

@@ -30,7 +30,12 @@ class Panel:
 PANELS = (
     Panel("map", "Mega-buffer map", ("map",), "Alt+1"),
     Panel("pipeline", "Pipeline", ("pipeline",), "Alt+2"),
-    Panel("plots", "Plots", ("plots", "histograms", "lockstep", "timing", "profile", "params"), "Alt+3"),
+    Panel(
+        "plots",
+        "Plots",
+        ("plots", "histograms", "lockstep", "timing", "profile", "params", "compare", "start"),
+        "Alt+3",
+    ),
     Panel("values", "Values", ("values",), "Alt+4"),
     Panel("hyper", "Hyper-parameters", ("hyper",), "Alt+5"),
     Panel("findings", "Findings", ("findings", "breakpoints"), "Alt+6", "findings"),
@@ -43,10 +48,14 @@ TAB_TITLES = {
     "timing": "GPU time",
     "profile": "Profile",
     "params": "Params",
+    "compare": "Compare",
+    "start": "Start",
     "findings": "Findings",
     "breakpoints": "Breakpoints",
 }
-TAB_KEYS = {"params": "Alt+8", "lockstep": "Alt+9", "breakpoints": "Alt+0"}
+TAB_KEYS = {
+    "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
+}  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 
 

@@ -9,12 +9,14 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QVBoxLayout, QW
 
 from inspector.ui import (
     breakpoints_view,
+    compare_view,
     findings_view,
     lockstep_view,
     map_canvas,
     params_view,
     plots_view,
     profile_view,
+    start_view,
     timeline_view,
     values_view,
 )
@@ -53,9 +55,11 @@ def _text() -> str:
             ("On 8-bit", lockstep_view.KEYS),
             ("In the profile", profile_view.KEYS),
             ("In the params", params_view.KEYS),
+            ("In the comparison", compare_view.KEYS),
             ("In the values", values_view.KEYS),
             ("In the findings", findings_view.KEYS),
             ("In the breakpoints", breakpoints_view.KEYS),
+            ("On the start page", start_view.KEYS),
         ),
     )
     columns = "".join(f"<td valign='top'>{''.join(_group(*g) for g in column)}</td>" for column in groups)

@@ -13,10 +13,12 @@ from inspector.history import EMPTY_HISTORY, History
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.ui import format as fmt
 from inspector.ui import theme
+from inspector.ui.bars import low_axis
 from inspector.ui.curves import has_values
 from inspector.ui.lockstep_model import percent
-from inspector.ui.lockstep_plots import BlockChart, ErrorHistogram, FittedStepChart, low_axis
-from inspector.ui.step_chart import bucket_at, bucket_steps, read_out
+from inspector.ui.lockstep_plots import BlockChart, ErrorHistogram
+from inspector.ui.readouts import bucket_at, bucket_steps, read_out
+from inspector.ui.step_chart import StepChart
 
 DRIFT, M_ERROR, V_ERROR = "lockstep/drift", "coding/m", "coding/v"
 START = "L starts 8-bit state beside."
@@ -32,7 +34,7 @@ class LockstepGrid(QWidget):
         self._history: History = EMPTY_HISTORY
         self._follow = True
         self._hovered: float | None = None
-        self.drift, self.errors = FittedStepChart(log=True), FittedStepChart(log=True)
+        self.drift, self.errors = StepChart(log=True), StepChart(log=True)
         self.blocks, self.histogram = BlockChart(), ErrorHistogram()
         self.errors.box.setXLink(self.drift.box)
         for chart in self._over_steps:
@@ -54,7 +56,7 @@ class LockstepGrid(QWidget):
         self.errors.set_colours({M_ERROR: lanes["m"], V_ERROR: lanes["v"]})
 
     @property
-    def _over_steps(self) -> tuple[FittedStepChart, FittedStepChart]:
+    def _over_steps(self) -> tuple[StepChart, StepChart]:
         return self.drift, self.errors
 
     def show_steps(self, picture: EightBitPicture | None, history: History) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, QSignalBlocker, Qt
-from PySide6.QtGui import QHideEvent, QKeySequence, QResizeEvent, QShortcut, QShowEvent
+from PySide6.QtGui import QHideEvent, QKeySequence, QResizeEvent, QShortcut
 from PySide6.QtWidgets import (
     QComboBox,
     QHBoxLayout,
@@ -25,7 +25,7 @@ from inspector.ui import theme
 from inspector.ui.lockstep_grid import LockstepGrid
 from inspector.ui.lockstep_model import SAMPLES, V_ERROR, MemoryRows, ParamErrors
 from inspector.ui.tables import dense_table, row_height, set_widths
-from inspector.ui.view import View, same_run
+from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
 
 KEYS = (("L", "start or stop 8-bit in lockstep"), ("C", "the next codec"), ("Home", "all steps"))
@@ -40,7 +40,7 @@ STACKED_BELOW = 620
 """Pixels of width below which the plots stand under the tables."""
 
 
-class LockstepView(View):
+class LockstepView(LazyView):
     """A bar with codec and start over the tables of memory and params, four plots beside them."""
 
     PERIOD_S = 0.2
@@ -48,7 +48,6 @@ class LockstepView(View):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("lockstep")
-        self._snapshot: Snapshot | None = None
         self._picture: EightBitPicture | None = None
         self._history: History | None = None
         self._selected = ""
@@ -127,15 +126,6 @@ class LockstepView(View):
 
     # --- from outside
 
-    def show_snapshot(self, snapshot: Snapshot) -> None:
-        """Show what is known of 8-bit state at this moment."""
-        if not same_run(self._snapshot, snapshot):
-            self._own_choice, self._requested = "", None
-            self.plots.show_all()
-        self._snapshot = snapshot
-        if self.isVisible():
-            self._update()
-
     def select_param(self, name: str) -> None:
         """Show the blocks and the histogram of this param; "" for the worst, and for all."""
         if name != self._selected:
@@ -148,11 +138,6 @@ class LockstepView(View):
                 self._draw_param()
 
     # --- events
-
-    def showEvent(self, event: QShowEvent) -> None:
-        """Ask for what is shown, and catch up."""
-        super().showEvent(event)
-        self._update()
 
     def hideEvent(self, event: QHideEvent) -> None:
         """Nobody looks: nothing has to be measured for it."""
@@ -209,10 +194,11 @@ class LockstepView(View):
             self._own_choice = next((n for n in self.params.names if self.params.has_codes(n)), "")
         return self._own_choice
 
-    def _update(self) -> None:
-        snapshot = self._snapshot
-        if snapshot is None:
-            return
+    def _on_new_run(self) -> None:
+        self._own_choice, self._requested = "", None
+        self.plots.show_all()
+
+    def _update(self, snapshot: Snapshot) -> None:
         picture = snapshot.eight_bit
         if picture is not self._picture or snapshot.history is not self._history:
             self._picture, self._history = picture, snapshot.history

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QCloseEvent, QPaintEvent, QShowEvent
-from PySide6.QtWidgets import QDialog, QFileDialog, QMainWindow, QToolBar, QWidget
+from PySide6.QtWidgets import QDialog, QMainWindow, QToolBar, QWidget
 
 from inspector.runtime.breakpoints import Hit
-from inspector.runtime.commands import Command, OpenSource, RecoverDevice, SetBreakpoint
+from inspector.runtime.commands import Command, OpenSource, RecoverDevice, SetBreakpoint, ShowOverlay
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
 from inspector.ui import kept_breakpoints, theme
@@ -17,14 +17,15 @@ from inspector.ui.actions import STATS_HELP, Actions
 from inspector.ui.banner import Banner
 from inspector.ui.bus import Bus
 from inspector.ui.form_menu import FormMenu
+from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
+from inspector.ui.start_view import StartView, always_listed
 from inspector.ui.status import StatusLine
 from inspector.ui.toolbar import MainToolBar
 from inspector.ui.view import View
 
 DEFAULT_SIZE = QSize(1440, 900)
 TITLE = "Optimizer inspector"
-FILE_FILTER = "State files (*.safetensors);;All files (*)"
 
 
 class MainWindow(QMainWindow):
@@ -57,6 +58,7 @@ class MainWindow(QMainWindow):
         self.actions_by_name = Actions(self, self.send)
         self.toolbar = MainToolBar(self.actions_by_name, self)
         self.form_menu = FormMenu(self)
+        self.opening = Opening(self, lambda: self._settings, always_listed())
         self.banner = Banner(self)
         self.status = StatusLine(self)
         self.docks = panels.make_docks(self, self.views)
@@ -80,6 +82,7 @@ class MainWindow(QMainWindow):
         self.form_menu.show_snapshot(snapshot)
         self.banner.show_snapshot(snapshot)
         self.status.show_snapshot(snapshot)
+        self.opening.show_snapshot(snapshot)
         self._show_titles(snapshot)
         self._pacer.show_snapshot(snapshot)
         self._land(snapshot.stop)
@@ -96,6 +99,11 @@ class MainWindow(QMainWindow):
         """Select a param in every view; "" for none."""
         for view in self.views.values():
             view.select_param(name)
+
+    def select_element(self, name: str, index: int) -> None:
+        """Select an element of a param in every view, by its flat index."""
+        for view in self.views.values():
+            view.select_element(name, index)
 
     def show_view(self, name: str) -> None:
         """Bring a view to the front of its panel."""
@@ -152,7 +160,11 @@ class MainWindow(QMainWindow):
         acts = self.actions_by_name
         bar = self.menuBar()
         file_menu = bar.addMenu("&File")
-        file_menu.addActions([acts["open"], acts["restart"], acts["record"], acts["quit"]])
+        file_menu.addActions([acts[name] for name in ("open", "open_recording", "restart", "record")])
+        file_menu.addSeparator()
+        file_menu.addActions([acts[name] for name in ("overlay", "drop_overlays", "what_if")])
+        file_menu.addSeparator()
+        file_menu.addAction(acts["quit"])
         run_menu = bar.addMenu("&Run")
         for name in ("step_dispatch", "step_iteration", "run", "pause"):
             run_menu.addAction(acts[name])
@@ -212,20 +224,31 @@ class MainWindow(QMainWindow):
         self.toolbar.command.connect(self.send)
         self.form_menu.command.connect(self.send)
         self.toolbar.open_file.connect(self._choose_file)
+        self.opening.chosen.connect(lambda spec: self.send(OpenSource(spec)))
+        self.opening.problem.connect(self.tell_problem)
         self.toolbar.step_edit.left.connect(self._give_keys_to_map)
         self.banner.recover.connect(lambda: self.send(RecoverDevice()))
         self.banner.opened.connect(self._banner_bar.setVisible)
         acts["dismiss"].triggered.connect(self.banner.dismiss)
         acts["open"].triggered.connect(self._choose_file)
+        acts["open_recording"].triggered.connect(self.opening.choose_recording)
         acts["quit"].triggered.connect(self.close)
         acts.record_wanted.connect(self._choose_recording)
         acts["breakpoint"].triggered.connect(lambda: self._go_to("findings", "breakpoints"))
+        acts["overlay"].triggered.connect(self._choose_overlay)
+        acts["what_if"].triggered.connect(self._ask_what_if)
         acts["keys"].triggered.connect(self._show_keys)
         acts["restore_layout"].triggered.connect(self.restore_default_layout)
         theme.changes().changed.connect(acts.refresh_icons)
         for view in self.views.values():
             view.command.connect(self.send)
             view.param_selected.connect(self.select_param)
+            view.element_selected.connect(self.select_element)
+        start = self.views.get("start")
+        if isinstance(start, StartView):
+            start.left.connect(self._leave_start)
+            start.show_recent(self.opening.recent())
+            self.opening.recent_changed.connect(start.show_recent)
 
     def _show_titles(self, snapshot: Snapshot) -> None:
         title = f"{snapshot.source} — {TITLE}" if snapshot.source else TITLE
@@ -251,15 +274,15 @@ class MainWindow(QMainWindow):
         self._keys.raise_()
 
     def _choose_file(self) -> None:
-        dialog = QFileDialog(self, "Open a state file", "", FILE_FILTER)
-        dialog.setObjectName("open_dialog")
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
-        dialog.fileSelected.connect(lambda path: self.send(OpenSource(path)))
         # The combo shows what runs, not the entry that opened this dialog.
         if self.snapshot is not None:
             self.toolbar.show_snapshot(self.snapshot)
-        dialog.show()
+        self.opening.choose_file()
+
+    def _leave_start(self) -> None:
+        """What was opened is seen, and has the keys."""
+        self.show_view("plots")
+        self._give_keys_to_map()
 
     def _choose_recording(self) -> None:
         if self.snapshot is None or self.snapshot.plan is None:
@@ -269,6 +292,28 @@ class MainWindow(QMainWindow):
 
         dialog = RecordDialog(self.snapshot, self)
         dialog.command.connect(self.send)
+        dialog.show()
+
+    def _choose_overlay(self) -> None:
+        from inspector.ui.session_dialog import SessionDialog
+
+        SessionDialog(self, "Overlay a recording", lambda path: self.send(ShowOverlay(path))).show()
+
+    def _ask_what_if(self) -> None:
+        if self.snapshot is None or self.snapshot.beside.recording is None:
+            return
+        from inspector.ui.what_if_dialog import WhatIfDialog
+
+        before = self.findChild(WhatIfDialog)
+        if before is not None and before.isVisible():
+            if before.running:
+                before.raise_()
+                return
+            # What it says of changes may be over.
+            before.close()
+        dialog = WhatIfDialog(self.snapshot, self)
+        dialog.command.connect(self.send)
+        self._bus.snapshot_arrived.connect(dialog.show_snapshot)
         dialog.show()
 
 

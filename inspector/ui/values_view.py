@@ -24,7 +24,7 @@ from inspector.ui import theme
 from inspector.ui.paged_table import PagedTable
 from inspector.ui.tables import set_widths
 from inspector.ui.values_model import FORMS, PENDING, ValuesModel, parse_index
-from inspector.ui.view import View
+from inspector.ui.view import LazyView
 
 FETCH_AFTER_MS = 30
 MARGIN_ROWS = 64
@@ -42,7 +42,7 @@ SAMPLES = {
 }
 
 
-class ValuesView(View):
+class ValuesView(LazyView):
     """A table as long as the param, of which only a page exists and only what is in sight is fetched."""
 
     PERIOD_S = 0.1
@@ -50,7 +50,6 @@ class ValuesView(View):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("values")
-        self._snapshot: Snapshot | None = None
         self._layout: Layout | None = None
         self._param = ""
         self._requested: ViewValues | None = None
@@ -102,12 +101,6 @@ class ValuesView(View):
 
     # --- from outside
 
-    def show_snapshot(self, snapshot: Snapshot) -> None:
-        """Show the values of this moment."""
-        self._snapshot = snapshot
-        if self.isVisible():
-            self._update()
-
     def select_param(self, name: str) -> None:
         """Show this param from its first element."""
         if name != self._param:
@@ -139,7 +132,6 @@ class ValuesView(View):
     def showEvent(self, event: QShowEvent) -> None:
         """Catch up, and ask for values again."""
         super().showEvent(event)
-        self._update()
         self._fetch_timer.start()
 
     def hideEvent(self, event: QHideEvent) -> None:
@@ -174,10 +166,7 @@ class ValuesView(View):
 
     # --- values
 
-    def _update(self) -> None:
-        snapshot = self._snapshot
-        if snapshot is None:
-            return
+    def _update(self, snapshot: Snapshot) -> None:
         layout = snapshot.plan.layout if snapshot.plan else None
         if layout is not self._layout:
             self._layout = layout

@@ -1,0 +1,108 @@
+"""Ways to a source from the window: file dialogs, what is dropped on it, and what was opened lately."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QEvent, QMimeData, QObject, QSettings, Qt, Signal
+from PySide6.QtGui import QDropEvent
+from PySide6.QtWidgets import QFileDialog, QMainWindow
+
+from inspector.runtime.snapshots import Snapshot
+from inspector.session.database import DATABASE_NAME
+
+FILE_FILTER = "State files and packed recordings (*.safetensors *.zip);;All files (*)"
+RECENT_KEY = "recent/sources"
+MAX_RECENT = 10
+ONE_ONLY = "Drop one file at a time: a state file, or a recording as a folder or a zip file."
+
+
+class Opening(QObject):
+    """`chosen` carries the source that a person named, `recent_changed` what was opened lately, newest first."""
+
+    chosen = Signal(str)
+    recent_changed = Signal(tuple)
+    problem = Signal(str)
+
+    def __init__(
+        self, window: QMainWindow, settings: Callable[[], QSettings | None], fixed: tuple[str, ...]
+    ) -> None:
+        """`fixed` are the sources that are always at hand, which need not be remembered."""
+        super().__init__(window)
+        self._window = window
+        self._settings = settings
+        self._fixed = fixed
+        self._run: tuple[str, int] | None = None
+        window.setAcceptDrops(True)
+        window.installEventFilter(self)
+
+    def recent(self) -> tuple[str, ...]:
+        """What was opened lately, newest first."""
+        settings = self._settings()
+        value = settings.value(RECENT_KEY) if settings is not None else None
+        # One entry comes back as text, none as nothing at all.
+        given = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+        return tuple(spec for spec in given if isinstance(spec, str) and spec)[:MAX_RECENT]
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        """Remember a source once it is open."""
+        run = snapshot.source, snapshot.run
+        if snapshot.mode in ("paused", "running") and snapshot.plan is not None and run != self._run:
+            self._run = run
+            self._remember(snapshot.source)
+
+    def choose_file(self) -> None:
+        """Ask for a state file or a packed recording."""
+        self._ask("Open a file", QFileDialog.FileMode.ExistingFile, FILE_FILTER)
+
+    def choose_recording(self) -> None:
+        """Ask for the folder of a recording."""
+        self._ask("Open a recording", QFileDialog.FileMode.Directory, "")
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Take files that are dropped on the window."""
+        kinds = (QEvent.Type.DragEnter, QEvent.Type.DragMove, QEvent.Type.Drop)
+        if watched is not self._window or event.type() not in kinds or not isinstance(event, QDropEvent):
+            return False
+        paths = dropped(event.mimeData())
+        if not paths:
+            return False
+        event.setDropAction(Qt.DropAction.CopyAction)
+        event.accept()
+        if event.type() == QEvent.Type.Drop:
+            if len(paths) == 1:
+                self.chosen.emit(session_of(paths[0]))
+            else:
+                self.problem.emit(ONE_ONLY)
+        return True
+
+    def _ask(self, title: str, mode: QFileDialog.FileMode, kinds: str) -> None:
+        dialog = QFileDialog(self._window, title, "", kinds)
+        dialog.setObjectName("open_dialog")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setFileMode(mode)
+        dialog.fileSelected.connect(lambda path: self.chosen.emit(session_of(path)))
+        dialog.show()
+
+    def _remember(self, source: str) -> None:
+        settings = self._settings()
+        if settings is None or source in self._fixed:
+            return
+        path = Path(source)
+        spec = str(path.absolute()) if path.exists() else source
+        recent = (spec, *(each for each in self.recent() if each != spec))[:MAX_RECENT]
+        settings.setValue(RECENT_KEY, list(recent))
+        settings.sync()
+        self.recent_changed.emit(recent)
+
+
+def dropped(data: QMimeData) -> list[str]:
+    """The paths of what is dragged; none where it is no file of this machine."""
+    return [url.toLocalFile() for url in data.urls() if url.isLocalFile()]
+
+
+def session_of(path: str) -> str:
+    """`path`, or the recording that it is the database of."""
+    named = Path(path)
+    return str(named.parent) if named.name == DATABASE_NAME else path
