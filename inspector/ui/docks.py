@@ -23,6 +23,8 @@ class Panel:
     title: str
     views: tuple[str, ...]
     key: str
+    front: str = ""
+    """The view that the key brings to the front; "" for the one that is there."""
 
 
 PANELS = (
@@ -36,7 +38,7 @@ PANELS = (
     ),
     Panel("values", "Values", ("values",), "Alt+4"),
     Panel("hyper", "Hyper-parameters", ("hyper",), "Alt+5"),
-    Panel("findings", "Findings", ("findings", "breakpoints", "bookmarks"), "Alt+6"),
+    Panel("findings", "Findings", ("findings", "breakpoints", "bookmarks"), "Alt+6", "findings"),
     Panel("timeline", "Timeline", ("timeline",), "Alt+7"),
 )
 TAB_TITLES = {

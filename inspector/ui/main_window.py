@@ -196,7 +196,7 @@ class MainWindow(QMainWindow):
         view_menu = bar.addMenu("&View")
         for panel in panels.PANELS:
             if panel.name in self.docks:
-                view_menu.addAction(self._go_action(panel.name, panel.title, panel.key))
+                view_menu.addAction(self._go_action(panel.name, panel.title, panel.key, panel.front))
                 for view in panel.views:
                     if view in panels.TAB_KEYS:
                         title, key = panels.TAB_TITLES[view], panels.TAB_KEYS[view]
