@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QSettings, Qt
-from PySide6.QtGui import QImage
+from PySide6.QtGui import QAction, QImage
 from pytestqt.qtbot import QtBot
 from ui_helpers import FakeWorker, make_snapshot, make_values, small_layout
 
@@ -144,6 +144,16 @@ def test_figures_that_change_leave_the_selection(view: BreakpointsView) -> None:
     assert view.model.index(0, HITS).data() == "3"
 
 
+def test_a_stop_selects_its_row_once(view: BreakpointsView) -> None:
+    view.table.setCurrentIndex(view.model.index(2, 0))
+    stop = hit("clip_scale < 0.1", value=0.05)
+    view.show_snapshot(make_snapshot(breakpoints=BREAKPOINTS, stop=stop))
+    assert view.table.currentIndex().row() == 1
+    view.table.setCurrentIndex(view.model.index(0, 0))
+    view.show_snapshot(make_snapshot(breakpoints=BREAKPOINTS, stop=stop))
+    assert view.table.currentIndex().row() == 0
+
+
 def test_what_may_be_typed_is_offered() -> None:
     names = ["h.0.attn.w", "h.0.norm", "head"]
     offered = completions("upd", names)
@@ -250,6 +260,10 @@ def test_keys_come_to_the_field_and_break_on_what_is_not_finite(qtbot: QtBot, op
     assert isinstance(view, BreakpointsView)
     assert view.isVisible()
     qtbot.waitUntil(view.field.hasFocus)
+    findings = window.views["findings"]
+    window.findChild(QAction, "go_findings").trigger()
+    assert findings.isVisible()
+    assert not view.isVisible()
     acts["break_nonfinite"].trigger()
     assert worker.of_type(SetBreakpoint) == [SetBreakpoint(parse_condition("nonfinite > 0"), True)]
     worker.post(breakpoints=BREAKPOINTS)

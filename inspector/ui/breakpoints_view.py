@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QStringListModel, Qt
-from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
+from PySide6.QtGui import QKeySequence, QPalette, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QCompleter,
     QHBoxLayout,
@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 
 from inspector.diagnosis.watchpoints import check_params, parse_condition
 from inspector.errors import UsageError
-from inspector.runtime.breakpoints import Breakpoint
+from inspector.runtime.breakpoints import Breakpoint, Hit
 from inspector.runtime.commands import RemoveBreakpoint, SetBreakpoint
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import theme
@@ -48,10 +48,11 @@ class BreakpointsView(View):
         self.setObjectName("breakpoints")
         self._snapshot: Snapshot | None = None
         self._shown: tuple[Breakpoint, ...] | None = None
+        self._selected: Hit | None = None
         self.model = BreakpointsModel()
         self.model.ticked.connect(self._on_ticked)
         self.table = dense_table(self.model, "breakpoints-list")
-        set_widths(self.table, ("update_ratio@*.attn.* > 0.01  ", "8,888", ""))
+        set_widths(self.table, ("☑ update_ratio@*.attn.* > 0.0001", "8,888", ""))
         self.table.horizontalHeader().setStretchLastSection(True)
         self.table.activated.connect(self._on_activated)
         self.table.selectionModel().currentRowChanged.connect(self._on_row_changed)
@@ -91,6 +92,8 @@ class BreakpointsView(View):
         self.setFocusProxy(self.field)
         self._lay_out()
         self._on_row_changed()
+        theme.changes().changed.connect(self._frame_boxes)
+        self._frame_boxes()
 
     def _lay_out(self) -> None:
         row = QHBoxLayout()
@@ -105,6 +108,12 @@ class BreakpointsView(View):
         outer.addWidget(self.note)
         outer.addWidget(self.stack, 1)
         self.note.hide()
+
+    def _frame_boxes(self) -> None:
+        # The style frames a box in a darker shade of the window, which on a dark one is not seen.
+        palette = self.table.palette()
+        palette.setColor(QPalette.ColorRole.Window, theme.colours().muted)
+        self.table.setPalette(palette)
 
     # --- from outside
 
@@ -121,14 +130,24 @@ class BreakpointsView(View):
 
     def _update(self) -> None:
         shown = self._snapshot.breakpoints if self._snapshot else ()
-        if shown is self._shown:
+        if shown is not self._shown:
+            row = self.table.currentIndex().row()
+            self._shown = shown
+            self.model.show_breakpoints(shown)
+            if shown and not self.table.currentIndex().isValid():
+                self.table.setCurrentIndex(self.model.index(min(max(row, 0), len(shown) - 1), 0))
+            self.stack.setCurrentWidget(self.table if shown else self.empty)
+        self._select_stop()
+
+    def _select_stop(self) -> None:
+        """Select the breakpoint that stopped the run, once."""
+        stop = self._snapshot.stop if self._snapshot else None
+        selected, self._selected = self._selected, stop
+        if stop is None or stop is selected:
             return
-        row = self.table.currentIndex().row()
-        self._shown = shown
-        self.model.show_breakpoints(shown)
-        if shown and not self.table.currentIndex().isValid():
-            self.table.setCurrentIndex(self.model.index(min(max(row, 0), len(shown) - 1), 0))
-        self.stack.setCurrentWidget(self.table if shown else self.empty)
+        for row, each in enumerate(self.model.breakpoints):
+            if each.condition == stop.condition:
+                self.table.setCurrentIndex(self.model.index(row, 0))
 
     # --- typing
 
