@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from inspector.diagnosis.findings import Finding
-from inspector.diagnosis.rules import RULES, SETTING_RULES, StepFacts, multi_index, step_findings
+from inspector.diagnosis.diagnosis import step_findings
+from inspector.diagnosis.facts import StepFacts
+from inspector.diagnosis.rules import RULES, multi_index
 from inspector.hyper import Hyper
 from inspector.layout import Param, make_layout
 from inspector.statistics import buffer_stats

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import cache
+from typing import Literal
 
 import numpy as np
 
-from inspector.codecs import BLOCK, Codec
+from inspector.codecs import BLOCK, Codec, dynamic_map
 from inspector.coding_error import LaneCodingError
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
@@ -113,7 +115,11 @@ def coding_error_too_large(facts: StepFacts, memory: Memory) -> Seen | None:
         row = rows.get(error.name)
         if row is None:
             continue
-        for lane, of, largest in (("m", error.m, m_max[row]), ("v", error.v, v_max[row])):
+        lanes: tuple[tuple[Literal["m", "v"], LaneCodingError, float], ...] = (
+            ("m", error.m, m_max[row]),
+            ("v", error.v, v_max[row]),
+        )
+        for lane, of, largest in lanes:
             bound = largest_error(facts.variant.codec, lane) * float(largest) * (1 + 1e-3) + 1e-14
             if of.largest / bound > ratio[row]:
                 ratio[row] = of.largest / bound
@@ -133,7 +139,8 @@ def coding_error_too_large(facts: StepFacts, memory: Memory) -> Seen | None:
     return of_params(facts, ratio > 1, np.where(ratio > 1, ratio, 0.0), tell)
 
 
-def largest_error(codec: Codec, lane: str) -> float:
+@cache
+def largest_error(codec: Codec, lane: Literal["m", "v"]) -> float:
     """The most that a codec is off by, as a share of the largest value of the block.
 
     Linear codes are 1/127 apart, those of the square root of v 2/127 at its upper end; the dynamic map is taken as it
@@ -145,7 +152,7 @@ def largest_error(codec: Codec, lane: str) -> float:
         return 1.0 / 127 + 0.25 / 127**2
     if codec == "sqrt":
         return 0.5 / 127
-    return 0.0141
+    return float(np.diff(dynamic_map(lane).values.astype(np.float64)).max()) / 2
 
 
 def wrong_state_type(facts: StepFacts, memory: Memory) -> Seen | None:

@@ -146,7 +146,7 @@ def is_starved(facts: StepFacts, past: Past) -> BoolArray:
     table = facts.table
     assert table is not None
     some = (table.lanes["g"].norm > 0) & (table.update.norm > 0)
-    return some & (_rms(table.update.norm, facts) < STARVED * facts.hyper.lr) & _moves(facts)
+    return np.asarray(some & (_rms(table.update.norm, facts) < STARVED * facts.hyper.lr) & _moves(facts))
 
 
 def starved_update(facts: StepFacts, memory: Memory) -> Seen | None:
@@ -177,7 +177,7 @@ def is_stuck(facts: StepFacts, past: Past) -> BoolArray:
     table = facts.table
     assert table is not None
     still = (table.update.norm == 0) | (table.update.lost + table.update.skipped >= table.numel)
-    return (table.lanes["g"].norm > 0) & still & _moves(facts)
+    return np.asarray((table.lanes["g"].norm > 0) & still & _moves(facts))
 
 
 def unchanged_param(facts: StepFacts, memory: Memory) -> Seen | None:
