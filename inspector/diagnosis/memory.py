@@ -78,6 +78,8 @@ class Past:
     squares: I64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     values: I64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     runs: dict[str, I64Array] = field(default_factory=dict)
+    began: F64Array = field(default_factory=lambda: np.zeros(0))
+    """‖w‖ of each param in the first step that was counted."""
 
     def run(self, name: str) -> I64Array:
         """For how many steps in a row something has held, by param."""
@@ -194,15 +196,9 @@ class Memory:
         if past.names != table.names:
             zero = np.zeros(count, np.int64)
             past = replace(
-                past,
-                names=table.names,
-                total=zero,
-                squares=zero,
-                values=zero,
-                runs={},
-                counted=0,
-                columns=None,
-            )
+                past, names=table.names, total=zero, squares=zero, values=zero, runs={}, counted=0, columns=None,
+                began=table.lanes["w"].norm,
+            )  # fmt: skip
             self._rows.clear()
             self._rows_end = 0
             self.before = past
@@ -217,7 +213,7 @@ class Memory:
         self._rows_end = past.counted + 1
         now = replace(
             now, names=table.names, columns=Columns.of(table), counted=past.counted + 1,
-            total=total, squares=squares, values=values,
+            total=total, squares=squares, values=values, began=past.began,
         )  # fmt: skip
         runs = {name: np.where(held(facts, past), past.run(name) + 1, 0) for name, held in self._held.items()}
         return replace(now, runs=runs)
@@ -236,6 +232,7 @@ def _reordered(past: Past, names: tuple[str, ...]) -> Past:
         squares=past.squares[order],
         values=past.values[order],
         runs={name: run[order] for name, run in past.runs.items()},
+        began=past.began[order],
     )
 
 

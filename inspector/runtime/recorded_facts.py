@@ -9,13 +9,14 @@ import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.errors import UsageError
+from inspector.floats import F32Array
 from inspector.layout import Layout
-from inspector.param_statistics import ParamTable
+from inspector.param_statistics import ParamTable, counts_of
 from inspector.plan import Limits, Plan, Variant, layout_for
 from inspector.session.plans import recorded_plan
 from inspector.session.reader import Session
 from inspector.session.records import RecordedLayout, RecordedStep
-from inspector.statistics import BINS, BufferStats, added_up, buffer_stats
+from inspector.statistics import BINS, BufferStats, NonFinite, added_up, buffer_stats
 from inspector.stores import Lane
 
 _LANES: tuple[Lane, ...] = ("w", "m", "v")
@@ -57,6 +58,11 @@ class RecordedFacts:
             table=table,
         )
 
+    def counted_gradients(self, facts: StepFacts) -> BufferStats:
+        """Counts over the captured gradients of a step; a param without any counts as zeros."""
+        given = self._session.gradients(facts.step)
+        return _counted(given, facts.layout)
+
     def _plan_of(self, ran: RecordedStep) -> Plan | None:
         if self._plan is None or self._plan[:2] != (ran.variant, ran.layout):
             try:
@@ -88,19 +94,22 @@ class RecordedFacts:
 def _counts(ran: RecordedStep, layout: Layout, table: ParamTable | None) -> BufferStats:
     """Over all gradients: of the statistics of the params, or else only those that are not finite."""
     if table is not None:
-        return table.merged("all").lanes["g"].counts
+        return counts_of(table, "g")
     return BufferStats(layout.elements, 0, ran.nonfinite, math.nan, _NO_EXPONENTS)
 
 
 def _counted_state(session: Session, step: int, layout: Layout) -> tuple[Mapping[str, BufferStats], bool]:
     state = session.keyframe(step)
     lanes = {"w": state.w, "m": state.m, "v": state.v}
-    counts: dict[str, BufferStats] = {}
-    for lane in _LANES:
-        counts[lane] = added_up(
-            buffer_stats(lanes[lane][s.name].reshape(-1), start=s.offset) if s.name in lanes[lane]
-            else BufferStats(s.numel, s.numel, added_up([]).nonfinite, 0.0, _NO_EXPONENTS)
-            for s in layout
-        )  # fmt: skip
+    counts: dict[str, BufferStats] = {lane: _counted(lanes[lane], layout) for lane in _LANES}
     moments = step == 0 and any(counts[lane].zeros != layout.elements for lane in ("m", "v"))
     return counts, moments
+
+
+def _counted(values: Mapping[str, F32Array], layout: Layout) -> BufferStats:
+    return added_up(
+        buffer_stats(np.asarray(values[s.name], np.float32).reshape(-1), start=s.offset)
+        if s.name in values
+        else BufferStats(s.numel, s.numel, NonFinite(), 0.0, _NO_EXPONENTS)
+        for s in layout
+    )

@@ -106,7 +106,7 @@ def dead_gradient(facts: StepFacts, memory: Memory) -> Seen | None:
     return of_params(facts, hit, hit.astype("f8"), tell)
 
 
-NO_GRADIENT_STEPS = 3
+NO_GRADIENT_STEPS = 8
 
 
 def no_gradient(facts: StepFacts, memory: Memory) -> Seen | None:

@@ -11,6 +11,7 @@ from inspector.diagnosis.memory import Memory
 from inspector.diagnosis.rules.rule import Seen, Story, alone, element_at, number, of_params
 from inspector.diagnosis.rules.updates import second_moment_lag
 from inspector.floats import F64Array
+from inspector.param_statistics import counts_of
 from inspector.statistics import BufferStats
 from inspector.stores import Lane
 
@@ -28,13 +29,9 @@ def nonfinite_state(facts: StepFacts, memory: Memory) -> Seen | None:
     counts: dict[Lane, BufferStats] = {}
     for lane in LANES:
         given = facts.initial_state.get(lane)
-        counted = (
-            None
-            if facts.table is None
-            else facts.table.merged("all").lanes[lane].counts
-            if _bad(facts, lane)
-            else None
-        )
+        counted = None
+        if facts.table is not None and facts.table.lanes[lane].nonfinite.any():
+            counted = counts_of(facts.table, lane)
         chosen = counted or given
         if chosen is not None:
             counts[lane] = chosen
@@ -58,11 +55,6 @@ def nonfinite_state(facts: StepFacts, memory: Memory) -> Seen | None:
         )  # fmt: skip
 
     return Seen(total > 0, total.astype("f8"), tell, names=LANES)
-
-
-def _bad(facts: StepFacts, lane: Lane) -> bool:
-    assert facts.table is not None
-    return bool(facts.table.lanes[lane].nonfinite.any())
 
 
 def negative_second_moment(facts: StepFacts, memory: Memory) -> Seen | None:

@@ -286,7 +286,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "no-gradient",
         "warning",
-        "all gradients are 0 for 3 steps",
+        "all gradients are 0 for 8 steps",
         _EXACT,
         gradients.no_gradient,
         beyond_rows=True,
@@ -446,7 +446,6 @@ RULE_NAMES = tuple(RULES_BY_NAME)
 HELD: dict[str, Held] = {
     "dead": gradients.is_dead,
     "calm": updates.is_calm,
-    "grown": updates.is_grown,
     "starved": updates.is_starved,
     "stuck": updates.is_stuck,
     "lost": updates.is_lost,

@@ -14,8 +14,7 @@ from inspector.floats import BoolArray, F64Array
 from inspector.statistics import BINS, EXPONENT_BIAS
 
 LARGE_RATIO = 0.2
-GROWN = 10.0
-"""Weights whose rms is below so many learning rates are still growing from 0, so that any update is large for them."""
+LEAST_ELEMENTS = 16
 LARGEST = 2.0
 CALM = 1.5
 CALM_STEPS = LEAST
@@ -49,10 +48,9 @@ def large_update(facts: StepFacts, memory: Memory) -> Seen | None:
     if table is None:
         return None
     ratio = update_ratio(table)
-    grown = _rms(table.lanes["w"].norm, facts) > GROWN * facts.hyper.lr
-    # Scalars and short vectors pass 0 now and then.
-    hit = (ratio > LARGE_RATIO) & (grown | (ratio > 10.0)) & (table.numel >= 16) & (table.lanes["w"].norm > 0)
-    hit &= grown | (memory.before.run("grown") > 0)
+    # What begins at 0, as biases and adapters do, is small beside its first updates; scalars pass 0 now and then.
+    some = (table.lanes["w"].norm > 0) & (memory.now.began > 0) & (table.numel >= LEAST_ELEMENTS)
+    hit = (ratio > LARGE_RATIO) & some
 
     def tell(row: int) -> Story:
         segment = facts.segment(row)
@@ -69,12 +67,6 @@ def large_update(facts: StepFacts, memory: Memory) -> Seen | None:
         )  # fmt: skip
 
     return of_params(facts, hit, np.where(hit, ratio, 0.0), tell)
-
-
-def is_grown(facts: StepFacts, past: Past) -> BoolArray:
-    """Params whose weights are no longer of the size of a few updates."""
-    assert facts.table is not None
-    return _rms(facts.table.lanes["w"].norm, facts) > GROWN * facts.hyper.lr
 
 
 # --- v lags behind g²
