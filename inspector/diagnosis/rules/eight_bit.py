@@ -12,7 +12,7 @@ from inspector.codecs import BLOCK, Codec, dynamic_map
 from inspector.coding_error import LaneCodingError
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
-from inspector.diagnosis.rules.rule import Seen, Story, alone, number, of_params, percent
+from inspector.diagnosis.rules.rule import Seen, Story, alone, number, of_params, once, percent
 from inspector.floats import F64Array
 from inspector.plan import SMALL_ELEMENTS, required_placement
 from inspector.statistics import EXPONENT_BIAS
@@ -157,9 +157,17 @@ def largest_error(codec: Codec, lane: Literal["m", "v"]) -> float:
 
 def wrong_state_type(facts: StepFacts, memory: Memory) -> Seen | None:
     """m and v kept otherwise than the form of the step asks for, or no param that is large enough for 8 bits."""
-    wanted = required_placement(facts.variant)
-    wrong = [s for s in facts.layout if s.state != wanted.state_of(s.param)]
-    none = coded(facts) and bool(facts.layout.segments) and not any(s.state == "8bit" for s in facts.layout)
+    variant = facts.variant
+    wanted = required_placement(variant)
+    wrong, any_coded = once(
+        facts.layout,
+        f"diagnosis: states as for {variant.kernel} {variant.small_state}",
+        lambda layout: (
+            [s for s in layout if s.state != wanted.state_of(s.param)],
+            any(s.state == "8bit" for s in layout),
+        ),
+    )
+    none = coded(facts) and bool(facts.layout.segments) and not any_coded
     kept = "8 bits" if wrong and wrong[0].state == "8bit" else "float32"
 
     def tell() -> Story:

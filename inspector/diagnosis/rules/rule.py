@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,8 +13,10 @@ from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
 from inspector.findings import Severity
 from inspector.floats import BoolArray, F64Array
+from inspector.layout import Layout
 from inspector.statistics import StatsLevel
 
+T = TypeVar("T")
 Evidence = Mapping[str, float | int | str]
 
 
@@ -85,6 +88,14 @@ def of_params(
     return Seen(hit, size, tell, size if rank is None else rank, facts.table.names)
 
 
+def once(layout: Layout, name: str, work_out: Callable[[Layout], T]) -> T:
+    """What follows from a layout alone, worked out once and kept with it under `name`."""
+    if name not in layout.derived:
+        layout.derived[name] = work_out(layout)
+    made: T = layout.derived[name]
+    return made
+
+
 def multi_index(index: int, shape: tuple[int, ...]) -> str:
     """A flat index as people write it for that shape: "[3, 17]"."""
     if not shape:
@@ -115,4 +126,4 @@ def percent(share: float) -> str:
     """A share as a message has it; what is there is never 0%."""
     if 0 < share < 1e-5:
         return "less than 0.001%"
-    return f"{100 * share:.3g}%"
+    return f"{100 * share:,.0f}%" if share >= 1 else f"{100 * share:.3g}%"

@@ -8,9 +8,10 @@ import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
-from inspector.diagnosis.rules.rule import Seen, Story, alone, number
+from inspector.diagnosis.rules.rule import Seen, Story, alone, number, once
 from inspector.errors import UsageError
 from inspector.hyper import HYPER_NAMES, check_value
+from inspector.layout import Layout, Segment
 
 SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 """Below it, 1.18e-38, a GPU may take a float32 for 0 (WGSL §15.7.2)."""
@@ -48,8 +49,7 @@ def _problem(name: str, value: float) -> str | None:
 
 def decay_on_norm_or_bias(facts: StepFacts, memory: Memory) -> Seen | None:
     """A norm gain or bias that lies in the wd block, so weight decay pulls it to 0."""
-    block = facts.layout.block("wd")
-    wrong = [s for s in block.segments if len(s.param.shape) < 2] if block else []
+    wrong = once(facts.layout, "diagnosis: decayed", _decayed)
 
     def tell() -> Story:
         decay = facts.hyper.weight_decay
@@ -61,6 +61,11 @@ def decay_on_norm_or_bias(facts: StepFacts, memory: Memory) -> Seen | None:
         )  # fmt: skip
 
     return alone(bool(wrong) and facts.hyper.weight_decay != 0, tell)
+
+
+def _decayed(layout: Layout) -> list[Segment]:
+    block = layout.block("wd")
+    return [s for s in block.segments if len(s.param.shape) < 2] if block else []
 
 
 def zero_eps(facts: StepFacts, memory: Memory) -> Seen | None:

@@ -87,11 +87,12 @@ def lagging_second_moment(facts: StepFacts, memory: Memory) -> Seen | None:
     table = facts.table
     if table is None:
         return None
-    lag = second_moment_lag(facts)
     dense = 2 * table.lanes["g"].zeros < table.numel
     decay = facts.hyper.weight_decay * table.lanes["w"].max_abs
-    decay = np.where(np.array([b == "wd" for b in table.blocks]), decay, 0.0)
     large = table.update.largest - decay > LARGEST
+    lag = np.zeros(len(table))
+    if large.any():
+        lag[large] = second_moment_lag(facts, large)
     hit = large & ((lag >= LAG) | (dense & (memory.before.run("calm") >= CALM_STEPS)))
 
     def tell(row: int) -> Story:
@@ -115,7 +116,7 @@ def lagging_second_moment(facts: StepFacts, memory: Memory) -> Seen | None:
     return of_params(facts, hit, np.where(hit, table.update.largest, 0.0), tell)
 
 
-def second_moment_lag(facts: StepFacts) -> F64Array:
+def second_moment_lag(facts: StepFacts, rows: BoolArray | slice = slice(None)) -> F64Array:
     """Σ(clipScale·g)² over Σv̂ of the steps before, by param: 1 where v knows the size of g², NaN where v is 0.
 
     Σv is taken from the histogram of v, within a few percent. The square root is RMSₜ of StableAdamW (Wortsman et al.
@@ -125,8 +126,8 @@ def second_moment_lag(facts: StepFacts) -> F64Array:
     assert table is not None
     scale = 1.0 if facts.clip_scale is None else facts.clip_scale
     correction = 1 - facts.hyper.beta2 ** (facts.step - 1)
-    sums = table.lanes["v"].exponents @ _MIDDLES / max(correction, 1e-12)
-    squares = (scale * table.lanes["g"].norm) ** 2
+    sums = table.lanes["v"].exponents[rows] @ _MIDDLES / max(correction, 1e-12)
+    squares = (scale * table.lanes["g"].norm[rows]) ** 2
     return np.where(sums > 0, squares / np.where(sums > 0, sums, 1.0), np.nan)
 
 
