@@ -1,0 +1,7 @@
+"""All incidents."""
+
+from __future__ import annotations
+
+from incidents import training
+
+INCIDENTS = (*training.INCIDENTS,)
