@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from incidents import training
+from incidents import damage, settings, training
 
-INCIDENTS = (*training.INCIDENTS,)
+INCIDENTS = (*training.INCIDENTS, *settings.INCIDENTS, *damage.INCIDENTS)
