@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from incidents import damage, settings, training
+from incidents import damage, kernels, precision, settings, training
 
-INCIDENTS = (*training.INCIDENTS, *settings.INCIDENTS, *damage.INCIDENTS)
+KINDS = {
+    "training": training.INCIDENTS,
+    "settings": settings.INCIDENTS,
+    "state": damage.INCIDENTS,
+    "8 bits, half precision": precision.INCIDENTS,
+    "kernels": kernels.INCIDENTS,
+}
+INCIDENTS = tuple(incident for kind in KINDS.values() for incident in kind)
