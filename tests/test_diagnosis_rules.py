@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inspector.diagnosis.findings import Finding
 from inspector.diagnosis.diagnosis import step_findings
 from inspector.diagnosis.facts import StepFacts
-from inspector.diagnosis.rules import RULES, multi_index
+from inspector.diagnosis.findings import Finding
+from inspector.diagnosis.rules import multi_index
 from inspector.hyper import Hyper
 from inspector.layout import Param, make_layout
 from inspector.statistics import buffer_stats
@@ -137,11 +137,6 @@ def test_several_faults_are_told_in_the_order_of_the_rules() -> None:
         "invalid-max-grad-norm",
         "step-counter-reset",
     ]
-    assert len(RULES) == 9
-    assert (
-        set(names) | {"norm-underflow", "decay-on-norm-or-bias", "invalid-setting", "nonfinite-state"}
-        >= SETTING_RULES
-    )
 
 
 @pytest.mark.parametrize(
