@@ -82,7 +82,7 @@ def test_a_norm_of_zero_with_gradients_is_an_underflow() -> None:
 )
 def test_a_clip_limit_that_cannot_be_meant_is_an_error(limit: float, words: str) -> None:
     """strands-labs/robots PR#2028, huggingface/open-r1#609."""
-    found = only(step_findings(facts(hyper=Hyper(max_grad_norm=limit))))
+    found = only(step_findings(facts(hyper=Hyper(max_grad_norm=limit), clip_scale=limit / 0.56)))
     assert (found.rule, found.severity) == ("invalid-max-grad-norm", "error")
     assert words in found.message
 
@@ -124,6 +124,7 @@ def test_several_faults_are_told_in_the_order_of_the_rules() -> None:
             [math.nan, 1e30],
             step=1,
             grad_norm=math.inf,
+            clip_scale=0.0,
             loss=math.nan,
             hyper=Hyper(max_grad_norm=0),
             initial_moments=True,

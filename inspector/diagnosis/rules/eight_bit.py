@@ -73,7 +73,7 @@ def block_outlier(facts: StepFacts, memory: Memory) -> Seen | None:
     ratio = np.zeros(len(table))
     for row, name in enumerate(table.names):
         counts = m.exponents[row].astype(np.int64)
-        filled = np.flatnonzero(counts) if name in blocks else ()
+        filled = np.flatnonzero(counts if name in blocks else ())
         if len(filled) and counts[max(int(filled[-1]) - ISOLATED, 0) :].sum() <= FEW:
             ratio[row] = m.max_abs[row] / _median(counts)
 
