@@ -196,14 +196,17 @@ class GpuStepper:
                 compute.dispatch_workgroups(*prepared.dispatch.groups)
                 compute.end()
             self._timer.resolve(encoder, until - first)
-        self._gpu.submit(encoder)
-        self._cursor = Cursor(self._cursor.step, until, self._cursor.count)
-        return self._times(first, until, started, cold)
+        return self._times(encoder, first, until, started, cold)
 
-    def _times(self, first: int, until: int, started: float, cold: bool) -> tuple[KernelTime, ...]:
+    def _times(
+        self, encoder: Any, first: int, until: int, started: float, cold: bool
+    ) -> tuple[KernelTime, ...]:
+        """Submit what was recorded, and wait for it."""
+        self._cursor = Cursor(self._cursor.step, until, self._cursor.count)
         if self._gpu.info.timestamps:
-            spans: list[Span] = self._timer.spans_ms(until - first)
+            spans: list[Span] = self._timer.spans_ms(until - first, encoder)
         else:
+            self._gpu.submit(encoder)
             self._gpu.wait()
             spans = [(None, (now() - started) * 1e3 / (until - first))] * (until - first)
         self._timer.clocks.done_at(now())

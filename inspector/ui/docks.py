@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QDockWidget, QMainWindow, QTabWidget, QWidget
 
 from inspector.ui.view import View
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Places kept by a window with other panels are not used."""
 
 
@@ -38,7 +38,7 @@ PANELS = (
     ),
     Panel("values", "Values", ("values",), "Alt+4"),
     Panel("hyper", "Hyper-parameters", ("hyper",), "Alt+5"),
-    Panel("findings", "Findings", ("findings", "breakpoints"), "Alt+6", "findings"),
+    Panel("findings", "Findings", ("findings", "breakpoints", "bookmarks"), "Alt+6", "findings"),
     Panel("timeline", "Timeline", ("timeline",), "Alt+7"),
 )
 TAB_TITLES = {
@@ -52,9 +52,11 @@ TAB_TITLES = {
     "start": "Start",
     "findings": "Findings",
     "breakpoints": "Breakpoints",
+    "bookmarks": "Bookmarks",
 }
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
+    "bookmarks": "Alt+B",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 

@@ -24,6 +24,8 @@ from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.lockstep_grid import LockstepGrid
 from inspector.ui.lockstep_model import SAMPLES, V_ERROR, MemoryRows, ParamErrors
+from inspector.ui.moment import absent_text
+from inspector.ui.readouts import picked_step
 from inspector.ui.tables import dense_table, row_height, set_widths
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
@@ -57,6 +59,8 @@ class LockstepView(LazyView):
         self._make_bar()
         self._make_tables()
         self.plots = LockstepGrid()
+        self.plots.picked.connect(self._on_picked)
+        self._absent = ""
         self._split = QSplitter(Qt.Orientation.Horizontal)
         self._split.setChildrenCollapsible(False)
         self._split.addWidget(self._tables)
@@ -200,7 +204,11 @@ class LockstepView(LazyView):
 
     def _update(self, snapshot: Snapshot) -> None:
         picture = snapshot.eight_bit
-        if picture is not self._picture or snapshot.history is not self._history:
+        absent = absent_text(snapshot, picture)
+        known = snapshot.cursor is not None and len(snapshot.history) > 0
+        self.plots.show_current(snapshot.cursor.step if snapshot.cursor and known else None, absent)
+        if picture is not self._picture or snapshot.history is not self._history or absent != self._absent:
+            self._absent = absent
             self._picture, self._history = picture, snapshot.history
             self._draw()
         self._request()
@@ -213,6 +221,11 @@ class LockstepView(LazyView):
         self._draw_bar()
         self.plots.show_steps(self._picture, self._history or EMPTY_HISTORY)
         self._draw_param()
+
+    def _on_picked(self, at: float) -> None:
+        seek = picked_step(self._snapshot, at)
+        if seek is not None:
+            self.command.emit(seek)
 
     def _show_row(self) -> None:
         row = self.params.row_of(self._selected)
@@ -244,7 +257,7 @@ class LockstepView(LazyView):
         self.button.setToolTip(
             "End the second run (L)" if on else f"Run {second} state beside, on the same gradients (L)"
         )
-        self.words.setText(_words(picture))
+        self.words.setText(self._absent or _words(picture))
         if picture is not None and picture.companion is not None:
             self.words.setToolTip(OPEN_LOOP)
 

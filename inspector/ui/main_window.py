@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import permutations
+from pathlib import Path
 
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QCloseEvent, QPaintEvent, QShowEvent
+from PySide6.QtGui import QAction, QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import QDialog, QMainWindow, QToolBar, QWidget
 
 from inspector.runtime.breakpoints import Hit
@@ -21,7 +23,9 @@ from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
 from inspector.ui.start_view import StartView, always_listed
 from inspector.ui.status import StatusLine
+from inspector.ui.timeline_view import TimelineView
 from inspector.ui.toolbar import MainToolBar
+from inspector.ui.transport import Transport
 from inspector.ui.view import View
 
 DEFAULT_SIZE = QSize(1440, 900)
@@ -57,6 +61,7 @@ class MainWindow(QMainWindow):
         self._landed: Hit | None = None
         self.actions_by_name = Actions(self, self.send)
         self.toolbar = MainToolBar(self.actions_by_name, self)
+        self.transport = Transport(self.actions_by_name, self)
         self.form_menu = FormMenu(self)
         self.opening = Opening(self, lambda: self._settings, always_listed())
         self.banner = Banner(self)
@@ -79,6 +84,7 @@ class MainWindow(QMainWindow):
         self.snapshot = snapshot
         self.actions_by_name.show_snapshot(snapshot)
         self.toolbar.show_snapshot(snapshot)
+        self.transport.show_snapshot(snapshot)
         self.form_menu.show_snapshot(snapshot)
         self.banner.show_snapshot(snapshot)
         self.status.show_snapshot(snapshot)
@@ -149,6 +155,8 @@ class MainWindow(QMainWindow):
         self._banner_bar.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
         self._banner_bar.addWidget(self.banner)
         self.addToolBar(self._banner_bar)
+        if "timeline" in self.docks:
+            self.transport.crown(self.docks["timeline"])
         self.setStatusBar(self.status)
         for action in (self.toolbar.toggleViewAction(), self._banner_bar.toggleViewAction()):
             action.setEnabled(False)
@@ -160,7 +168,9 @@ class MainWindow(QMainWindow):
         acts = self.actions_by_name
         bar = self.menuBar()
         file_menu = bar.addMenu("&File")
-        file_menu.addActions([acts[name] for name in ("open", "open_recording", "restart", "record")])
+        file_menu.addActions(
+            [acts[name] for name in ("open", "open_recording", "restart", "record", "follow")]
+        )
         file_menu.addSeparator()
         file_menu.addActions([acts[name] for name in ("overlay", "drop_overlays", "what_if")])
         file_menu.addSeparator()
@@ -177,6 +187,12 @@ class MainWindow(QMainWindow):
         run_menu.addActions([acts[f"stats_{level}"] for level in STATS_HELP])
         run_menu.addSeparator()
         run_menu.addAction(acts["recover"])
+        time_menu = bar.addMenu("&Time")
+        time_menu.addActions([acts[n] for n in ("play", "slower", "faster")])
+        time_menu.addSeparator()
+        time_menu.addActions([acts[n] for n in ("loop", "loop_start", "loop_end", "loop_clear")])
+        time_menu.addSeparator()
+        time_menu.addActions([acts["stay"], acts["bookmark"]])
         bar.addMenu(self.form_menu)
         view_menu = bar.addMenu("&View")
         for panel in panels.PANELS:
@@ -193,7 +209,7 @@ class MainWindow(QMainWindow):
         view_menu.addActions([acts["dismiss"], acts["restore_layout"]])
         help_menu = bar.addMenu("&Help")
         help_menu.addAction(acts["keys"])
-        for menu in (file_menu, run_menu, view_menu, help_menu):
+        for menu in (file_menu, run_menu, time_menu, view_menu, help_menu):
             menu.setToolTipsVisible(True)
 
     def _go_action(self, panel: str, title: str, key: str, view: str = "") -> QAction:
@@ -227,6 +243,15 @@ class MainWindow(QMainWindow):
         self.opening.chosen.connect(lambda spec: self.send(OpenSource(spec)))
         self.opening.problem.connect(self.tell_problem)
         self.toolbar.step_edit.left.connect(self._give_keys_to_map)
+        self.transport.command.connect(self.send)
+        self.transport.left.connect(self._give_keys_to_map)
+        timeline = self.views.get("timeline")
+        if isinstance(timeline, TimelineView):
+            timeline.loop_wanted.connect(self.transport.set_loop)
+            self.transport.loop_changed.connect(timeline.show_loop)
+        for one, other in permutations([view for view in self.views.values() if view.STEPS_ALONG_X], 2):
+            one.moved.connect(other.show_range)
+        self._play_by_space()
         self.banner.recover.connect(lambda: self.send(RecoverDevice()))
         self.banner.opened.connect(self._banner_bar.setVisible)
         acts["dismiss"].triggered.connect(self.banner.dismiss)
@@ -259,6 +284,15 @@ class MainWindow(QMainWindow):
             text = f"Findings ({count:,})" if count else "Findings"
             if self.docks["findings"].windowTitle() != text:
                 self.docks["findings"].setWindowTitle(text)
+
+    def _play_by_space(self) -> None:
+        # Only where a space means nothing else: it also presses buttons and ticks boxes.
+        for name in ("timeline", "map", "plots"):
+            if name in self.views:
+                view = self.views[name]
+                key = QShortcut(QKeySequence(Qt.Key.Key_Space), view.focusProxy() or view)
+                key.setContext(Qt.ShortcutContext.WidgetShortcut)
+                key.activated.connect(self.actions_by_name["play"].trigger)
 
     def _give_keys_to_map(self) -> None:
         target = self.views.get("map", self)
@@ -297,7 +331,9 @@ class MainWindow(QMainWindow):
     def _choose_overlay(self) -> None:
         from inspector.ui.session_dialog import SessionDialog
 
-        SessionDialog(self, "Overlay a recording", lambda path: self.send(ShowOverlay(path))).show()
+        open_ = self.snapshot.beside.recording if self.snapshot is not None else None
+        folder = "" if open_ is None else str(Path(open_).absolute().parent)
+        SessionDialog(self, "Overlay a recording", lambda path: self.send(ShowOverlay(path)), folder).show()
 
     def _ask_what_if(self) -> None:
         if self.snapshot is None or self.snapshot.beside.recording is None:
