@@ -50,6 +50,10 @@ class History:
 EMPTY_HISTORY = History(1, np.empty(0, np.int64), MappingProxyType({}), 0)
 
 
+BoolArray = npt.NDArray[np.bool_]
+ALL_KNOWN: Mapping[str, BoolArray] = MappingProxyType({})
+
+
 class _Column:
     def __init__(self, capacity: int) -> None:
         self.low = np.full(capacity, np.nan)
@@ -130,15 +134,23 @@ class HistoryRecorder:
         self._last_step = step
         self._version += 1
 
-    def extend(self, first_step: int, columns: Mapping[str, F64Array]) -> None:
+    def extend(
+        self, first_step: int, columns: Mapping[str, F64Array], known: Mapping[str, BoolArray] = ALL_KNOWN
+    ) -> None:
         """Add consecutive steps from `first_step` on, one value of each metric a step: as `append` would, one by one.
 
-        All arrays are of one length.
+        All arrays are of one length. Where `known` has a mask of its name, the values that it leaves out, which are
+        NaN, were never recorded: they are no gaps.
         """
         count = max((len(column) for column in columns.values()), default=0)
+
+        def metrics(i: int) -> dict[str, float]:
+            there = ((n, column[i]) for n, column in columns.items() if n not in known or known[n][i])
+            return {name: float(value) for name, value in there}
+
         if self._last_step is not None or count <= 1:
             for i in range(count):
-                self.append(first_step + i, {name: float(column[i]) for name, column in columns.items()})
+                self.append(first_step + i, metrics(i))
             return
         while -(-count // self._stride) > self._capacity:
             self._stride *= 2
@@ -152,9 +164,10 @@ class HistoryRecorder:
             column.low[:n] = np.fmin.reduceat(values, starts)
             column.high[:n] = np.fmax.reduceat(values, starts)
             column.last[:n] = values[ends]
-            column.gaps[:n] = np.add.reduceat(np.isnan(values).astype(np.uint32), starts)
+            gaps = np.isnan(values) & known.get(name, True)
+            column.gaps[:n] = np.add.reduceat(gaps.astype(np.uint32), starts)
         for i in range(max(count - TAIL, 0), count):
-            self._tail.append((first_step + i, {name: float(column[i]) for name, column in columns.items()}))
+            self._tail.append((first_step + i, metrics(i)))
         self._last_step = first_step + count - 1
         self._version += 1
 

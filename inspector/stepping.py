@@ -212,6 +212,10 @@ class Stepper(Protocol):
         """Run the dispatch at the cursor, keeping what it overwrites."""
         ...
 
+    def run_until(self, hyper: Hyper, dispatch: int) -> tuple[KernelTime, ...]:
+        """Run in one submission until `dispatch` dispatches of the step have run; nothing where they have."""
+        ...
+
     def run_to_end(self, hyper: Hyper) -> tuple[KernelTime, ...]:
         """Run the rest of the step in one submission; one time for each dispatch that ran."""
         ...

@@ -113,7 +113,7 @@ def test_it_ends_when_it_is_cancelled_and_nothing_is_said(watched: Watched, open
     watched.worker.send(c.CancelCompare())
     ended = watched.until(lambda s: s.comparing is None)
     assert (ended.comparison, ended.notice, ended.mode) == (None, None, "paused")
-    assert opener.ended == ["_EndedError"]
+    assert opener.ended == ["EndedError"]
     # One that comes when nothing is compared does nothing.
     watched.worker.send(c.CancelCompare())
     watched.worker.send(c.StepIteration())
@@ -149,7 +149,7 @@ def test_closing_ends_it(opener: Comparing) -> None:
     watched.at(1, 0)
     begin(watched)
     assert watched.worker.close(WAIT_S)
-    assert opener.ended == ["_EndedError"]
+    assert opener.ended == ["EndedError"]
 
 
 def test_nothing_is_compared_while_a_run_goes_on(watched: Watched, opener: Comparing) -> None:

@@ -16,7 +16,8 @@ from inspector.runtime.snapshots import Histograms
 from inspector.statistics import BufferStats, buffer_stats
 from inspector.stepping import Cursor
 from inspector.stores import Lane
-from inspector.ui.histogram_view import HistogramView, bin_text, power_of_two
+from inspector.ui.histogram_view import HistogramView
+from inspector.ui.magnitudes import bin_text, power_of_two
 
 pytestmark = pytest.mark.qt
 

@@ -158,3 +158,25 @@ def test_a_picture_cannot_be_written_and_tells_versions_apart() -> None:
 def test_a_capacity_that_cannot_be_halved_is_refused(capacity: int) -> None:
     with pytest.raises(ValueError, match="even number"):
         HistoryRecorder(capacity)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.none() | values, max_size=70), st.integers(0, 70), st.sampled_from([4, 8, 64]))
+def test_what_a_column_lacks_is_as_if_it_was_never_appended(
+    column: list[float | None], split: int, capacity: int
+) -> None:
+    one_by_one, whole = HistoryRecorder(capacity), HistoryRecorder(capacity)
+    for i, value in enumerate(column):
+        one_by_one.append(3 + i, {"lr": 1.0} | ({} if value is None else {"loss": value}))
+    numbers = np.array([math.nan if value is None else value for value in column], np.float64)
+    known = np.array([value is not None for value in column], np.bool_)
+    for part in (slice(None, split), slice(split, None)):
+        columns = {"loss": numbers[part], "lr": np.ones(len(numbers[part]))}
+        whole.extend(3 + (part.start or 0), columns, {"loss": known[part]})
+    made, expected = whole.freeze(), one_by_one.freeze()
+    assert (made.stride, made.first.tolist()) == (expected.stride, expected.first.tolist())
+    for series, wanted in (
+        (made.series[name], expected.series[name]) for name in expected.series.keys() & made.series.keys()
+    ):
+        for name in ("low", "high", "gaps"):
+            np.testing.assert_array_equal(getattr(series, name), getattr(wanted, name))

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
-from inspector.floats import shortest
 from inspector.session.compare import Difference
-from inspector.session.diff import METRICS, SessionDiff, histogram
+from inspector.session.diff import METRICS, STATE, SessionDiff, histogram
 from inspector.session.diff import diff as diff_sessions
+from inspector.session.diff_report import difference_words, value_text
 from inspector.session.reader import Session
 
 SHOWN_ROWS = 20
@@ -66,12 +66,16 @@ def describe(found: SessionDiff, a: Session, b: Session) -> dict[str, Any]:
         "params": [
             {
                 "name": p.name,
-                **{
-                    kind: {
-                        what: [{"step": step, "relative": value} for step, value in values.items()]
-                        for what, values in getattr(p, kind).items()
-                    }
-                    for kind in ("tensors", "norms")
+                "tensors": {
+                    lane: [
+                        {"step": step, "relative": value, "max_ulp": p.ulps[lane][step]}
+                        for step, value in values.items()
+                    ]
+                    for lane, values in p.tensors.items()
+                },
+                "norms": {
+                    what: [{"step": step, "relative": value} for step, value in values.items()]
+                    for what, values in p.norms.items()
                 },
             }
             for p in found.params
@@ -87,6 +91,10 @@ def describe(found: SessionDiff, a: Session, b: Session) -> dict[str, Any]:
             for step, lanes in found.keyframes.items()
         ],
         "ulp_histogram": histogram(found) if found.keyframes else None,
+        "ulp_histograms": {
+            **({lane: histogram(found, lane) for lane in STATE} if found.keyframes else {}),
+            **({"g": histogram(found, "g")} if found.gradients else {}),
+        },
         "timings": [{"kernel": t.kernel, "a_ms": t.a, "b_ms": t.b, "ratio": t.ratio} for t in found.timings],
     }
 
@@ -134,7 +142,7 @@ def _show(document: dict[str, Any]) -> None:
         titles = [t for name in METRICS for t in (f"{name} a", "b", "ULP")]
         table = make_table("step", right=titles, title=f"{len(shown)} of {len(steps):,} steps that differ")
         for s in shown:
-            cells = [_text(s[name][part]) for name in METRICS for part in ("a", "b", "ulp")]
+            cells = [value_text(s[name][part]) for name in METRICS for part in ("a", "b", "ulp")]
             table.add_row(str(s["step"]), *cells)
         console.print(table)
     if document["keyframes"]:
@@ -176,24 +184,8 @@ def _summary(document: dict[str, Any]) -> str:
     first = document["first_difference"]
     if first is None:
         return f"{count:,} steps that both hold: every number and tensor in both has the same bits."
-    at = "" if first["dispatch"] is None else f", dispatch {first['dispatch']}"
-    where = f" of {first['param']}" if first["param"] else ""
-    index = f"[{first['index']}]" if first["param"] and first["index"] is not None else ""
-    values = (
-        ""
-        if first["a"] is None and first["b"] is None
-        else f": {_text(first['a'])} in a, {_text(first['b'])} in b"
-    )
-    return (
-        f"{count:,} steps that both hold; the first difference is in step {first['step']:,}{at}, "
-        f"{first['what']}{where}{index}{values}."
-    )
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "n/a"
-    return f"{value:,}" if isinstance(value, int) else shortest(value)
+    words = difference_words(Difference(**first))
+    return f"{count:,} steps that both hold; the first difference is {words}."
 
 
 def _short(value: float) -> str:

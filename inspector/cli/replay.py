@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +13,22 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from inspector import __version__
+from inspector.cli.breakpoints import make_conditions, stop_document, tell_never_judged
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
 from inspector.cli.shaders import form_of, shaders_of
 from inspector.diagnosis.rules import SETTING_RULES
-from inspector.errors import InspectorError, UsageError
+from inspector.errors import UsageError
 from inspector.files import check_writable
 from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker
-from inspector.plan import Limits, layout_for
+from inspector.runtime.breakpoints import Breakpoints
 from inspector.runtime.replay import Changes, Replay, ReplayedStep
+from inspector.runtime.saved_replay import SavedReplay
 from inspector.session.compare import Difference, first_of, float_ulp
-from inspector.session.policy import Policy
 from inspector.session.reader import Session
-from inspector.session.recorder import Recorder, check_room
-from inspector.session.records import About, Parent, RecordedStep
+from inspector.session.records import RecordedStep
 from inspector.sources.recording import Recording, Stretch
 from inspector.statistics import StatsLevel
-from inspector.stepping import HostState
 
 SHOWN_ROWS = 20
 
@@ -51,10 +47,11 @@ class Request:
     capture: str | None
     stats: StatsLevel | None
     json: bool
+    breaks: tuple[str, ...] = ()
 
 
 def replay(request: Request) -> int:
-    """Run, compare, print; 1 where --verify finds what should be the same not to be, else 0."""
+    """Run, compare, print; 1 where --verify fails or a breakpoint stops it, else 0."""
     if request.verify and request.changes:
         raise UsageError(
             f"--verify compares with what was recorded, and other settings were given ({request.changes}): leave out "
@@ -67,7 +64,7 @@ def replay(request: Request) -> int:
     with interruptible() as check, Session.open(request.session) as session:
         document = _replay(request, session, check)
     print_json(document) if request.json else _show(document, request)
-    return int(request.verify and not document["as_expected"])
+    return int(document["stopped"] is not None or (request.verify and not document["as_expected"]))
 
 
 def spans(source: Recording, first: int | None, last: int | None) -> tuple[list[Stretch], list[str]]:
@@ -103,7 +100,9 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
         texts = " or ".join(f"--from {s.first} --to {s.last}" for s in found[:3])
         raise UsageError(f"--save takes steps that follow each other: give {texts}.")
     maker = StepperMaker(request.adapter, undo_bytes=0)
-    runner = Replay(source, maker, request.changes)
+    form = request.changes.variant_of(session.step(found[0].first).variant)
+    breakpoints = Breakpoints(make_conditions(request.breaks, source.params, form))
+    runner = Replay(source, maker, request.changes, breakpoints)
     steps: list[dict[str, Any]] = []
     differences: list[Difference] = []
     reported: set[tuple[str, str]] = set()
@@ -122,14 +121,18 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
             for span in found:
                 check()
                 state = runner.start(span.first)
-                recorder = (
-                    _recorder(request, runner, span, state, stack) if request.save is not None else None
-                )
+                recorder = None
+                if request.save is not None:
+                    recorder = stack.enter_context(
+                        SavedReplay(
+                            request.save, runner, span, state, capture=request.capture, stats=request.stats
+                        )
+                    )
                 statistics = (request.stats or (session.about.stats if recorder else "light")) == "full"
                 for ran in runner.run(
                     span.first,
                     span.last,
-                    wants_state=_keyframes_of(recorder),
+                    wants_state=recorder.wants_state if recorder else lambda step: False,
                     statistics=statistics,
                     check=check,
                 ):
@@ -144,15 +147,13 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
                     reported |= {(f.rule, f.message) for f in fresh if f.rule in SETTING_RULES}
                     findings += [as_dict(f) for f in fresh]
                     if recorder is not None:
-                        wanted = recorder.wants(ran.step.step)
-                        recorder.offer(
-                            replace(ran.step, ended=time.time()),
-                            statistics=ran.table,
-                            findings=fresh,
-                            gradients=ran.gradients if wanted.gradients else None,
-                            keyframe=ran.state if wanted.keyframe else None,
-                        )
+                        recorder.offer(ran, fresh)
                     progress.advance(task)
+                if breakpoints.stop is not None:
+                    if recorder is not None:
+                        recorder.stopped(breakpoints.stop.step, breakpoints.stop.mark)
+                    break
+        tell_never_judged(breakpoints, len(steps))
         exact = not differences
         why = _why_not_exact(runner, request.changes)
         device, was = runner.device, session.about.device
@@ -178,6 +179,7 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
             "expected": "bit-exact" if why is None else why,
             "as_expected": exact or why is not None,
             "findings": findings,
+            "stopped": stop_document(breakpoints.stop),
             "saved": None if request.save is None else str(request.save),
         }
     finally:
@@ -194,92 +196,6 @@ def _why_not_exact(runner: Replay, changes: Changes) -> str | None:
     if any(v.reduce == "atomic" or v.own.get("reduce_norm_sq") for v in runner.variants):
         return "The norm is added up with atomics, in another order each time."
     return None
-
-
-# --- saving
-
-
-def _keyframes_of(recorder: Recorder | None) -> Callable[[int], bool]:
-    if recorder is None:
-        return lambda step: False
-    return lambda step: recorder.wants(step).keyframe
-
-
-def _recorder(
-    request: Request, runner: Replay, span: Stretch, state: HostState, stack: ExitStack
-) -> Recorder:
-    """A recording of the replay, which ends with `stack`."""
-    assert request.save is not None
-    about = saved_about(request, runner, span)
-    policy = Policy.from_text(about.policy)
-    count = span.last - span.first + 1
-    layout = layout_for(about.params, Limits(), about.variant)
-    check_room(
-        request.save, policy.expected_bytes(layout, count, stats=about.stats, start=about.finished_steps)
-    )
-    recorder = Recorder.create(request.save, about)
-    stack.callback(_complain, recorder)
-    stack.push(recorder.__exit__)
-    if policy.captures:
-        recorder.offer_start(state)
-    text = f"replay of {request.session}"
-    recorder.mark(span.first, f"{text} with {request.changes}" if request.changes else text)
-    return recorder
-
-
-def _complain(recorder: Recorder) -> None:
-    if recorder.problem is not None:
-        raise InspectorError(recorder.problem)
-
-
-def saved_about(request: Request, runner: Replay, span: Stretch) -> About:
-    """What the recording of a replay says it is: of its parent, `source`, with what was changed."""
-    assert request.save is not None
-    parent, changes = runner.source.session.about, request.changes
-    device = runner.device
-    assert device is not None
-    how = f" with {changes}" if changes else ""
-    return replace(
-        parent,
-        source=str(request.session),
-        description=f"steps {span.first:,} to {span.last:,} of {request.session} again{how}",
-        variant=changes.variant_of(runner.source.session.step(span.first).variant),
-        hyper=replace(parent.hyper, **changes.hyper),
-        schedule=parent.schedule if changes.schedule is None else str(changes.schedule),
-        device=device,
-        finished_steps=span.first - 1,
-        policy=request.capture or _lasting(parent.policy),
-        software=f"inspector {__version__}",
-        began=time.time(),
-        stats=request.stats or parent.stats,
-        planned_steps=span.last - span.first + 1,
-        layout=runner.layout,
-        parent=Parent(
-            _path_from(request.save, request.session),
-            runner.source.session.id,
-            span.first,
-            span.last,
-            changes.named(),
-        ),
-    )
-
-
-def _path_from(child: Path, parent: Path) -> str:
-    """Where `parent` is, seen from the folder that `child` lies in; in full where it lies on another drive."""
-    to, start = os.path.abspath(parent), os.path.abspath(child.parent)
-    try:
-        return Path(os.path.relpath(to, start)).as_posix()
-    except ValueError:
-        return to
-
-
-def _lasting(policy: str) -> str:
-    """A policy that captures as much without waiting for something to be found."""
-    parsed = Policy.from_text(policy)
-    if not parsed.flight:
-        return policy
-    every = parsed.gradients_every or 1, parsed.keyframes_every or parsed.flight
-    return str(Policy(*every))
 
 
 # --- documents
@@ -390,6 +306,8 @@ def _show(document: dict[str, Any], request: Request) -> None:
             )
         console.print(table)
     console.print("\n".join(summary(document)), soft_wrap=True)
+    if document["stopped"] is not None:
+        console.print(document["stopped"]["message"], soft_wrap=True)
 
 
 def summary(document: dict[str, Any]) -> Iterator[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inspector.cli.breakpoints import make_conditions
 from inspector.cli.display import display_problem
 from inspector.cli.options import make_hyper, make_source
 from inspector.codecs import Codec
@@ -17,8 +18,18 @@ from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.own_shaders import load_own_kernels
 from inspector.plan import Variant
-from inspector.runtime.commands import Command, Run, StartLockstep, StartRecording, StepDispatch
-from inspector.runtime.snapshots import Snapshot
+from inspector.runtime.beside import BesidePicture
+from inspector.runtime.commands import (
+    Command,
+    DiffSessions,
+    Run,
+    SetBreakpoint,
+    ShowOverlay,
+    StartLockstep,
+    StartRecording,
+    StepDispatch,
+)
+from inspector.runtime.snapshots import Notice, Snapshot
 from inspector.runtime.worker import Worker
 from inspector.session.policy import Policy
 from inspector.sources.base import Source
@@ -27,6 +38,7 @@ from inspector.stepping import Cursor, State, Stepper
 
 if TYPE_CHECKING:
     from inspector.cli.recording import Save
+    from inspector.gpu.opener import StepperMaker
     from inspector.gpu.stepper import GpuStepper
     from inspector.ui.main_window import MainWindow
 
@@ -70,6 +82,12 @@ class RunOpener:
         undo = None if self.undo_mb is None else self.undo_mb << 20
         return StepperMaker(self.adapter, undo).make(source.params, variant, state)
 
+    def replay_maker(self) -> StepperMaker:
+        """Steppers on the same adapter, with no memory for going back."""
+        from inspector.gpu.opener import StepperMaker
+
+        return StepperMaker(self.adapter, undo_bytes=0)
+
     def compare(
         self,
         source: Source,
@@ -101,15 +119,19 @@ def open_window(
     lockstep: Codec | None = None,
     save: Save | None = None,
     save_stats: StatsLevel | None = None,
+    breaks: Sequence[str] | None = None,
     start_page: bool = False,
 ) -> int:
     """Show the window until it is closed; its exit code. With `save` it records from the start."""
-    opener.check(spec)
+    source = opener.check(spec)
+    conditions = make_conditions(breaks, source.params, variant)
     if problem := display_problem():
         raise UsageError(problem)
     from inspector.ui.app import run_window
 
     def begin(window: MainWindow) -> None:
+        for condition in conditions:
+            window.send(SetBreakpoint(condition))
         if save is not None:
             window.send(StartRecording(str(save.path.absolute()), str(save.policy or Policy()), save_stats))
         if lockstep is not None:
@@ -132,6 +154,7 @@ def take_picture(
     steps: int,
     dispatches: int,
     lockstep: Codec | None = None,
+    beside: Path | None = None,
     size: str,
     view: str | None,
     theme: str,
@@ -140,7 +163,8 @@ def take_picture(
 ) -> None:
     """Run `steps`, then `dispatches` more, and draw the window or one view to a PNG.
 
-    Without `stats` as much is counted as the view needs.
+    Without `stats` as much is counted as the view needs. The recording `beside` is laid under the run, and in the view
+    `compare` the one drawn is held against it.
     """
     if out.suffix.lower() != ".png":
         raise UsageError(f"--out {out} does not end in .png, which is what is written.")
@@ -155,16 +179,25 @@ def take_picture(
     worker = Worker(opener, spec, variant, reread=opener.reread, stats=level)
     first = source.initial_state().finished_steps
     commands: list[Command] = [StartLockstep(lockstep)] if lockstep is not None else []
+    if beside is not None:
+        commands.append(ShowOverlay(str(beside)))
+        commands += [DiffSessions("", str(beside))] if view == "compare" else []
     plan: list[Command] = [*([Run(until=first + steps)] if steps else []), *[StepDispatch()] * dispatches]
 
     told: list[str] = []
+    at_opening: list[Notice | None] = []
 
     def there(snapshot: Snapshot) -> bool:
-        if snapshot.notice is not None and snapshot.mode != "running":
+        notice = snapshot.notice
+        if not at_opening and settled(snapshot):
+            at_opening.append(notice)
+        # What is told of a source as it opens stops nothing, unless it is an error.
+        idle = notice is None or (notice in at_opening and notice.severity == "info")
+        if not idle and notice is not None and snapshot.mode != "running":
             # Whatever stops the run short of what was asked for: the end of the source, no device, …
-            told[:] = [snapshot.notice.text]
+            told[:] = [notice.text]
             return True
-        if not settled(snapshot) or snapshot.cursor is None:
+        if not settled(snapshot) or snapshot.cursor is None or not is_read(snapshot.beside):
             return False
         # One after the other: a dispatch asked for while the run goes on would pause it.
         stepping = snapshot.cursor.finished_steps >= first + steps
@@ -189,6 +222,12 @@ def take_picture(
     if told:
         raise UsageError(f"No picture was made: {told[0]}")
     save_picture(image, out)
+
+
+def is_read(beside: BesidePicture) -> bool:
+    """False while anything beside the run is still being read or compared."""
+    comparing = beside.diff is not None and beside.diff.share is not None
+    return not comparing and not any(o.loading for o in beside.overlays)
 
 
 def _dispatches_run(cursor: Cursor) -> int:

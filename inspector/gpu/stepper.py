@@ -164,6 +164,10 @@ class GpuStepper:
         """Run the dispatch at the cursor, keeping what it overwrites."""
         return self._run(hyper, self._cursor.dispatch + 1)[0]
 
+    def run_until(self, hyper: Hyper, dispatch: int) -> tuple[KernelTime, ...]:
+        """Run in one submission until `dispatch` dispatches of the step have run; nothing where they have."""
+        return self._run(hyper, min(dispatch, self._cursor.count))
+
     def run_to_end(self, hyper: Hyper) -> tuple[KernelTime, ...]:
         """Run the rest of the step in one submission; one time for each dispatch that ran."""
         return self._run(hyper, self._cursor.count)
@@ -316,7 +320,13 @@ class GpuStepper:
     def counts(self, lane: Lane) -> BufferStats:
         """Counts over all params in one lane, without the histogram."""
         pieces = self._memory.views(lane, 0, self._memory.end)
-        return self._stats.run(pieces, histogram=False, padding=self._gaps)
+        counts = self._stats.run(pieces, histogram=False, padding=self._gaps)
+        if counts.nonfinite.total and self._gaps:
+            # Some may lie between params, where an own kernel may have written: none of them is of a param.
+            runs = self._layout.filled_runs()
+            pieces = (piece for start, stop in runs for piece in self._memory.views(lane, start, stop))
+            counts = self._stats.run(pieces, histogram=False)
+        return counts
 
     def given_counts(self, lane: Lane) -> BufferStats:
         """Counts over all params of a lane as the run was given it: 8-bit codes hold nothing that is not finite."""

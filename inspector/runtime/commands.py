@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inspector.codecs import Codec
+from inspector.diagnosis.watchpoints import Condition
 from inspector.layout import StateType
 from inspector.plan import Variant
 from inspector.statistics import StatsLevel
@@ -211,6 +212,77 @@ class StopRecording:
 
 
 @dataclass(frozen=True, slots=True)
+class SetBreakpoint:
+    """Stop where `condition` holds; or, where there is a breakpoint on it, enable or disable that."""
+
+    condition: Condition
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveBreakpoint:
+    """Take the breakpoint on `condition` away."""
+
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOverlay:
+    """Lay a recording under the run, in every plot; nothing where it is there already."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropOverlay:
+    """Take a recording from under the run, all of them where `path` is None."""
+
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiffSessions:
+    """Hold two recordings against each other, the open one where `a` is empty. Ends a comparison that goes on."""
+
+    a: str
+    b: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelDiff:
+    """End the comparison of two recordings."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewDiff:
+    """Whose differences over steps are shown, "" for nobody's. A newer one replaces it."""
+
+    param: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """Run the open recording again under the present settings and form, recorded at `path`, while the run stands still.
+
+    What of tensors is captured says `policy`, as much as in the recording where it is None. The next command that is
+    not among BESIDE_COMPARISON ends it.
+    """
+
+    path: str
+    policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelWhatIf:
+    """End the what-if; the steps that it recorded stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookBeside:
+    """There is something new beside the run."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecoverDevice:
     """Make a new device after the old one was lost and go on from the last state kept on the host."""
 
@@ -248,12 +320,28 @@ Command = (
     | ViewEightBit
     | StartRecording
     | StopRecording
+    | SetBreakpoint
+    | RemoveBreakpoint
+    | ShowOverlay
+    | DropOverlay
+    | DiffSessions
+    | CancelDiff
+    | ViewDiff
+    | WhatIf
+    | CancelWhatIf
+    | LookBeside
     | RecoverDevice
     | Shutdown
 )
 
-REPLACES_QUEUED = (Seek, ViewMap, ViewValues, ViewHistograms, ViewEightBit, MeasureCopy)
+REPLACES_QUEUED = (Seek, ViewMap, ViewValues, ViewHistograms, ViewEightBit, ViewDiff, LookBeside, MeasureCopy)
 """Of these only the newest in the queue matters; all others are each carried out."""
 
-BESIDE_COMPARISON = (ViewMap, ViewValues, ViewHistograms, ViewEightBit, SetHyper, SetSchedule, SetStats)
-"""These are carried out while variants are compared; any other ends the comparison."""
+BESIDE = (ShowOverlay, DropOverlay, DiffSessions, CancelDiff, ViewDiff, LookBeside)
+"""About what goes on beside the run, which they leave as it is."""
+
+BESIDE_COMPARISON = (
+    ViewMap, ViewValues, ViewHistograms, ViewEightBit, SetHyper, SetSchedule, SetStats, SetBreakpoint, RemoveBreakpoint,
+    *BESIDE,
+)  # fmt: skip
+"""These are carried out while variants are compared or a what-if runs; any other ends it."""

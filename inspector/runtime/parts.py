@@ -13,6 +13,7 @@ from inspector.sources.base import Source
 from inspector.stepping import State, Stepper
 
 if TYPE_CHECKING:
+    from inspector.runtime import replay
     from inspector.runtime.engine import Engine
 
 
@@ -25,6 +26,10 @@ class OpenRun(Protocol):
         ...
 
     def make_stepper(self, source: Source, variant: Variant, state: State) -> Stepper: ...
+
+    def replay_maker(self) -> replay.MakeStepper:
+        """What makes the steppers of a replay beside a run: each on a device of its own, with nothing kept for undo."""
+        ...
 
     def compare(
         self,
@@ -68,4 +73,8 @@ class Follower(Protocol):
 
     def marked(self, step: int, text: str) -> None:
         """Something changed that holds from `step` on."""
+        ...
+
+    def fire(self) -> None:
+        """A breakpoint stopped the run."""
         ...

@@ -8,7 +8,7 @@ import numpy as np
 
 from inspector.diagnosis.findings import Finding
 from inspector.floats import F64Array
-from inspector.history import History, HistoryRecorder
+from inspector.history import BoolArray, History, HistoryRecorder
 from inspector.param_statistics import totals
 from inspector.runtime.snapshots import METRICS, CountedParams, Mark, Recorded, StepRecord
 from inspector.session.reader import Session
@@ -52,7 +52,7 @@ class RecordedRun:
         recorder = HistoryRecorder()
         steps = self.steps
         count = min(max(step + 1 - steps.start, 0), len(steps))
-        recorder.extend(steps.start, {name: values[:count] for name, values in self._columns().items()})
+        recorder.extend(steps.start, *metric_columns(self.session, slice(count)))
         return recorder
 
     def record(self, step: int) -> StepRecord | None:
@@ -110,9 +110,7 @@ class RecordedRun:
             self._counted.clear()
         have = self._recorder.last_step
         start = session.steps.start if have is None else have + 1
-        self._recorder.extend(
-            start, {name: values[start - session.steps.start :] for name, values in self._columns().items()}
-        )
+        self._recorder.extend(start, *metric_columns(session, slice(start - session.steps.start, None)))
         self._history = self._recorder.freeze()
         found: tuple[Finding, ...] = session.findings()
         self.findings = found[-SHOWN_FINDINGS:]
@@ -126,9 +124,23 @@ class RecordedRun:
             steps.start, steps.stop - 1, keyframes, rebuildable, session.about.policy, session.state
         )
 
-    def _columns(self) -> dict[str, F64Array]:
-        names = (*METRICS, *(n for n in self.session.metric_names() if n.startswith(("ms/", "cold/"))))
-        return {name: self.session.metric(name) for name in names}
-
     def _notes(self, kind: NoteKind) -> tuple[Mark, ...]:
         return tuple(Mark(note.step, note.text) for note in self.session.notes(kind))
+
+
+def metric_columns(
+    session: Session, part: slice = slice(None)
+) -> tuple[dict[str, F64Array], dict[str, BoolArray]]:
+    """The metrics that a recording has, float64 with a value a step, and in which steps it has those that may lack.
+
+    `part` is of its steps, counted from 0.
+    """
+    kernels = [name for name in session.metric_names() if name.startswith(("ms/", "cold/"))]
+    columns = {name: session.metric(name) for name in (*METRICS, *kernels)}
+    known = {name: session.known(name) for name in ("loss", "grad_norm", "clip_scale")}
+    for name, mask in known.items():
+        if not mask.any():
+            del columns[name]
+    # A kernel that did not run in a step, or ran cold, has no time there, which is no gap.
+    known |= {name: ~np.isnan(columns[name]) for name in kernels}
+    return {n: v[part] for n, v in columns.items()}, {n: v[part] for n, v in known.items()}

@@ -17,6 +17,8 @@ from inspector.history import EMPTY_HISTORY, History
 from inspector.hyper import Hyper
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Plan
+from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
+from inspector.runtime.breakpoints import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
@@ -45,10 +47,12 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something a person did at a point of the time axis: it holds from `step` on."""
+    """Something a person did at a point of the time axis: it holds from `step` on; or a breakpoint's stop there."""
 
     step: int
     text: str
+    stop: bool = False
+    """True of a breakpoint."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,6 +208,9 @@ class Snapshot:
     choices: tuple[Choice, ...] = ()
     """What each field of the plan's variant may be, and why not."""
     findings: tuple[Finding, ...] = ()
+    breakpoints: tuple[Breakpoint, ...] = ()
+    stop: Hit | None = None
+    """The breakpoint at which the run stands."""
     undo: UndoInfo = field(default_factory=UndoInfo)
     device: DeviceInfo | None = None
     memory_bytes: int = 0
@@ -219,6 +226,8 @@ class Snapshot:
     last_step: int | None = None
     """The last step the source has gradients for."""
     recording: RecordingPicture | None = None
+    beside: BesidePicture = NOTHING_BESIDE
+    """Recordings laid under the run, and two recordings compared."""
     recorded: Recorded | None = None
     """None where the source is no recording."""
     glance: Glance | None = None

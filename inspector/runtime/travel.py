@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from inspector.errors import UsageError
 from inspector.plan import Variant
 from inspector.runtime import commands as c
+from inspector.runtime.breakpoints import Breakpoints
 from inspector.runtime.engine import Engine
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.recorded import RecordedRun
@@ -94,6 +96,12 @@ class Travel:
         cursor = self.engine.stepper.cursor
         return self.glance.step if self.glance else cursor.finished_steps
 
+    @property
+    def cursor(self) -> Cursor:
+        """Where the run is seen to stand."""
+        cursor = self.engine.stepper.cursor
+        return Cursor(self.glance.step, cursor.count, cursor.count) if self.glance else cursor
+
     def wait_s(self) -> float | None:
         """How long nothing has to be done; None for as long as nobody asks for anything."""
         if self.playing is not None:
@@ -117,7 +125,7 @@ class Travel:
         times = record.kernels if record is not None and len(record.kernels) == count else (None,) * count
         return replace(
             picture,
-            cursor=Cursor(glance.step, count, count),
+            cursor=self.cursor,
             record=record,
             counted=recorded.counted(glance.step),
             dispatch_times=times,
@@ -183,7 +191,11 @@ class Travel:
         return True
 
     def advance(self) -> None:
-        """A piece of the way."""
+        """A piece of the way, on which no breakpoint stops."""
+        with self.engine.breakpoints.set_aside():
+            self._advance()
+
+    def _advance(self) -> None:
         going, engine = self._going, self.engine
         if going is None:
             return
@@ -317,9 +329,15 @@ class Travel:
             self.glance = Glance(step, recorded.source.missing(step) if way is None else None)
 
     def _go_at_once(self, way: Way) -> None:
-        self.engine.set_off(way)
-        while self.engine.stepper.cursor.finished_steps < way.to:
-            self._run_step()
+        engine = self.engine
+        # Steps that are new are run, and breakpoints stop there; the others are only looked at again.
+        new = engine.recorded is None and way.state is None and not way.rewinds
+        with nullcontext() if new else engine.breakpoints.set_aside():
+            engine.set_off(way)
+            while engine.stepper.cursor.finished_steps < way.to:
+                self._run_step()
+                if engine.breakpoints.stop is not None:
+                    break
         self.glance = None
 
     # --- following
@@ -377,7 +395,13 @@ class Travel:
             self.glance = Glance(last, recorded.source.missing(last) if way is None else None)
 
 
-def opened(opener: OpenRun, source: Source, variant: Variant, stats: StatsLevel) -> Engine:
+def opened(
+    opener: OpenRun,
+    source: Source,
+    variant: Variant,
+    stats: StatsLevel,
+    breakpoints: Breakpoints | None = None,
+) -> Engine:
     """A run of `source` from its first state; of a recording without any captured state, one that only shows it."""
     recorded = RecordedRun(source) if isinstance(source, Recording) else None
     nowhere = recorded is not None and not len(recorded.picture.keyframes)
@@ -390,7 +414,8 @@ def opened(opener: OpenRun, source: Source, variant: Variant, stats: StatsLevel)
         )
     stepper = opener.make_stepper(source, variant, state)
     engine = Engine(
-        source, stepper, hyper=opener.hyper(source), stats=stats, recorded=recorded, make=opener.make_stepper
-    )
+        source, stepper, hyper=opener.hyper(source), stats=stats, breakpoints=breakpoints, recorded=recorded,
+        make=opener.make_stepper,
+    )  # fmt: skip
     engine.nowhere = nowhere
     return engine

@@ -56,6 +56,11 @@ class Viewer:
             self._asked_histograms = command
             self._stale["histograms"] = True
 
+    @property
+    def asked_histograms(self) -> ViewHistograms:
+        """Which histograms are in sight."""
+        return self._asked_histograms
+
     def moved(self) -> None:
         """The run has moved: everything shown is out of date."""
         self._stale = dict.fromkeys(self._stale, True)

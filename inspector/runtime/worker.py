@@ -19,6 +19,10 @@ from inspector.comparison import Comparison
 from inspector.errors import DeviceLostError, InspectorError, OutOfMemoryError, UsageError
 from inspector.plan import Plan, Variant
 from inspector.runtime import commands as c
+from inspector.runtime.background import EndedError
+from inspector.runtime.beside import WhatIfProgress
+from inspector.runtime.breakpoints import Breakpoints, higher
+from inspector.runtime.companions import Companions
 from inspector.runtime.engine import Engine
 from inspector.runtime.lockstep import Asked
 from inspector.runtime.parts import OpenRun
@@ -26,6 +30,7 @@ from inspector.runtime.recording import Recording
 from inspector.runtime.snapshots import Comparing, Mark, Mode, Notice, Snapshot
 from inspector.runtime.travel import GivenUpError, Travel, opened
 from inspector.runtime.viewer import Viewer
+from inspector.runtime.what_if import check_what_if, run_what_if
 from inspector.session.bookmarks import Bookmarks
 from inspector.session.policy import Policy
 from inspector.sources.base import EndOfSourceError
@@ -57,10 +62,6 @@ NEEDS_BUFFERS = (
 """These start from what the device holds, and wait until that is of the step on show."""
 
 
-class _EndedError(Exception):
-    """Something else is asked for than to go on comparing."""
-
-
 class Worker:
     """Runs commands on a thread of its own, in the order sent.
 
@@ -84,6 +85,7 @@ class Worker:
         self._reread = reread
         self._stats: StatsLevel = stats
         self._choices = _Choices()
+        self._breakpoints = Breakpoints()
         self._queue: queue.SimpleQueue[c.Command] = queue.SimpleQueue()
         self._taken: deque[c.Command] = deque()
         """Off the queue and not carried out yet."""
@@ -111,6 +113,7 @@ class Worker:
         self._rate: float | None = None
         self._steps_run = 0
         self._copy: tuple[DeviceInfo, float] | None = None
+        self._beside = Companions(lambda: self._queue.put(c.LookBeside()))
         self._comparing: Comparing | None = None
         self._comparison: Comparison | None = None
 
@@ -182,6 +185,7 @@ class Worker:
                 self._publish(force=self._mode != "running" and not self._on_its_way)
         finally:
             self._close_engine()
+            self._beside.close()
             self._mode = "closed"
 
     def _waiting(self) -> list[c.Command]:
@@ -270,7 +274,12 @@ class Worker:
         if isinstance(command, (c.ViewMap, c.ViewValues, c.ViewHistograms)):
             self._viewer.ask(command)
             return
+        if self._beside.take(command):
+            return
         engine = self._engine
+        if isinstance(command, (c.SetBreakpoint, c.RemoveBreakpoint)):
+            self._set_breakpoint(command)
+            return
         if isinstance(command, c.SetStats):
             # It holds for what is opened later as well, and needs no device that works.
             self._stats, self._stats_before = command.level, None
@@ -327,14 +336,17 @@ class Worker:
                 engine.set_schedule(text)
             case c.SetStats(level):
                 engine.set_stats(level)
+                self._tell_stats_raised(engine, level)
             case c.MeasureCopy():
                 self._copy = (engine.stepper.device, engine.stepper.copy_gbps())
                 # The pause is no part of the run's speed.
                 self._restart_rate()
             case c.CompareVariants():
                 self._compare(engine, command)
-            case c.CancelCompare():
-                # It ended the comparison by being the next command.
+            case c.WhatIf():
+                self._what_if(engine, command)
+            case c.CancelCompare() | c.CancelWhatIf():
+                # It ended what went on by being the next command.
                 pass
             case c.StartLockstep(codec, small_state):
                 engine.eight_bit.start(engine.stepper, Asked(codec, small_state))
@@ -344,6 +356,33 @@ class Worker:
                 self._start_recording(engine, command)
             case c.SetVariant(variant):
                 self._set_variant(engine, variant)
+
+    def _set_breakpoint(self, command: c.SetBreakpoint | c.RemoveBreakpoint) -> None:
+        if isinstance(command, c.RemoveBreakpoint):
+            self._breakpoints.remove(command.condition)
+        else:
+            self._breakpoints.set(command.condition, enabled=command.enabled)
+        engine = self._engine
+        if engine is not None and self._mode != "lost":
+            before = engine.stats_level
+            engine.breakpoints_changed()
+            self._tell_stats_raised(engine, before)
+
+    def _tell_stats_raised(self, engine: Engine, level: StatsLevel) -> None:
+        """Say so where more is counted than `level`, for a breakpoint."""
+        if engine.stats_level != level:
+            self._stats = engine.stats_level
+            who = self._breakpoints.who_needs(level)
+            self._notify(
+                "info", f"Statistics are {self._stats} from here on: the breakpoint {who} needs them."
+            )
+
+    def _tell_stop(self) -> None:
+        """Pause where a breakpoint has stopped the run, and say which."""
+        stop = self._breakpoints.stop
+        if stop is not None:
+            self._pause()
+            self._notify("warning", stop.sentence)
 
     def _set_variant(self, engine: Engine, variant: Variant) -> None:
         kept = engine.stepper.undo_info.dispatches
@@ -401,8 +440,8 @@ class Worker:
         else:
             self._notify("info", f"Recorded {recording.words()}.")
         if self._engine is not None and self._stats_before is not None:
-            self._stats = self._stats_before
-            self._engine.set_stats(self._stats)
+            self._engine.set_stats(self._stats_before)
+            self._stats = self._engine.stats_level
         self._stats_before = None
 
     def _compare(self, engine: Engine, asked: c.CompareVariants) -> None:
@@ -422,7 +461,7 @@ class Worker:
                 copy_gbps=self._copy_gbps(device),
                 progress=self._compared,
             )
-        except _EndedError:
+        except EndedError:
             if self._mode == "paused" and not (
                 self._taken and isinstance(self._taken[0], (c.CancelCompare, c.Shutdown))
             ):
@@ -438,16 +477,42 @@ class Worker:
         finally:
             self._comparing = None
 
+    def _what_if(self, engine: Engine, asked: c.WhatIf) -> None:
+        """Run the open recording again under the settings of now, then show both under the run, which stays."""
+        if self._mode != "paused":
+            self._notify("info", "A what-if runs while the run stands still: pause it first.")
+            return
+        path = Path(asked.path)
+        source, changes = check_what_if(engine, path, asked.policy)
+        try:
+            steps = run_what_if(
+                self._opener, source, changes, path, asked.policy, partial(self._what_if_ran, path)
+            )
+        except EndedError:
+            self._notify("info", f"The what-if ended early; {path} holds the steps that had run until then.")
+        else:
+            self._beside.show_both(Path(source.name), path)
+            self._notify("info", f"{steps:,} steps ran again with {changes}, and are recorded as {path}.")
+        finally:
+            self._beside.what_if = None
+
+    def _what_if_ran(self, path: Path, done: int, of: int) -> None:
+        self._beside.what_if = WhatIfProgress(str(path), done, of)
+        self._look_up()
+
     def _compared(self, done: int, of: int) -> None:
-        """Between two steps of a comparison: tell how far it is, and end it where something else is to do."""
         self._comparing = Comparing(done, of)
+        self._look_up()
+
+    def _look_up(self) -> None:
+        """Between two steps of what keeps the thread: tell how far it is, and end it where something else is to do."""
         self._taken = deque(coalesce([*self._taken, *self._arrived()]))
         while self._taken and isinstance(self._taken[0], c.BESIDE_COMPARISON):
             self._guarded(partial(self._handle, self._taken.popleft()))
         if time.perf_counter() - self._sent_at > PROGRESS_S:
             self._publish()
         if self._taken or self._closing.is_set() or self._mode != "paused":
-            raise _EndedError
+            raise EndedError
         self._yield(YIELD_S)
 
     def _copy_gbps(self, device: DeviceInfo) -> float | None:
@@ -460,7 +525,7 @@ class Worker:
             return
         while not self._closing.is_set():
             self._timed(engine.step_dispatch)
-            if engine.stepper.cursor.at_end:
+            if engine.stepper.cursor.at_end or engine.breakpoints.stop is not None:
                 return
 
     def _timed(self, act: Callable[[], None]) -> None:
@@ -469,6 +534,7 @@ class Worker:
         self._viewer.moved()
         after = self._engine.stepper.cursor.finished_steps if self._engine else 0
         self._steps_run += after - before
+        self._tell_stop()
 
     def _advance(self) -> None:
         """One step of a run, or one dispatch of a slow one."""
@@ -558,7 +624,7 @@ class Worker:
             self._taken.extendleft(reversed(travel.after))
             travel.after.clear()
 
-    def _look_up(self) -> bool:
+    def _asked_otherwise(self) -> bool:
         """While a state is put on the device: tell how far it is; True where something else is to be done."""
         if time.perf_counter() - self._sent_at > PROGRESS_S:
             self._publish()
@@ -590,13 +656,16 @@ class Worker:
             self._mode, self._stale, self._spec = "starting", False, spec
             self._opened += 1
             self._comparison = None
+            self._breakpoints.forget()
             self._viewer.forget()
             self._publish()
-            self._engine = opened(self._opener, source, self._variant, self._stats)
+            self._engine = opened(self._opener, source, self._variant, self._stats, self._breakpoints)
+            self._stats = self._engine.stats_level
             stepper = self._engine.stepper
             self._travel = Travel(
-                self._engine, partial(self._step_iteration, self._engine), self._notify, self._look_up
+                self._engine, partial(self._step_iteration, self._engine), self._notify, self._asked_otherwise
             )
+            self._beside.opened(source)
             slow = stepper.device.software and stepper.layout.elements > SLOW_ELEMENTS
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0
             self._rate = None
@@ -620,7 +689,7 @@ class Worker:
     def _recover(self, engine: Engine) -> None:
         state = engine.checkpoint or engine.source.initial_state()
         engine.stepper.close()
-        engine.stats_level = self._stats
+        engine.stats_level = self._stats = higher(self._stats, self._breakpoints.needs)
         stepper = self._opener.make_stepper(engine.source, engine.stepper.plan.variant, state)
         engine.recover(stepper)
         self._viewer.forget()
@@ -687,10 +756,16 @@ class Worker:
             if engine.eight_bit.said is not None:
                 self._notify("info", engine.eight_bit.said)
                 engine.eight_bit.said = None
+        on_show = self._travel.cursor if self._travel is not None else None
+        self._beside.look(engine, on_show, self._viewer.asked_histograms)
+        for severity, text in self._beside.take_news():
+            self._notify(severity, text)
         if engine is None or self._mode in ("starting", "failed"):
             snapshot = Snapshot(
-                self._serial, self._mode, self._spec, self._opened, stats=self._stats, notice=self._notice
-            )
+                self._serial, self._mode, self._spec, self._opened, stats=self._stats,
+                breakpoints=self._breakpoints.picture(None),
+                beside=self._beside.picture, notice=self._notice,
+            )  # fmt: skip
         elif self._stale:
             snapshot = replace(
                 self._last,
@@ -698,8 +773,10 @@ class Worker:
                 mode=self._mode,
                 stats=self._stats,
                 comparing=self._comparing,
+                breakpoints=self._breakpoints.picture(self._last.plan),
                 stale=True,
                 recording=self._recording.picture() if self._recording else None,
+                beside=self._beside.picture,
                 notice=self._notice,
             )
         else:
@@ -743,6 +820,8 @@ class Worker:
             counted=engine.counted,
             choices=self._choices.of(stepper.plan),
             findings=engine.all_findings(),
+            breakpoints=self._breakpoints.picture(stepper.plan),
+            stop=self._breakpoints.stop,
             undo=stepper.undo_info,
             device=stepper.device,
             memory_bytes=stepper.memory_bytes,
@@ -753,6 +832,7 @@ class Worker:
             last_times=tuple(engine.last_times),
             last_step=engine.source.last_step,
             recording=self._recording.picture() if self._recording else None,
+            beside=self._beside.picture,
             bookmarks=tuple(Mark(each.step, each.text) for each in self._bookmarks.all),
             notice=self._notice,
         )

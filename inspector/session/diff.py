@@ -68,11 +68,13 @@ class Timing:
 class ParamDifference:
     """One param over time: relative differences ‖b - a‖ / ‖a‖ of captured tensors, by lane and step.
 
-    `norms` are of the statistics, (b - a) / a of the norm of a lane or of the update, by step.
+    `ulps` are the largest distance of any of their elements. `norms` are of the statistics, (b - a) / a of the norm of
+    a lane or of the update, by step.
     """
 
     name: str
     tensors: dict[str, dict[int, float]] = field(default_factory=dict)
+    ulps: dict[str, dict[int, int]] = field(default_factory=dict)
     norms: dict[str, dict[int, float]] = field(default_factory=dict)
 
 
@@ -108,8 +110,8 @@ def diff(
 ) -> SessionDiff:
     """Compare all that both hold of the steps that both hold; UsageError where their params differ.
 
-    No more than one tensor of each is looked at at a time. `check` is called between steps, `progress` with the share
-    that is done.
+    No more than one tensor of each is looked at at a time. `check` is called between steps and between tensors,
+    `progress` with the share that is done.
     """
     check_params(a, b)
     steps = range(max(a.steps.start, b.steps.start), min(a.steps.stop, b.steps.stop))
@@ -128,7 +130,7 @@ def diff(
     counted = "off" not in (a.about.stats, b.about.stats)
     at_start = steps.start - 1
     if at_start in keyframes:
-        _compare_state(found, by_name, a, b, at_start, {})
+        _compare_state(found, by_name, a, b, at_start, {}, check)
     for step in steps:
         check()
         progress((step - steps.start) / len(steps))
@@ -147,14 +149,19 @@ def diff(
         ):
             found.first = Difference(step, None, "loss", "loss", a=x.loss, b=y.loss)
         if step in gradients:
-            _compare_gradients(found, by_name, a, b, step)
+            _compare_gradients(found, by_name, a, b, step, check)
         if found.first is None:
             numbers = [*(count_differences(x, y) if counted else []), *step_differences(x, y, norm_at)]
             found.first = numbers[0] if numbers else None
         if found.first is None or step in tables:
             _compare_tables(found, by_name, a, b, step, norm_at, statistics=step in tables)
         if step in keyframes:
-            _compare_state(found, by_name, a, b, step, dispatches)
+            foretold = found.first if _foretold(found.first, step) else None
+            if foretold is not None:
+                # The tensors of the same step say in which element.
+                found.first = None
+            _compare_state(found, by_name, a, b, step, dispatches, check)
+            found.first = found.first or foretold
     return found
 
 
@@ -274,11 +281,17 @@ def _settings(
 
 
 def _compare_gradients(
-    found: SessionDiff, by_name: dict[str, ParamDifference], a: Session, b: Session, step: int
+    found: SessionDiff,
+    by_name: dict[str, ParamDifference],
+    a: Session,
+    b: Session,
+    step: int,
+    check: Callable[[], None],
 ) -> None:
     x, y = a.gradients(step), b.gradients(step)
     total = found.gradients[step] = ArrayDifference()
     for param in a.about.params:
+        check()
         p, q = (each.get(param.name) for each in (x, y))
         if p is None and q is None:
             continue
@@ -294,10 +307,12 @@ def _compare_state(
     b: Session,
     step: int,
     dispatches: dict[str, int | None],
+    check: Callable[[], None],
 ) -> None:
     totals = found.keyframes[step] = {lane: ArrayDifference() for lane in STATE}
     order = sorted(a.about.params, key=lambda p: -1 if (at := dispatches.get(p.name)) is None else at)
     for param in order:
+        check()
         for lane in STATE:
             pair = a.tensor(lane, step, param.name).reshape(-1), b.tensor(lane, step, param.name).reshape(-1)
             at = dispatches.get(param.name)
@@ -317,6 +332,7 @@ def _compare(
     difference = compare_arrays(*pair)
     total.add(difference)
     mine.tensors.setdefault(lane, {})[step] = difference.relative
+    mine.ulps.setdefault(lane, {})[step] = difference.max_ulp
     if difference.first is not None and found.first is None:
         found.first = tensor_difference(step, dispatch, lane, param.name, *pair, difference)
 
@@ -350,6 +366,15 @@ def _compare_tables(
                 by_name[name].norms.setdefault(what, {})[step] = _relative(float(p[i]), float(q[rows[name]]))
 
 
+def _foretold(first: Difference | None, step: int) -> bool:
+    """True for what statistics of the step, counted right before its update, say of that update."""
+    return (
+        first is not None
+        and (first.step, first.buffer) == (step, "statistics")
+        and first.what.startswith("update")
+    )
+
+
 def _alike(a: Session, b: Session, step: int) -> bool:
     """True where elements of the mega-buffer are those of the same params."""
     return a.about.device.name == b.about.device.name and a.step(step).variant == b.step(step).variant
@@ -366,8 +391,9 @@ def _same_loss(a: float, b: float) -> bool:
 
 
 def histogram(found: SessionDiff, lane: str = "w") -> list[int]:
-    """Elements of a lane by how many ULP they are apart, over all common keyframes: 0, then [2**(i-1), 2**i)."""
+    """Elements of a lane by how many ULP they are apart, over all common captures: 0, then [2**(i-1), 2**i)."""
     total = np.zeros(ULP_BINS, np.int64)
-    for lanes in found.keyframes.values():
-        total += lanes[lane].histogram
+    captured = found.gradients.values() if lane == "g" else (k[lane] for k in found.keyframes.values())
+    for each in captured:
+        total += each.histogram
     return [int(count) for count in total]

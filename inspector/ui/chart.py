@@ -11,7 +11,6 @@ from PySide6.QtCore import QEvent, QPointF, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QGuiApplication, QMouseEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QGraphicsRectItem, QGraphicsSimpleTextItem, QLabel, QWidget
 
-from inspector.floats import F64Array
 from inspector.ui import format as fmt
 from inspector.ui import theme
 
@@ -21,7 +20,6 @@ LEFT_WIDTH = 56
 """The same for every plot, so that plots above each other share their x axis to the pixel."""
 EDGE_INSET = 6
 MIN_TICK_DISTANCE = 18
-MARK_SIZE = 9
 TITLE_POS = QPointF(theme.GRID, 1)
 
 TickText = Callable[[float], str]
@@ -121,12 +119,15 @@ def _power_texts(exponents: Sequence[float]) -> list[str]:
 class Chart(pg.PlotWidget):  # type: ignore[misc]
     """One plot. The mouse moves x only; y is set by whoever draws, through `set_y_bounds`.
 
-    `hovered` carries the x under the mouse, None when it leaves; `all_wanted` fires on a double click.
+    `hovered` carries the x under the mouse, None when it leaves; `all_wanted` fires on a double click, `picked`
+    carries the x of a click with Ctrl, and each one that it is dragged to.
     """
 
     hovered = Signal(object)
     all_wanted = Signal()
+    picked = Signal(float)
     _message: QLabel | None = None  # pyqtgraph resizes a plot while it is being built
+    _titles: tuple[str, ...] = ()
 
     def __init__(self, *, left: Axis, bottom: Axis, parent: QWidget | None = None) -> None:
         super().__init__(parent, axisItems={"left": left, "bottom": bottom}, enableMenu=False)
@@ -148,6 +149,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
             item.setZValue(z)
             item.setPos(TITLE_POS)
         self._bounds: tuple[float, float] | None = None
+        self._picking = False
         self._message = QLabel(self)
         self._message.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._message.setWordWrap(True)
@@ -168,6 +170,18 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
         if text != self._title.text():
             self._title.setText(text)
             self._title_back.setRect(self._title.boundingRect())
+
+    def set_titles(self, *titles: str) -> None:
+        """Titles from the longest to the shortest: the first that fits is written, the last where none does."""
+        self._titles = titles
+        self._fit_title()
+
+    def _fit_title(self) -> None:
+        if self._titles:
+            metrics = QFontMetricsF(theme.ui_font(-1))
+            room = self.width() - LEFT_WIDTH - RIGHT_MARGIN - 2 * theme.GRID
+            fitting = (t for t in self._titles if metrics.horizontalAdvance(t) <= room)
+            self.set_title(next(fitting, self._titles[-1]))
 
     @property
     def message(self) -> str:
@@ -221,9 +235,35 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
             line = round(QFontMetricsF(theme.ui_font(-1)).height())
             self._message.setGeometry(self.rect().adjusted(LEFT_WIDTH, line, -theme.GRID, 0))
             self.set_y_bounds(self._bounds)
+            self._fit_title()
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        """With Ctrl a point is picked, without it the plot is moved."""
+        self._picking = (
+            event.button() == Qt.MouseButton.LeftButton
+            and bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
+            and self.box.sceneBoundingRect().contains(self.mapToScene(event.position().toPoint()))
+        )
+        if self._picking:
+            self._pick(event)
+        else:
+            super().mousePressEvent(event)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        """The plot stays where it was moved to."""
+        if not self._picking:
+            super().mouseReleaseEvent(event)
+        self._picking = False
+
+    def _pick(self, event: QMouseEvent) -> None:
+        at = self.box.mapSceneToView(self.mapToScene(event.position().toPoint()))
+        self.picked.emit(float(at.x()))
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         """Tell what x the mouse is at."""
+        if self._picking:
+            self._pick(event)
+            return
         super().mouseMoveEvent(event)
         at = self.mapToScene(event.position().toPoint())
         inside = self.box.sceneBoundingRect().contains(at)
@@ -287,49 +327,3 @@ def dashed_pen(colour: QColor, dash: Dash, *, hairline: bool = False) -> QPen:
         pen.setDashPattern([length * ratio / pen.widthF() for length in dash])
         pen.setCapStyle(Qt.PenCapStyle.FlatCap)
     return pen
-
-
-class EdgeMarks:
-    """Values without a height: ▲ +Inf at the top; ▼ -Inf, x NaN and ▽ below the axis at the bottom."""
-
-    def __init__(self, chart: Chart) -> None:
-        self._chart = chart
-        self._items = {
-            name: pg.ScatterPlotItem(pxMode=True, size=MARK_SIZE, symbol=symbol)
-            for name, symbol in (("posinf", "t1"), ("neginf", "t"), ("nan", "x"), ("below", "t"))
-        }
-        for item in self._items.values():
-            item.setZValue(500)
-            chart.box.addItem(item, ignoreBounds=True)
-        self.restyle()
-
-    def show(self, **steps: F64Array) -> None:
-        """Put the marks at these x, by kind."""
-        for name, item in self._items.items():
-            x = thinned(steps[name], self._chart.pixels_per_x())
-            y = self._chart.edge_y(top=name == "posinf")
-            if len(x) or len(item.data):
-                item.setData(x=x, y=[y] * len(x))
-
-    def drawn(self, name: str) -> list[float]:
-        """The x of the marks of that kind."""
-        return [float(x) for x in self._items[name].getData()[0]]
-
-    def restyle(self) -> None:
-        """Vermilion for what is not finite; what a logarithm cannot show is only outlined."""
-        for name, item in self._items.items():
-            if name == "below":
-                item.setPen(pg.mkPen(theme.colours().text))
-                item.setBrush(None)
-            else:
-                item.setPen(pg.mkPen(theme.NONFINITE))
-                item.setBrush(pg.mkBrush(theme.NONFINITE))
-
-
-def thinned(x: F64Array, pixels_per_x: float) -> F64Array:
-    """Sorted x with those left out that would lie on the mark before: at most one a few pixels."""
-    if len(x) < 2 or pixels_per_x <= 0:
-        return x
-    cell = (x * pixels_per_x // (MARK_SIZE / 3)).astype(np.int64)
-    first_of_cell = np.append(True, cell[1:] != cell[:-1])
-    return np.asarray(x[first_of_cell], dtype=np.float64)

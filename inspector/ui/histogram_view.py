@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import math
+from html import escape
 
 import numpy as np
-import numpy.typing as npt
 import pyqtgraph as pg
 from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
-from inspector.floats import F64Array
 from inspector.layout import Layout
+from inspector.runtime.beside import Overlay
 from inspector.runtime.commands import ViewHistograms
 from inspector.runtime.snapshots import Histograms, Snapshot
 from inspector.statistics import BINS, EXPONENT_BIAS, BufferStats
 from inspector.stores import LANES, Lane
-from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.chart import Axis, Chart, line_pen
-from inspector.ui.view import View
+from inspector.ui.chart import Axis, Chart, dashed_pen, line_pen
+from inspector.ui.magnitudes import (
+    LOG_FLOOR,
+    bar_heights,
+    bin_text,
+    counts_text,
+    power_of_two,
+    x_range,
+)
+from inspector.ui.moment import absent_text
+from inspector.ui.overlay_legend import OverlayLegend
+from inspector.ui.overlay_style import DASHES, SIGNS, difference, shown
+from inspector.ui.view import LazyView
 
 ALL = "all params"
-MARGIN_BINS = 2
-FEWEST_BINS = 8
 NO_COUNTS = np.zeros(BINS, np.uint32)
-LOG_FLOOR = math.log10(0.5)
-"""Where a logarithmic axis starts, so that a single element still has a height."""
-_SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
-class HistogramView(View):
+class HistogramView(LazyView):
     """Counts of elements by magnitude. Zeros and what is not finite stand beside in words, never in a bin."""
 
     PERIOD_S = 0.1
@@ -39,12 +44,16 @@ class HistogramView(View):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("histograms")
-        self._snapshot: Snapshot | None = None
         self._layout: Layout | None = None
         self._param = ""
         self._requested: ViewHistograms | None = None
         self._drawn: object = None
+        self._beside: tuple[Overlay, ...] = ()
+        self._overlays: tuple[Overlay, ...] = ()
+        self._under: dict[tuple[int, Lane], pg.PlotCurveItem] = {}
+        """Outlines of recordings under the run, by slot and lane."""
         self._eps_log2: float | None = None
+        self._absent = ""
         self._hovered: float | None = None
         self.combo = QComboBox()
         self.combo.setToolTip("Whose elements are counted; follows the selection.")
@@ -85,7 +94,10 @@ class HistogramView(View):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(theme.GRID)
+        self.legend = OverlayLegend(coloured=False)
+        self.legend.command.connect(self.command)
         outer.addLayout(bar)
+        outer.addWidget(self.legend)
         outer.addWidget(self.chart, 1)
         outer.addWidget(self.words)
         theme.changes().changed.connect(self._restyle)
@@ -93,12 +105,6 @@ class HistogramView(View):
         self._redraw()
 
     # --- from outside
-
-    def show_snapshot(self, snapshot: Snapshot) -> None:
-        """Draw the histograms of this moment."""
-        self._snapshot = snapshot
-        if self.isVisible():
-            self._update()
 
     def select_param(self, name: str) -> None:
         """Count the elements of this param, "" for all."""
@@ -114,7 +120,6 @@ class HistogramView(View):
     def showEvent(self, event: QShowEvent) -> None:
         """Ask for the histograms again, and catch up."""
         super().showEvent(event)
-        self._update()
         self._request()
 
     def hideEvent(self, event: QHideEvent) -> None:
@@ -157,10 +162,7 @@ class HistogramView(View):
 
     # --- drawing
 
-    def _update(self) -> None:
-        snapshot = self._snapshot
-        if snapshot is None:
-            return
+    def _update(self, snapshot: Snapshot) -> None:
         layout = snapshot.plan.layout if snapshot.plan else None
         if layout is not self._layout:
             self._layout = layout
@@ -176,8 +178,15 @@ class HistogramView(View):
             self._request()
         eps = snapshot.hyper.eps
         eps_log2 = 2 * math.log2(eps) if eps > 0 and math.isfinite(eps) else None
-        if snapshot.histograms is not self._drawn or eps_log2 != self._eps_log2:
-            self._eps_log2 = eps_log2
+        overlays, absent = snapshot.beside.overlays, absent_text(snapshot, snapshot.histograms)
+        self.legend.show_overlays(overlays)
+        if (
+            snapshot.histograms is not self._drawn
+            or (eps_log2, absent) != (self._eps_log2, self._absent)
+            or overlays is not self._beside
+        ):
+            self._eps_log2, self._absent = eps_log2, absent
+            self._beside, self._overlays = overlays, shown(overlays)
             self._redraw()
 
     def _redraw(self) -> None:
@@ -186,7 +195,10 @@ class HistogramView(View):
         stats = self._shown_stats(histograms)
         log = self.log_box.isChecked()
         floor = LOG_FLOOR if log else 0.0
-        low, high = x_range(stats, self._eps_log2)
+        under = {o.slot: found for o in self._overlays if (found := self._stats_under(o))}
+        low, high = x_range(
+            [*stats.items(), *(i for found in under.values() for i in found.items())], self._eps_log2
+        )
         for lane, item in self.bars.items():
             counts = stats[lane].exponents if lane in stats else NO_COUNTS
             heights = bar_heights(counts[low : high + 1], log=log)
@@ -194,6 +206,7 @@ class HistogramView(View):
             edges = np.arange(len(heights) + 1) + (low - EXPONENT_BIAS)
             item.setFillLevel(floor)
             item.setData(edges, heights)
+        self._draw_under(under, low, high, log=log)
         message = self._absence(histograms, stats)
         self.chart.set_message(message)
         eps = self._eps_log2
@@ -203,10 +216,44 @@ class HistogramView(View):
             self.eps_line.setValue(eps)
         self._count_axis.set_log(log)
         self.chart.box.setXRange(low - EXPONENT_BIAS, high + 1 - EXPONENT_BIAS, padding=0)
-        peak = max((float(bar_heights(s.exponents, log=log).max()) for s in stats.values()), default=0.0)
+        all_stats = [*stats.values(), *(s for found in under.values() for s in found.values())]
+        peak = max((float(bar_heights(s.exponents, log=log).max()) for s in all_stats), default=0.0)
         self.chart.set_y_bounds((floor, peak or 1.0))
-        self.words.setText("<br>".join(_words(lane, s) for lane, s in stats.items()) or " ")
+        lines = [counts_text(lane, s) for lane, s in stats.items()]
+        lines += [f"{SIGNS[o.slot]} {escape(text)}" for o in self._overlays if (text := self._words_under(o))]
+        self.words.setText("<br>".join(lines) or " ")
         self._read_out()
+
+    def _draw_under(
+        self, under: dict[int, dict[Lane, BufferStats]], low: int, high: int, *, log: bool
+    ) -> None:
+        """Outlines of the recordings, in the colour of the lane and the dash of the recording."""
+        wanted = {(slot, lane): s for slot, found in under.items() for lane, s in found.items()}
+        for key in self._under.keys() - wanted.keys():
+            self.chart.box.removeItem(self._under.pop(key))
+        for key, stats in wanted.items():
+            if key not in self._under:
+                self._under[key] = pg.PlotCurveItem([0, 1], [0], stepMode="center")
+                self.chart.box.addItem(self._under[key], ignoreBounds=True)
+            slot, lane = key
+            self._under[key].setPen(dashed_pen(theme.ink(theme.LANE_COLOURS[lane]), DASHES[slot]))
+            heights = bar_heights(stats.exponents[low : high + 1], log=log)
+            self._under[key].setData(np.arange(len(heights) + 1) + (low - EXPONENT_BIAS), heights)
+
+    def _stats_under(self, overlay: Overlay) -> dict[Lane, BufferStats]:
+        found = overlay.histograms
+        if found is None or (found.param or "") != self._param:
+            return {}
+        return {lane: found.stats[lane] for lane in self.lanes if lane in found.stats}
+
+    def _words_under(self, overlay: Overlay) -> str:
+        """Of when its histograms are, or why there are none."""
+        found = overlay.histograms
+        if found is None or (found.param or "") != self._param or not self.lanes:
+            return ""
+        if found.absent:
+            return found.absent
+        return f"{overlay.name}: before the update of step {found.step:,}"
 
     def _shown_stats(self, histograms: Histograms | None) -> dict[Lane, BufferStats]:
         # What is shown has to be what the combo names: an answer to an older question waits unseen.
@@ -220,7 +267,7 @@ class HistogramView(View):
         if self._snapshot is None or self._snapshot.plan is None:
             return "Magnitudes of m and v appear here once a source is open."
         if not stats:
-            return "Counting …"
+            return absent_text(self._snapshot, histograms) or "Counting …"
         if all(s.binned == 0 for s in stats.values()):
             return "Nothing but zeros and non-finite values: no magnitude to count."
         return ""
@@ -232,9 +279,26 @@ class HistogramView(View):
             exponent = math.floor(self._hovered)
             bin_ = exponent + EXPONENT_BIAS
             if 0 <= bin_ < BINS:
-                counts = "  ".join(f"{lane} {int(s.exponents[bin_]):,}" for lane, s in stats.items())
-                title = f"{bin_text(exponent)}: {counts}"
-        self.chart.set_title(title)
+                plain = "  ".join(f"{lane} {int(s.exponents[bin_]):,}" for lane, s in stats.items())
+                full = "  ".join(f"{lane} {self._counts_at(lane, s, bin_)}" for lane, s in stats.items())
+                self.chart.set_titles(
+                    f"{bin_text(exponent)}: {full}",
+                    f"{power_of_two(exponent)}: {full}",
+                    f"{bin_text(exponent)}: {plain}",
+                )
+                return
+        self.chart.set_titles(title)
+
+    def _counts_at(self, lane: Lane, stats: BufferStats, bin_: int) -> str:
+        """The elements of a lane in a bin, and those of the recordings with the difference."""
+        own = int(stats.exponents[bin_])
+        words = [f"{own:,}"]
+        for overlay in self._overlays:
+            under = self._stats_under(overlay).get(lane)
+            if under is not None:
+                count = int(under.exponents[bin_])
+                words.append(f"{SIGNS[overlay.slot]} {count:,} ({difference(own, count)})")
+        return " ".join(words)
 
     def _restyle(self) -> None:
         for lane, item in self.bars.items():
@@ -246,49 +310,3 @@ class HistogramView(View):
         self.eps_line.label.setColor(theme.colours().text)
         if self._snapshot is not None:
             self._redraw()
-
-
-def bar_heights(counts: npt.NDArray[np.uint32], *, log: bool) -> F64Array:
-    """Heights of the bars in axis units: counts, or their log10 with empty bins at the floor."""
-    heights = counts.astype(np.float64)
-    return np.where(counts > 0, np.log10(np.maximum(heights, 1)), LOG_FLOOR) if log else heights
-
-
-def x_range(stats: dict[Lane, BufferStats], eps_log2: float | None) -> tuple[int, int]:
-    """The first and last bin to show: all that hold elements, and where √v = ε; a few around them."""
-    filled = [e + EXPONENT_BIAS for s in stats.values() for e in s.log2_range() or ()]
-    if not filled:
-        filled = [EXPONENT_BIAS - FEWEST_BINS, EXPONENT_BIAS]
-    if "v" in stats and eps_log2 is not None and 0 <= eps_log2 + EXPONENT_BIAS < BINS:
-        filled.append(math.floor(eps_log2) + EXPONENT_BIAS)
-    low, high = min(filled) - MARGIN_BINS, max(filled) + MARGIN_BINS
-    if high - low < FEWEST_BINS:
-        low, high = low - FEWEST_BINS // 2, high + FEWEST_BINS // 2
-    # Near the ends of float32 the range moves in, and keeps its width.
-    shift = max(-low, 0) - max(high - (BINS - 1), 0)
-    return max(low + shift, 0), min(high + shift, BINS - 1)
-
-
-def power_of_two(exponent: float) -> str:
-    """2⁻²⁰ and the like."""
-    return f"2{str(round(exponent)).translate(_SUPERSCRIPTS)}"
-
-
-def bin_text(exponent: int) -> str:
-    """The magnitudes a bin holds, as powers of two and in decimal."""
-    if exponent == -EXPONENT_BIAS:
-        return f"denormals, below {power_of_two(-126)} = {fmt.number(2.0**-126, 3)}"
-    powers = f"{power_of_two(exponent)} to {power_of_two(exponent + 1)}"
-    return f"{powers} = {fmt.number(2.0**exponent, 3)} to {fmt.number(2.0 ** (exponent + 1), 3)}"
-
-
-def _words(lane: Lane, stats: BufferStats) -> str:
-    """What has no magnitude, in words; vermilion where something is not finite."""
-    bad = stats.nonfinite
-    text = f"<b>{lane}</b>: {fmt.plural(stats.count, 'element')}, {stats.zeros:,} zero"
-    text += f", largest {fmt.number(stats.max_abs)}"
-    if not bad.total:
-        return f"{text}, all finite"
-    ink = theme.ink(theme.NONFINITE, theme.colours().window).name()
-    counts = f"{bad.nan:,} NaN, {bad.posinf:,} +Inf, {bad.neginf:,} −Inf"
-    return f'{text}, <span style="color:{ink}"><b>{counts}</b></span>'

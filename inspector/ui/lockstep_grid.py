@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QWidget
 
 from inspector.floats import F64Array
@@ -13,10 +13,12 @@ from inspector.history import EMPTY_HISTORY, History
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.ui import format as fmt
 from inspector.ui import theme
+from inspector.ui.bars import low_axis
 from inspector.ui.curves import has_values
 from inspector.ui.lockstep_model import percent
-from inspector.ui.lockstep_plots import BlockChart, ErrorHistogram, FittedStepChart, low_axis
-from inspector.ui.step_chart import bucket_at, bucket_steps, read_out
+from inspector.ui.lockstep_plots import BlockChart, ErrorHistogram
+from inspector.ui.readouts import bucket_at, bucket_steps, read_out
+from inspector.ui.step_chart import StepChart
 
 DRIFT, M_ERROR, V_ERROR = "lockstep/drift", "coding/m", "coding/v"
 START = "L starts 8-bit state beside."
@@ -24,7 +26,12 @@ NEXT_STEP = "After the next step (F11)."
 
 
 class LockstepGrid(QWidget):
-    """Two plots over steps that share their x axis and follow the run until it is moved by hand, and two of a param."""
+    """Two plots over steps that share their x axis and follow the run until it is moved by hand, and two of a param.
+
+    `picked` carries the x of a click with Ctrl in a plot over steps.
+    """
+
+    picked = Signal(float)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -32,13 +39,15 @@ class LockstepGrid(QWidget):
         self._history: History = EMPTY_HISTORY
         self._follow = True
         self._hovered: float | None = None
-        self.drift, self.errors = FittedStepChart(log=True), FittedStepChart(log=True)
+        self._absent = ""
+        self.drift, self.errors = StepChart(log=True), StepChart(log=True)
         self.blocks, self.histogram = BlockChart(), ErrorHistogram()
         self.errors.box.setXLink(self.drift.box)
         for chart in self._over_steps:
             low_axis(chart)
             chart.hovered.connect(self._on_hovered)
             chart.all_wanted.connect(self.show_all)
+            chart.picked.connect(self.picked)
             chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
         grid = QGridLayout(self)
         grid.setContentsMargins(0, 0, 0, 0)
@@ -54,8 +63,14 @@ class LockstepGrid(QWidget):
         self.errors.set_colours({M_ERROR: lanes["m"], V_ERROR: lanes["v"]})
 
     @property
-    def _over_steps(self) -> tuple[FittedStepChart, FittedStepChart]:
+    def _over_steps(self) -> tuple[StepChart, StepChart]:
         return self.drift, self.errors
+
+    def show_current(self, step: int | None, absent: str) -> None:
+        """Move the line of the step on show; `absent` says why no errors of it are at hand, "" where they are."""
+        self._absent = absent
+        for chart in self._over_steps:
+            chart.show_current(step)
 
     def show_steps(self, picture: EightBitPicture | None, history: History) -> None:
         """Draw what was measured over steps."""
@@ -111,7 +126,7 @@ class LockstepGrid(QWidget):
     def _absence(self, *, drift: bool) -> str:
         picture = self._picture
         if picture is None:
-            return "No source is open."
+            return self._absent or "No source is open."
         if picture.companion is not None or picture.waiting or (picture.primary == "8bit" and not drift):
             return NEXT_STEP
         if picture.primary == "8bit":

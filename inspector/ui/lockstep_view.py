@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, QSignalBlocker, Qt
-from PySide6.QtGui import QHideEvent, QKeySequence, QResizeEvent, QShortcut, QShowEvent
+from PySide6.QtGui import QHideEvent, QKeySequence, QResizeEvent, QShortcut
 from PySide6.QtWidgets import (
     QComboBox,
     QHBoxLayout,
@@ -24,8 +24,10 @@ from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.lockstep_grid import LockstepGrid
 from inspector.ui.lockstep_model import SAMPLES, V_ERROR, MemoryRows, ParamErrors
+from inspector.ui.moment import absent_text
+from inspector.ui.readouts import picked_step
 from inspector.ui.tables import dense_table, row_height, set_widths
-from inspector.ui.view import View, same_run
+from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
 
 KEYS = (("L", "start or stop 8-bit in lockstep"), ("C", "the next codec"), ("Home", "all steps"))
@@ -40,7 +42,7 @@ STACKED_BELOW = 620
 """Pixels of width below which the plots stand under the tables."""
 
 
-class LockstepView(View):
+class LockstepView(LazyView):
     """A bar with codec and start over the tables of memory and params, four plots beside them."""
 
     PERIOD_S = 0.2
@@ -48,7 +50,6 @@ class LockstepView(View):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("lockstep")
-        self._snapshot: Snapshot | None = None
         self._picture: EightBitPicture | None = None
         self._history: History | None = None
         self._selected = ""
@@ -58,6 +59,8 @@ class LockstepView(View):
         self._make_bar()
         self._make_tables()
         self.plots = LockstepGrid()
+        self.plots.picked.connect(self._on_picked)
+        self._absent = ""
         self._split = QSplitter(Qt.Orientation.Horizontal)
         self._split.setChildrenCollapsible(False)
         self._split.addWidget(self._tables)
@@ -127,15 +130,6 @@ class LockstepView(View):
 
     # --- from outside
 
-    def show_snapshot(self, snapshot: Snapshot) -> None:
-        """Show what is known of 8-bit state at this moment."""
-        if not same_run(self._snapshot, snapshot):
-            self._own_choice, self._requested = "", None
-            self.plots.show_all()
-        self._snapshot = snapshot
-        if self.isVisible():
-            self._update()
-
     def select_param(self, name: str) -> None:
         """Show the blocks and the histogram of this param; "" for the worst, and for all."""
         if name != self._selected:
@@ -148,11 +142,6 @@ class LockstepView(View):
                 self._draw_param()
 
     # --- events
-
-    def showEvent(self, event: QShowEvent) -> None:
-        """Ask for what is shown, and catch up."""
-        super().showEvent(event)
-        self._update()
 
     def hideEvent(self, event: QHideEvent) -> None:
         """Nobody looks: nothing has to be measured for it."""
@@ -209,12 +198,17 @@ class LockstepView(View):
             self._own_choice = next((n for n in self.params.names if self.params.has_codes(n)), "")
         return self._own_choice
 
-    def _update(self) -> None:
-        snapshot = self._snapshot
-        if snapshot is None:
-            return
+    def _on_new_run(self) -> None:
+        self._own_choice, self._requested = "", None
+        self.plots.show_all()
+
+    def _update(self, snapshot: Snapshot) -> None:
         picture = snapshot.eight_bit
-        if picture is not self._picture or snapshot.history is not self._history:
+        absent = absent_text(snapshot, picture)
+        known = snapshot.cursor is not None and len(snapshot.history) > 0
+        self.plots.show_current(snapshot.cursor.step if snapshot.cursor and known else None, absent)
+        if picture is not self._picture or snapshot.history is not self._history or absent != self._absent:
+            self._absent = absent
             self._picture, self._history = picture, snapshot.history
             self._draw()
         self._request()
@@ -227,6 +221,11 @@ class LockstepView(View):
         self._draw_bar()
         self.plots.show_steps(self._picture, self._history or EMPTY_HISTORY)
         self._draw_param()
+
+    def _on_picked(self, at: float) -> None:
+        seek = picked_step(self._snapshot, at)
+        if seek is not None:
+            self.command.emit(seek)
 
     def _show_row(self) -> None:
         row = self.params.row_of(self._selected)
@@ -258,7 +257,7 @@ class LockstepView(View):
         self.button.setToolTip(
             "End the second run (L)" if on else f"Run {second} state beside, on the same gradients (L)"
         )
-        self.words.setText(_words(picture))
+        self.words.setText(self._absent or _words(picture))
         if picture is not None and picture.companion is not None:
             self.words.setToolTip(OPEN_LOOP)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSignalBlocker, Qt
-from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
+from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QButtonGroup,
     QComboBox,
@@ -28,7 +28,7 @@ from inspector.ui.frozen_table import FrozenTable
 from inspector.ui.params_columns import FIRST_FIGURE, WORD_COLUMNS
 from inspector.ui.params_model import ParamsModel
 from inspector.ui.tables import set_widths
-from inspector.ui.view import View
+from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
 
 KEYS = (("/", "filter by name"), ("Enter", "select the param everywhere"))
@@ -47,7 +47,7 @@ NOT_YET = (
 )
 
 
-class ParamsView(View):
+class ParamsView(LazyView):
     """One row a param below the sums over all and over each block. Selecting one selects it everywhere."""
 
     PERIOD_S = 0.2
@@ -55,7 +55,6 @@ class ParamsView(View):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("params")
-        self._snapshot: Snapshot | None = None
         self._param = ""
         self._selecting = False
         self.model = ParamsModel()
@@ -140,22 +139,11 @@ class ParamsView(View):
 
     # --- from outside
 
-    def show_snapshot(self, snapshot: Snapshot) -> None:
-        """Show the statistics of this moment."""
-        self._snapshot = snapshot
-        if self.isVisible():
-            self._update()
-
     def select_param(self, name: str) -> None:
         """Show this param as the selected one."""
         if name != self._param:
             self._param = name
             self._show_selection(scroll=True)
-
-    def showEvent(self, event: QShowEvent) -> None:
-        """Catch up with what came while nobody looked."""
-        super().showEvent(event)
-        self._update()
 
     # --- events
 
@@ -202,10 +190,7 @@ class ParamsView(View):
 
     # --- showing
 
-    def _update(self) -> None:
-        snapshot = self._snapshot
-        if snapshot is None:
-            return
+    def _update(self, snapshot: Snapshot) -> None:
         counted = snapshot.counted
         layout = snapshot.plan.layout if snapshot.plan else None
         self.model.show_counted(counted, layout)

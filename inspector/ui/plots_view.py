@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
+from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QToolTip, QVBoxLayout, QWidget
 
 from inspector.history import EMPTY_HISTORY, History
+from inspector.runtime.beside import Overlay
 from inspector.runtime.snapshots import Mark, Snapshot, StepRecord
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.curves import has_values
-from inspector.ui.step_chart import Readout, StepChart, bucket_at, bucket_steps, read_out
-from inspector.ui.view import View, same_run
+from inspector.ui.overlay_legend import OverlayLegend
+from inspector.ui.overlay_style import beside, shown
+from inspector.ui.readouts import Readout, bucket_at, bucket_steps, covers, picked_step, read_out
+from inspector.ui.step_chart import StepChart
+from inspector.ui.view import LazyView
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +42,31 @@ KEYS = (
     ("+ / −", "zoom"),
     ("← / →", "move"),
     ("Home", "all steps, and follow the run"),
+    ("Ctrl+click", "go to the step"),
 )
 TWO_COLUMNS_FROM = 680
 LOW, NARROW = 240, 320
-HELP = "Wheel, + and −: zoom · drag or arrows: move · double click or Home: all steps"
+HELP = "Wheel, + and −: zoom · drag or arrows: move · double click or Home: all steps · Ctrl+click: go to the step"
 
 
-class PlotsView(View):
+class PlotsView(LazyView):
     """Four plots that share their x axis. They follow the run until the x range is moved by hand."""
 
+    STEPS_ALONG_X = True
     PERIOD_S = 0.2
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("plots")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self._snapshot: Snapshot | None = None
         self._history: History = EMPTY_HISTORY
+        self._recorded: set[str] = set()
+        """The metrics of which there are values."""
+        self._overlays: tuple[Overlay, ...] = ()
         self._marks: tuple[Mark, ...] = ()
+        self._marks_of: tuple[tuple[Mark, ...], tuple[Mark, ...]] = ((), ())
+        self._picked: int | None = None
+        """The step that was last gone to from here, while the run has not moved from it since."""
         self._progress: StepRecord | None = None
         self._follow = True
         self._hovered: float | None = None
@@ -68,7 +80,8 @@ class PlotsView(View):
             chart = StepChart(log=metric.log)
             chart.setFocusPolicy(Qt.FocusPolicy.NoFocus)
             chart.hovered.connect(self._on_hovered)
-            chart.all_wanted.connect(self.show_all)
+            chart.all_wanted.connect(self._on_all_wanted)
+            chart.picked.connect(self._on_picked)
             chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
             chart.set_title(metric.title)
             self.charts[metric.name] = chart
@@ -81,7 +94,10 @@ class PlotsView(View):
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
         self.readout.setContentsMargins(theme.GRID, 0, theme.GRID, 0)
+        self.legend = OverlayLegend()
+        self.legend.command.connect(self.command)
         outer.addWidget(self.readout)
+        outer.addWidget(self.legend)
         outer.addLayout(self._grid, 1)
         self._columns = 0
         self._arrange(2)
@@ -89,26 +105,23 @@ class PlotsView(View):
 
     # --- from outside
 
-    def show_snapshot(self, snapshot: Snapshot) -> None:
-        """Draw what has been recorded up to this moment."""
-        if not same_run(self._snapshot, snapshot):
-            self._follow = True
-        self._snapshot = snapshot
-        if self.isVisible():
-            self._update()
-
     def show_all(self) -> None:
         """Show every step, and follow the run again."""
         self._follow = True
         self._set_range()
         self._read_out()
 
-    # --- events
+    def show_range(self, start: float, stop: float) -> None:
+        """Bring these steps into view, and follow the run where they are all."""
+        first = self._history.first
+        if not len(first) or (start <= first[0] and stop >= first[-1]):
+            self.show_all()
+            return
+        self._follow = False
+        self._first.box.setXRange(start, stop, padding=0)
+        self._read_out()
 
-    def showEvent(self, event: QShowEvent) -> None:
-        """Catch up with what came while nobody looked."""
-        super().showEvent(event)
-        self._update()
+    # --- events
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Two columns where there is room, or none for four plots above each other; else one."""
@@ -120,14 +133,25 @@ class PlotsView(View):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Home shows all steps; plus, minus and the arrows zoom and move."""
         if event.key() == Qt.Key.Key_Home:
-            self.show_all()
+            self._on_all_wanted()
         elif self._first.take_key(event.key()):
             self._read_out()
         else:
             super().keyPressEvent(event)
 
+    def _on_picked(self, at: float) -> None:
+        seek = picked_step(self._snapshot, at)
+        if seek is not None and seek.step != self._picked:
+            self._picked = seek.step
+            self.command.emit(seek)
+
     def _on_moved_by_hand(self) -> None:
         self._follow = False
+        self.moved.emit(*self._first.box.viewRange()[0])
+
+    def _on_all_wanted(self) -> None:
+        self.show_all()
+        self.moved.emit(-math.inf, math.inf)
 
     def _on_hovered(self, step: float | None) -> None:
         self._hovered = step
@@ -141,25 +165,32 @@ class PlotsView(View):
 
     # --- drawing
 
-    def _update(self) -> None:
-        snapshot = self._snapshot
-        if snapshot is None:
-            return
+    def _on_new_run(self) -> None:
+        self._follow = True
+
+    def _update(self, snapshot: Snapshot) -> None:
         self._loss_unit = " (nats/char)" if snapshot.source.startswith("charlm") else ""
-        if snapshot.marks is not self._marks:
-            self._marks = snapshot.marks
+        if snapshot.cursor is None or snapshot.cursor.step != self._picked:
+            self._picked = None
+        if snapshot.marks is not self._marks_of[0] or snapshot.bookmarks is not self._marks_of[1]:
+            self._marks_of = (snapshot.marks, snapshot.bookmarks)
+            self._marks = snapshot.marks + tuple(bookmark_mark(mark) for mark in snapshot.bookmarks)
             for chart in self.charts.values():
-                chart.show_marks(snapshot.marks)
+                chart.show_marks(self._marks)
         self._progress = in_progress(snapshot)
         step = self._progress.step if self._progress else None
         known = snapshot.cursor is not None and len(snapshot.history) > 0
         for name, chart in self.charts.items():
             chart.show_current(snapshot.cursor.step if known and snapshot.cursor else None)
             chart.show_progress(step, _known(self._progress, name))
-        if snapshot.history is not self._history or self._first.message == "":
-            self._history = snapshot.history
-            for metric in METRICS:
-                self.charts[metric.name].show_history(self._history, [metric.name])
+        if snapshot.history is not self._history:
+            series = snapshot.history.series
+            self._recorded = {metric.name for metric in METRICS if has_values(series.get(metric.name))}
+        self._history, self._overlays = snapshot.history, shown(snapshot.beside.overlays)
+        self.legend.show_overlays(snapshot.beside.overlays)
+        for metric in METRICS:
+            self.charts[metric.name].show_history(self._history, [metric.name])
+            self.charts[metric.name].show_overlays(self._overlays)
         self._say_what_is_absent()
         self._set_range()
         self._read_out()
@@ -167,19 +198,22 @@ class PlotsView(View):
     def _say_what_is_absent(self) -> None:
         for metric in METRICS:
             message = ""
-            if _known(self._progress, metric.name) is not None:
+            if _known(self._progress, metric.name) is not None or self._has_under(metric.name):
                 pass
             elif not len(self._history):
                 message = NO_STEPS_YET
-            elif not has_values(self._history.series.get(metric.name)):
+            elif metric.name not in self._recorded:
                 message = metric.absent
             self.charts[metric.name].set_message(message)
 
+    def _has_under(self, name: str) -> bool:
+        return any(has_values(o.history.series.get(name)) for o in self._overlays)
+
     def _set_range(self) -> None:
-        ends: list[float] = []
+        ends: list[float] = [end for o in self._overlays if o.steps for end in (o.steps[0], o.steps[-1])]
         if len(self._history):
             first = self._history.first
-            ends = [float(first[0]), float(first[-1]) + max(self._history.stride - 1, 0)]
+            ends += [float(first[0]), float(first[-1]) + max(self._history.stride - 1, 0)]
         if self._progress is not None:
             ends.append(float(self._progress.step))
         if self._follow and ends:
@@ -207,47 +241,72 @@ class PlotsView(View):
     # --- reading out
 
     def _read_out(self) -> None:
-        """Values under the mouse, else those of the step in progress, else the newest."""
-        history = self._history
-        if self._progress is not None and (
-            self._hovered is None or self._hovered > self._progress.step - 0.5
-        ):
-            self._read_out_progress(self._progress)
-            return
-        at = float(history.first[-1]) if self._hovered is None and len(history) else self._hovered
-        bucket = bucket_at(history, at) if at is not None else None
-        words: list[str] = []
-        if bucket is not None:
-            words.append(bucket_steps(history, bucket))
-            words += [m.text for m in self._marks if m.step == history.first[bucket]]
-            if not self._follow:
-                words.append("Home shows all steps")
+        """Values under the mouse, else those of the step on show, in progress or not, else the newest."""
+        history, progress, hovered = self._history, self._progress, self._hovered
+        at = self._on_show() if hovered is None else hovered
+        cursor, record = (self._snapshot.cursor, self._snapshot.record) if self._snapshot else (None, None)
+        if progress is not None and self._is_at(progress, hovered):
+            self._read_out_at(float(progress.step), f"step {progress.step:,} (in progress)", progress)
+        elif hovered is None and record is not None and cursor is not None and cursor.at_end:
+            # The history may hold several steps as one.
+            self._read_out_at(float(record.step), f"step {record.step:,}", record)
+        elif at is None:
+            self._read_out_at(None, "", None)
+        else:
+            bucket = bucket_at(history, at) if self._covers(at) else None
+            step = round(at) if bucket is None else int(history.first[bucket])
+            where = f"step {step:,}" if bucket is None else bucket_steps(history, bucket)
+            self._read_out_at(float(step), where, None)
+
+    def _read_out_at(self, step: float | None, where: str, record: StepRecord | None) -> None:
+        words = [where] if where else []
+        words += [m.text for m in self._marks if step is not None and m.step == step]
+        if not self._follow and words:
+            words.append("Home shows all steps")
         self.readout.setText(" · ".join(words) or " ")
         for metric in METRICS:
-            chart = self.charts[metric.name]
             title = metric.title + (self._loss_unit if metric.name == "loss" else "")
-            value = read_out(history, metric.name, bucket) if bucket is not None else None
-            chart.set_title(title if value is None else f"{title}  {_value_text(value)}")
-            shown = self._hovered is not None and bucket is not None
-            chart.show_cross(float(history.first[bucket]) if shown and bucket is not None else None)
+            value, text = self._value(metric.name, step, record)
+            under = beside(self._overlays, metric.name, step, value)
+            self.charts[metric.name].set_titles(*(f"{title}{text}{more}" for more in under))
+            cross = step is not None and record is None and self._hovered is not None
+            self.charts[metric.name].show_cross(step if cross else None)
 
-    def _read_out_progress(self, record: StepRecord) -> None:
-        words = [f"step {record.step:,} (in progress)"]
-        words += [m.text for m in self._marks if m.step == record.step]
-        if not self._follow:
-            words.append("Home shows all steps")
-        self.readout.setText(" · ".join(words))
-        for metric in METRICS:
-            chart = self.charts[metric.name]
-            title = metric.title + (self._loss_unit if metric.name == "loss" else "")
-            value = _known(record, metric.name)
+    def _value(self, name: str, step: float | None, record: StepRecord | None) -> tuple[float | None, str]:
+        """What the run has of a metric at a step, and the same in words."""
+        if record is not None:
+            value = _known(record, name)
             if value is not None:
-                title += f"  {fmt.number(value)}"
-            elif metric.name != "loss":
-                # Every step comes to have the others; a source without a loss never has one.
-                title += f"  {NOT_YET}"
-            chart.set_title(title)
-            chart.show_cross(None)
+                return value, f"  {fmt.number(value)}"
+            # Every step comes to have the others; a source without a loss never has one.
+            return None, f"  {NOT_YET}" if record is self._progress and name != "loss" else ""
+        bucket = bucket_at(self._history, step) if step is not None and self._covers(step) else None
+        found = read_out(self._history, name, bucket) if bucket is not None else None
+        return (None, "") if found is None else (found.last, f"  {_value_text(found)}")
+
+    def _is_at(self, progress: StepRecord, hovered: float | None) -> bool:
+        """True where the step in progress is meant; beyond it too, where nothing else goes on there."""
+        if hovered is None:
+            return True
+        return hovered > progress.step - 0.5 and (not self._overlays or hovered < progress.step + 0.5)
+
+    def _covers(self, step: float) -> bool:
+        """True where the run has something to read out at a step: anywhere, where nothing lies under it."""
+        return len(self._history) > 0 and (not self._overlays or covers(self._history, step))
+
+    def _on_show(self) -> float | None:
+        """The step at the cursor, which a recording goes on beyond; else the newest there is."""
+        newest = float(self._history.first[-1]) if len(self._history) else self._newest_under()
+        cursor = self._snapshot.cursor if self._snapshot else None
+        return newest if newest is None or cursor is None else min(newest, float(cursor.step))
+
+    def _newest_under(self) -> float | None:
+        return max((float(o.steps[-1]) for o in self._overlays if o.steps), default=None)
+
+
+def bookmark_mark(mark: Mark) -> Mark:
+    """A bookmark as the plots write it."""
+    return Mark(mark.step, f"bookmark: {mark.text}")
 
 
 def in_progress(snapshot: Snapshot) -> StepRecord | None:

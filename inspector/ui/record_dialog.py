@@ -94,7 +94,7 @@ class RecordDialog(QDialog):
     def _expected(self) -> str:
         """What is captured and the size to expect; UsageError where it cannot work."""
         policy = Policy.from_text(self.policy.currentText())
-        path = _session(self.path.text())
+        path = session_path(self.path.text())
         if path.exists():
             raise UsageError(f"{path} exists: name another session.")
         check_writable(path)
@@ -109,7 +109,7 @@ class RecordDialog(QDialog):
         )
 
     def _accept(self) -> None:
-        path = _session(self.path.text())
+        path = session_path(self.path.text())
         self.command.emit(StartRecording(str(path), self.policy.currentText().strip()))
         self.accept()
 
@@ -122,7 +122,7 @@ class RecordDialog(QDialog):
             self.path.setText(name)
 
 
-def _session(text: str) -> Path:
+def session_path(text: str) -> Path:
     """The path that was typed, with the ending of sessions."""
     if not text.strip():
         raise UsageError("Name the session to record to.")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyqtgraph as pg
@@ -14,64 +12,17 @@ from PySide6.QtGui import QColor, QPen
 from PySide6.QtWidgets import QWidget
 
 from inspector.history import EMPTY_HISTORY, History
+from inspector.runtime.beside import Overlay
 from inspector.runtime.snapshots import Mark
 from inspector.ui import theme
-from inspector.ui.chart import Axis, Chart, Dash, EdgeMarks, dashed_pen, line_pen
+from inspector.ui.chart import Axis, Chart, Dash, line_pen
 from inspector.ui.curves import EMPTY_CURVE, NO_STEPS, Curve, curve
+from inspector.ui.edge_marks import EdgeMarks
+from inspector.ui.overlay_style import DASHES, colour_of, shown
+from inspector.ui.trace import Trace
 
-FEW_POINTS = 256
 FEW_MARKS = 16
 """Up to so many are drawn a logical pixel wide; more would take too long on a dense screen."""
-
-
-class _Trace:
-    """What draws one metric: the strokes from low to high, the line, and dots for points that stand alone."""
-
-    def __init__(self, chart: Chart, dash: Dash) -> None:
-        self.curve = EMPTY_CURVE
-        self.dash = dash
-        self._colour = theme.colours().text
-        self.envelope = pg.PlotCurveItem(connect="pairs", antialias=False)
-        self.line = pg.PlotCurveItem(connect="finite", antialias=False)
-        self.dots = pg.ScatterPlotItem(pxMode=True, size=5, symbol="o")
-        for item in self._items:
-            chart.box.addItem(item, ignoreBounds=True)
-
-    @property
-    def _items(self) -> tuple[Any, ...]:
-        return self.envelope, self.line, self.dots
-
-    def draw(self, drawn: Curve) -> None:
-        self.curve = drawn
-        self._set_line_pen()
-        self.line.setData(drawn.x, drawn.last)
-        self.envelope.setData(*drawn.envelope())
-        self.dots.setData(*drawn.lonely())
-
-    def set_colour(self, colour: QColor) -> None:
-        self._colour = colour
-        self._set_line_pen()
-        self.envelope.setPen(line_pen(theme.faded(colour, 0.4), hairline=True))
-        self.dots.setPen(None)
-        self.dots.setBrush(pg.mkBrush(colour))
-
-    def _set_line_pen(self) -> None:
-        # A dense curve fills its band with hairlines as well.
-        self.line.setPen(dashed_pen(self._colour, self.dash, hairline=len(self.curve.x) > FEW_POINTS))
-
-    def remove(self, chart: Chart) -> None:
-        for item in self._items:
-            chart.box.removeItem(item)
-
-
-@dataclass(frozen=True, slots=True)
-class Readout:
-    """One metric in the bucket at a step."""
-
-    low: float
-    high: float
-    last: float
-    gaps: int
 
 
 class StepChart(Chart):
@@ -81,7 +32,10 @@ class StepChart(Chart):
         super().__init__(left=Axis("left", log=log), bottom=Axis("bottom", whole=True), parent=parent)
         self._log = log
         self._history: History = EMPTY_HISTORY
-        self._traces: dict[str, _Trace] = {}
+        self._traces: dict[str, Trace] = {}
+        self._overlays: tuple[Overlay, ...] = ()
+        self._under: dict[tuple[int, str], Trace] = {}
+        """By slot of the recording and metric."""
         self._selected = ""
         self._colours: dict[str, QColor] = {}
         self._marks: tuple[Mark, ...] = ()
@@ -106,17 +60,40 @@ class StepChart(Chart):
 
     def show_history(self, history: History, names: Sequence[str], dashes: Sequence[Dash] = ()) -> None:
         """Show these metrics of the history, in these line styles; call `draw` once the x range is set."""
+        self._stale |= history is not self._history
         for name in [n for n in self._traces if n not in names]:
             self._traces.pop(name).remove(self)
+            self._stale = True
         for i, name in enumerate(names):
             dash = dashes[i] if dashes else ()
             if name not in self._traces or self._traces[name].dash != dash:
                 if name in self._traces:
                     self._traces.pop(name).remove(self)
-                self._traces[name] = _Trace(self, dash)
+                self._traces[name] = Trace(self, dash)
                 self._style_trace(name)
+                self._stale = True
         self._history = history
-        self._stale = True
+
+    def show_overlays(self, overlays: Sequence[Overlay], dashes: Mapping[str, Dash] | None = None) -> None:
+        """Show the same metrics of recordings, each in its dash, or with dots in that of the metric where given.
+
+        They are drawn last, so that where both are the same the run's line shows through the gaps of the dash. Call
+        `draw` once the x range is set.
+        """
+        before, self._overlays = self._overlays, shown(overlays)
+        wanted = {
+            (o.slot, name): (dashes or {}).get(name, DASHES[o.slot])
+            for o in self._overlays
+            for name in dashes or self._traces
+            if name in o.history.series
+        }
+        for key in [k for k, trace in self._under.items() if wanted.get(k) != trace.dash]:
+            self._under.pop(key).remove(self)
+        for key in wanted.keys() - self._under.keys():
+            self._under[key] = Trace(self, wanted[key], above=True, dotted=bool(dashes))
+            self._under[key].set_colour(colour_of(key[0]))
+            self._stale = True
+        self._stale |= [id(o.history) for o in before] != [id(o.history) for o in self._overlays]
 
     def draw(self) -> None:
         """Reduce what is in view and draw it, if anything changed since."""
@@ -126,8 +103,11 @@ class StepChart(Chart):
         start, stop = self.box.viewRange()[0]
         lows: list[float] = []
         highs: list[float] = []
-        for name, trace in self._traces.items():
-            trace.draw(curve(self._history, name, start=start, stop=stop, log=self._log))
+        histories = {o.slot: o.history for o in self._overlays}
+        drawn = [(trace, self._history, name) for name, trace in self._traces.items()]
+        drawn += [(trace, histories[slot], name) for (slot, name), trace in self._under.items()]
+        for trace, history, name in drawn:
+            trace.draw(curve(history, name, start=start, stop=stop, log=self._log))
             if (bounds := trace.curve.bounds()) is not None:
                 lows.append(bounds[0])
                 highs.append(bounds[1])
@@ -201,6 +181,10 @@ class StepChart(Chart):
         """The metric as drawn, in axis units."""
         return self._traces[name].curve if name in self._traces else EMPTY_CURVE
 
+    def drawn_under(self, slot: int, name: str) -> Curve:
+        """The metric of the recording in a slot as drawn, in axis units."""
+        return self._under[slot, name].curve if (slot, name) in self._under else EMPTY_CURVE
+
     def trace_names(self) -> list[str]:
         """The metrics shown, in the order given."""
         return list(self._traces)
@@ -231,7 +215,7 @@ class StepChart(Chart):
         self.draw()
 
     def _draw_edges(self) -> None:
-        curves = [trace.curve for trace in self._traces.values()]
+        curves = [trace.curve for trace in (*self._traces.values(), *self._under.values())]
         self.edges.show(
             **{
                 kind: np.unique(np.concatenate([getattr(c, kind) for c in curves])) if curves else NO_STEPS
@@ -263,37 +247,5 @@ class StepChart(Chart):
         self.progress_dot.setBrush(pg.mkBrush(colours.base))
         for name in self._traces:
             self._style_trace(name)
-
-
-def bucket_at(history: History, step: float) -> int | None:
-    """The bucket that covers the step nearest to `step`; None in an empty history."""
-    if not len(history):
-        return None
-    at = int(np.searchsorted(history.first, step + 0.5, side="right")) - 1
-    at = max(at, 0)
-    if at + 1 < len(history) and history.stride == 1:
-        # Steps that were not recorded leave holes: take the nearer side.
-        before, after = step - history.first[at], history.first[at + 1] - step
-        at += int(after < before)
-    return at
-
-
-def bucket_steps(history: History, bucket: int) -> str:
-    """The steps of a bucket in words: "step 128" or "steps 128 to 135"."""
-    first = int(history.first[bucket])
-    if history.stride == 1:
-        return f"step {first:,}"
-    return f"steps {first:,} to {first + history.stride - 1:,}"
-
-
-def read_out(history: History, name: str, bucket: int) -> Readout | None:
-    """The metric in a bucket; None where it was never recorded at all."""
-    series = history.series.get(name)
-    if series is None or bucket >= len(series.last):
-        return None
-    return Readout(
-        float(series.low[bucket]),
-        float(series.high[bucket]),
-        float(series.last[bucket]),
-        int(series.gaps[bucket]),
-    )
+        for (slot, _), trace in self._under.items():
+            trace.set_colour(colour_of(slot))

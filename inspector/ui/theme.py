@@ -50,6 +50,8 @@ class Colours:
     warning: QColor
     error: QColor
     ok: QColor
+    overlays: tuple[QColor, ...]
+    """Lines of recordings that lie under a run; each has a dash of its own as well."""
 
 
 LIGHT = Colours(
@@ -68,6 +70,7 @@ LIGHT = Colours(
     warning=QColor("#855800"),
     error=QColor("#B3261E"),
     ok=QColor("#1E6B3C"),
+    overlays=(QColor("#1F8FCB"), QColor("#8A6D00"), QColor("#7D828B")),
 )
 DARK = Colours(
     scheme="dark",
@@ -85,6 +88,7 @@ DARK = Colours(
     warning=QColor("#F0C04A"),
     error=QColor("#FF8A80"),
     ok=QColor("#7BD49A"),
+    overlays=(QColor("#56B4E9"), QColor("#D9C24A"), QColor("#8F96A0")),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PySide6.QtCore import QLineF, QSize, Qt
+from PySide6.QtCore import QLineF, QPointF, QSize, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPixmap
 
 from inspector.floats import F64Array
@@ -150,7 +150,7 @@ class TimingModel(ColumnsModel):
         return None
 
 
-def line_sample(colour: QColor, dash: Dash) -> QPixmap:
+def line_sample(colour: QColor, dash: Dash, *, dotted: bool = False) -> QPixmap:
     """A short piece of a line, to tell which is which."""
     app = QGuiApplication.instance()
     ratio = app.devicePixelRatio() if isinstance(app, QGuiApplication) else 1.0
@@ -161,6 +161,9 @@ def line_sample(colour: QColor, dash: Dash) -> QPixmap:
     painter.setPen(dashed_pen(colour, dash))
     y = SAMPLE.height() // 2 + 0.5
     painter.drawLine(QLineF(0, y, SAMPLE.width(), y))
+    if dotted:
+        painter.setBrush(colour)
+        painter.drawEllipse(QPointF(SAMPLE.width() / 2, y), 2, 2)
     painter.end()
     return picture
 

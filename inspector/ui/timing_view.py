@@ -6,23 +6,27 @@ import math
 
 import numpy as np
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
+from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QLabel, QSplitter, QVBoxLayout, QWidget
 
 from inspector.history import EMPTY_HISTORY, History
+from inspector.runtime.beside import Overlay
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.step_chart import StepChart, bucket_at, bucket_steps, read_out
+from inspector.ui.overlay_legend import OverlayLegend
+from inspector.ui.overlay_style import beside, shown
+from inspector.ui.readouts import bucket_at, bucket_steps, covers, picked_step, read_out
+from inspector.ui.step_chart import StepChart
 from inspector.ui.tables import dense_table, set_widths
 from inspector.ui.timing_model import TimingModel
-from inspector.ui.view import View, same_run
+from inspector.ui.view import LazyView
 
 BESIDE_FROM = 800
 TABLE_WIDTH = 440
 
 
-class TimingView(View):
+class TimingView(LazyView):
     """A curve a kernel, and a table of them that has a sample of each line; the one selected is in the accent."""
 
     PERIOD_S = 0.2
@@ -30,15 +34,16 @@ class TimingView(View):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("timing")
-        self._snapshot: Snapshot | None = None
         self._shown: tuple[object, ...] = ()
         self._history: History = EMPTY_HISTORY
+        self._overlays: tuple[Overlay, ...] = ()
         self._clock = "GPU"
         self._follow = True
         self.chart = StepChart(log=True)
         self.chart.show_bottom_axis("step")
         self.chart.hovered.connect(self._on_hovered)
         self.chart.all_wanted.connect(self._on_all_wanted)
+        self.chart.picked.connect(self._on_picked)
         self.chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
         self.model = TimingModel()
         self.table = dense_table(self.model, "kernel-times")
@@ -55,22 +60,12 @@ class TimingView(View):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
+        self.legend = OverlayLegend(dashed=False)
+        self.legend.command.connect(self.command)
+        outer.addWidget(self.legend)
         outer.addWidget(splitter, 1)
         outer.addWidget(self.total)
         self.chart.set_message("No step has been timed yet: F11 runs one.")
-
-    def show_snapshot(self, snapshot: Snapshot) -> None:
-        """Draw what has been measured up to this moment."""
-        if not same_run(self._snapshot, snapshot):
-            self._follow = True
-        self._snapshot = snapshot
-        if self.isVisible():
-            self._update()
-
-    def showEvent(self, event: QShowEvent) -> None:
-        """Catch up with what came while nobody looked."""
-        super().showEvent(event)
-        self._update()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Home shows all steps; plus, minus and the arrows zoom and move."""
@@ -90,17 +85,18 @@ class TimingView(View):
             second = TABLE_WIDTH if wide else whole * 2 // 5
             self._splitter.setSizes([whole - second, second])
 
-    def _update(self) -> None:
-        snapshot = self._snapshot
-        if snapshot is None:
-            return
+    def _on_new_run(self) -> None:
+        self._follow = True
+
+    def _update(self, snapshot: Snapshot) -> None:
         known = snapshot.cursor is not None and len(snapshot.history) > 0
         self.chart.show_current(snapshot.cursor.step if known and snapshot.cursor else None)
-        shown = (snapshot.plan, snapshot.history, snapshot.dispatch_times)
-        if len(shown) == len(self._shown) and all(a is b for a, b in zip(shown, self._shown, strict=True)):
+        parts = (snapshot.plan, snapshot.history, snapshot.dispatch_times, snapshot.beside.overlays)
+        if len(parts) == len(self._shown) and all(a is b for a, b in zip(parts, self._shown, strict=True)):
             return
-        self._shown = shown
-        self._history = snapshot.history
+        self._shown = parts
+        self._history, self._overlays = snapshot.history, shown(snapshot.beside.overlays)
+        self.legend.show_overlays(snapshot.beside.overlays)
         self.model.show(snapshot.plan, snapshot.dispatch_times, snapshot.history)
         self._clock = "CPU" if self.model.on_cpu else "GPU"
         kernels, missing = len(self.model.kernels), int(np.isnan(self.model.last).sum())
@@ -122,14 +118,25 @@ class TimingView(View):
         styles = [style for style in styles if style[0] in self._history.series]
         names = [name for name, _ in styles]
         self.chart.show_history(self._history, names, [dash for _, dash in styles])
-        self.chart.set_message("" if names else "No step has been timed yet: F11 runs one.")
-        if self._follow and len(self._history):
-            first = float(self._history.first[0])
-            last = float(self._history.first[-1] + self._history.stride - 1)
-            room = max((last - first) * 0.01, 0.5)
-            self.chart.box.setXRange(first - room, last + room, padding=0)
+        # A kernel that only a recording ran comes after those of this form.
+        kernels = (*self.model.kernels, *self._only_under())
+        dashes = {f"{kind}/{k}": self.model.dash(i) for kind in kinds for i, k in enumerate(kernels)}
+        self.chart.show_overlays(self._overlays, dashes)
+        under = any(name in o.history.series for o in self._overlays for name in dashes)
+        self.chart.set_message("" if names or under else "No step has been timed yet: F11 runs one.")
+        ends = [float(end) for o in self._overlays if o.steps for end in (o.steps[0], o.steps[-1])]
+        if len(self._history):
+            ends += [float(self._history.first[0]), float(self._history.first[-1] + self._history.stride - 1)]
+        if self._follow and ends:
+            room = max((max(ends) - min(ends)) * 0.01, 0.5)
+            self.chart.box.setXRange(min(ends) - room, max(ends) + room, padding=0)
         self.chart.draw()
         self._on_hovered(None)
+
+    def _only_under(self) -> tuple[str, ...]:
+        names = [name.partition("/") for o in self._overlays for name in o.history.series]
+        found = (kernel for kind, _, kernel in names if kind in ("ms", "cold"))
+        return tuple(k for k in dict.fromkeys(found) if k not in self.model.kernels)
 
     def _selected_name(self) -> str:
         row = self.table.currentIndex().row()
@@ -148,23 +155,34 @@ class TimingView(View):
         self._follow = True
         self._draw_curves()
 
+    def _on_picked(self, at: float) -> None:
+        seek = picked_step(self._snapshot, at)
+        if seek is not None:
+            self.command.emit(seek)
+
     def _on_hovered(self, step: float | None) -> None:
         """Read out the selected kernel, or the costliest, in the title."""
         title = f"{self._clock} time (ms)"
         history = self._history
         name = self._selected_name()
-        bucket = bucket_at(history, step) if step is not None else None
-        if bucket is not None:
-            title = f"{bucket_steps(history, bucket)}, {title}"
-            names = [name] if name else self.chart.trace_names()[:2]
-            for each in names:
-                value = read_out(history, each, bucket)
-                text = fmt.NA if value is None or math.isnan(value.last) else fmt.milliseconds(value.last)
-                title += f"  {_kernel(each)} {text}"
-        elif name:
-            title += f"  {_kernel(name)}"
-        self.chart.set_title(title)
-        self.chart.show_cross(float(history.first[bucket]) if bucket is not None else None)
+        names = [name] if name else [n for n in self.chart.trace_names() if n.startswith("ms/")][:2]
+        here = step is not None and (not self._overlays or covers(history, step))
+        bucket = bucket_at(history, step) if step is not None and here else None
+        if step is None or (bucket is None and not self._overlays):
+            self.chart.set_titles(f"{title}  {_kernel(name)}" if name else title)
+            self.chart.show_cross(None)
+            return
+        at = float(round(step)) if bucket is None else float(history.first[bucket])
+        where = f"step {round(step):,}" if bucket is None else bucket_steps(history, bucket)
+        plain = full = f"{where}, {title}"
+        for each in names:
+            value = read_out(history, each, bucket) if bucket is not None else None
+            known = None if value is None or math.isnan(value.last) else value.last
+            text = f"  {_kernel(each)}" + ("" if bucket is None else f" {fmt.milliseconds(known)}")
+            plain += text
+            full += text + beside(self._overlays, each, at, known)[0]
+        self.chart.set_titles(full, plain)
+        self.chart.show_cross(at)
 
 
 def _kernel(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from PySide6.QtCore import Signal
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QWidget
 
 from inspector.runtime.snapshots import Snapshot
@@ -19,12 +20,18 @@ class View(QWidget):
     """Base of all views.
 
     `command` carries an inspector.runtime.commands.Command for the worker. `param_selected` carries a param's
-    name, or "" for all: the window passes it to `select_param` of every view.
+    name, or "" for all: the window passes it to `select_param` of every view. `element_selected` carries a param's name
+    and the flat index of an element of it, which go to `select_element` of every view.
     """
 
     command = Signal(object)
     param_selected = Signal(str)
+    element_selected = Signal(str, int)
+    moved = Signal(float, float)
+    """Of a view with steps along its x axis: the first and last in view, where they changed and not by `show_range`."""
 
+    STEPS_ALONG_X: ClassVar[bool] = False
+    """True for a view that shows the same steps as others with such an axis."""
     PERIOD_S: ClassVar[float] = 0.0
     """While a run goes on, it is shown a snapshot no more often than this; 0 for every one."""
 
@@ -34,3 +41,39 @@ class View(QWidget):
 
     def select_param(self, name: str) -> None:
         """A param was selected somewhere; "" for none."""
+
+    def show_range(self, start: float, stop: float) -> None:
+        """Bring these steps into view, as another axis shows them."""
+
+    def select_element(self, name: str, index: int) -> None:
+        """An element of a param, by its flat index, was selected somewhere: for most views that is the param."""
+        self.select_param(name)
+
+
+class LazyView(View):
+    """A view that keeps the latest moment, draws it while it is seen, and catches up when it is shown."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._snapshot: Snapshot | None = None
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        """Show this moment, now or when somebody looks."""
+        before, self._snapshot = self._snapshot, snapshot
+        if not same_run(before, snapshot):
+            self._on_new_run()
+        if self.isVisible():
+            self._update(snapshot)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Catch up with what came while nobody looked."""
+        super().showEvent(event)
+        if self._snapshot is not None:
+            self._update(self._snapshot)
+
+    def _on_new_run(self) -> None:
+        """Another source was opened, or the same one again, before any of it is shown."""
+
+    def _update(self, snapshot: Snapshot) -> None:
+        """Draw this moment; cheap where nothing changed."""
+        raise NotImplementedError
