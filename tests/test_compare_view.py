@@ -235,8 +235,13 @@ def test_to_enter_the_folder_of_a_recording_is_to_choose_it(qtbot: QtBot, tmp_pa
     parent = CompareView()
     qtbot.addWidget(parent)
     dialog = SessionDialog(parent, "Choose", chosen.append, str(tmp_path))
+    assert dialog.directory().absolutePath() == str(tmp_path)
     dialog.directoryEntered.emit(str(tmp_path / "folder"))
     assert chosen == []
+    field = dialog.findChild(QLineEdit, "fileNameEdit")
+    assert isinstance(field, QLineEdit)
+    dialog.currentChanged.emit(str(tmp_path / "a.session"))
+    assert field.text() == "a.session"
     dialog.directoryEntered.emit(str(tmp_path / "a.session"))
     assert chosen == [str(tmp_path / "a.session")]
 

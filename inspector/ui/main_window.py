@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import permutations
+from pathlib import Path
 
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
@@ -330,7 +331,9 @@ class MainWindow(QMainWindow):
     def _choose_overlay(self) -> None:
         from inspector.ui.session_dialog import SessionDialog
 
-        SessionDialog(self, "Overlay a recording", lambda path: self.send(ShowOverlay(path))).show()
+        open_ = self.snapshot.beside.recording if self.snapshot is not None else None
+        folder = "" if open_ is None else str(Path(open_).absolute().parent)
+        SessionDialog(self, "Overlay a recording", lambda path: self.send(ShowOverlay(path)), folder).show()
 
     def _ask_what_if(self) -> None:
         if self.snapshot is None or self.snapshot.beside.recording is None:

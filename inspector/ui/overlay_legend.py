@@ -10,8 +10,8 @@ from inspector.runtime.beside import Overlay
 from inspector.runtime.commands import DropOverlay
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.overlay_style import DASHES, SIGNS, colour_of
-from inspector.ui.timing_model import line_sample
+from inspector.ui.line_sample import Symbol, line_sample
+from inspector.ui.overlay_style import DASHES, SIGNS, SYMBOLS, colour_of
 from inspector.ui.widgets import ElidedLabel
 
 NAME_WIDTH = 220
@@ -71,8 +71,9 @@ class OverlayLegend(QWidget):
         if overlay is not None and self._coloured:
             colour = colour_of(overlay.slot)
         dash = DASHES[overlay.slot] if overlay is not None and self._dashed else ()
+        symbol: Symbol = SYMBOLS[overlay.slot] if overlay is not None and not self._dashed else ""
         sample = QLabel()
-        sample.setPixmap(line_sample(colour, dash, dotted=overlay is not None and not self._dashed))
+        sample.setPixmap(line_sample(colour, dash, symbol))
         self._row.addWidget(sample)
 
     def _add_name(self, overlay: Overlay) -> None:

@@ -11,10 +11,13 @@ from inspector.runtime.beside import MAX_OVERLAYS, Overlay
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.chart import Dash
+from inspector.ui.line_sample import Symbol
 from inspector.ui.readouts import Readout, read_out_at
 
 SIGNS = "①②③"
 DASHES: tuple[Dash, ...] = ((6, 3), (2, 2), (9, 3, 2, 3))
+SYMBOLS: tuple[Symbol, ...] = ("o", "s", "t1")
+"""On lines whose dash says what they are of."""
 assert len(SIGNS) == len(DASHES) == MAX_OVERLAYS == len(theme.LIGHT.overlays) == len(theme.DARK.overlays)
 
 

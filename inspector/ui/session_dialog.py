@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtWidgets import QFileDialog, QLineEdit, QWidget
 
 from inspector.session.database import DATABASE_NAME
 
@@ -17,15 +17,18 @@ class SessionDialog(QFileDialog):
     """A file dialog in which to enter the folder of a recording is to choose it."""
 
     def __init__(self, parent: QWidget, title: str, chosen: Callable[[str], None], folder: str = "") -> None:
-        super().__init__(parent, title, folder, FILTER)
+        super().__init__(parent, title, "", FILTER)
         self.setObjectName("session_dialog")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         # The system's own dialogs know folders and files only.
         self.setOption(QFileDialog.Option.DontUseNativeDialog)
         self.setFileMode(QFileDialog.FileMode.ExistingFile)
         self.setLabelText(QFileDialog.DialogLabel.Accept, "Choose")
+        if folder:
+            self.setDirectory(folder)
         self._chosen = chosen
         self.directoryEntered.connect(self._on_entered)
+        self.currentChanged.connect(self._on_current)
 
     def accept(self) -> None:
         """Take what is named, a file or the folder of a recording."""
@@ -42,6 +45,12 @@ class SessionDialog(QFileDialog):
     def _on_entered(self, folder: str) -> None:
         if (recording := recording_of(Path(folder))) is not None:
             self._take(recording)
+
+    def _on_current(self, path: str) -> None:
+        """A folder that is a recording is named like a file, so that the button takes it."""
+        field = self.findChild(QLineEdit, "fileNameEdit")
+        if field is not None and Path(path).is_dir() and recording_of(Path(path)) is not None:
+            field.setText(Path(path).name)
 
     def _take(self, path: Path) -> None:
         self.directoryEntered.disconnect(self._on_entered)

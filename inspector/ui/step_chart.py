@@ -18,7 +18,7 @@ from inspector.ui import theme
 from inspector.ui.chart import Axis, Chart, Dash, line_pen
 from inspector.ui.curves import EMPTY_CURVE, NO_STEPS, Curve, curve
 from inspector.ui.edge_marks import EdgeMarks
-from inspector.ui.overlay_style import DASHES, colour_of, shown
+from inspector.ui.overlay_style import DASHES, SYMBOLS, colour_of, shown
 from inspector.ui.trace import Trace
 
 FEW_MARKS = 16
@@ -75,7 +75,7 @@ class StepChart(Chart):
         self._history = history
 
     def show_overlays(self, overlays: Sequence[Overlay], dashes: Mapping[str, Dash] | None = None) -> None:
-        """Show the same metrics of recordings, each in its dash, or with dots in that of the metric where given.
+        """Show the same metrics of recordings, each in its dash, or with signs in that of the metric where given.
 
         They are drawn last, so that where both are the same the run's line shows through the gaps of the dash. Call
         `draw` once the x range is set.
@@ -90,7 +90,7 @@ class StepChart(Chart):
         for key in [k for k, trace in self._under.items() if wanted.get(k) != trace.dash]:
             self._under.pop(key).remove(self)
         for key in wanted.keys() - self._under.keys():
-            self._under[key] = Trace(self, wanted[key], above=True, dotted=bool(dashes))
+            self._under[key] = Trace(self, wanted[key], above=True, symbol=SYMBOLS[key[0]] if dashes else "")
             self._under[key].set_colour(colour_of(key[0]))
             self._stale = True
         self._stale |= [id(o.history) for o in before] != [id(o.history) for o in self._overlays]

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PySide6.QtCore import QLineF, QPointF, QSize, Qt
-from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPixmap
+from PySide6.QtCore import Qt
 
 from inspector.floats import F64Array
 from inspector.history import EMPTY_HISTORY, History
@@ -17,15 +16,14 @@ from inspector.plan import Plan
 from inspector.stepping import KernelTime
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.chart import Dash, dashed_pen
+from inspector.ui.chart import Dash
+from inspector.ui.line_sample import line_sample
 from inspector.ui.tables import AnyIndex, ColumnsModel
 
 RECENT = 256
 """Buckets the median is taken over."""
 DASHES: tuple[Dash, ...] = ((), (7, 3), (2, 2), (9, 3, 2, 3), (9, 2, 2, 2, 2, 2), (14, 4), (4, 4), (2, 5))
 """Line styles of the kernels, in their order; from the ninth on they begin anew."""
-SAMPLE = QSize(32, 10)
-"""Of a line in the table."""
 COLUMNS = ("kernel", "clock", "last", "median", "share")
 
 
@@ -148,24 +146,6 @@ class TimingModel(ColumnsModel):
         if role == Qt.ItemDataRole.ToolTipRole:
             return _TOOLTIPS[column] if column else self.kernels[index.row()]
         return None
-
-
-def line_sample(colour: QColor, dash: Dash, *, dotted: bool = False) -> QPixmap:
-    """A short piece of a line, to tell which is which."""
-    app = QGuiApplication.instance()
-    ratio = app.devicePixelRatio() if isinstance(app, QGuiApplication) else 1.0
-    picture = QPixmap(SAMPLE * ratio)
-    picture.setDevicePixelRatio(ratio)
-    picture.fill(Qt.GlobalColor.transparent)
-    painter = QPainter(picture)
-    painter.setPen(dashed_pen(colour, dash))
-    y = SAMPLE.height() // 2 + 0.5
-    painter.drawLine(QLineF(0, y, SAMPLE.width(), y))
-    if dotted:
-        painter.setBrush(colour)
-        painter.drawEllipse(QPointF(SAMPLE.width() / 2, y), 2, 2)
-    painter.end()
-    return picture
 
 
 def _median(history: History, kernel: str) -> float | None:

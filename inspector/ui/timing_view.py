@@ -121,6 +121,10 @@ class TimingView(LazyView):
         # A kernel that only a recording ran comes after those of this form.
         kernels = (*self.model.kernels, *self._only_under())
         dashes = {f"{kind}/{k}": self.model.dash(i) for kind in kinds for i, k in enumerate(kernels)}
+        chosen = self._selected_name().partition("/")[2]
+        if chosen:
+            # One kernel is looked at: those of the recordings would only hide it.
+            dashes = {name: dash for name, dash in dashes.items() if name.partition("/")[2] == chosen}
         self.chart.show_overlays(self._overlays, dashes)
         under = any(name in o.history.series for o in self._overlays for name in dashes)
         self.chart.set_message("" if names or under else "No step has been timed yet: F11 runs one.")

@@ -11,24 +11,25 @@ from inspector.floats import F64Array
 from inspector.ui import theme
 from inspector.ui.chart import Chart, Dash, dashed_pen, line_pen
 from inspector.ui.curves import EMPTY_CURVE, Curve
+from inspector.ui.line_sample import Symbol
 
 FEW_POINTS = 256
-DOTS = 12
-"""On a line that has dots, about."""
+SIGNS = 12
+"""On a line that has them, about."""
 
 
 class Trace:
     """What draws one metric: the strokes from low to high, the line, and dots for points that stand alone."""
 
-    def __init__(self, chart: Chart, dash: Dash, *, above: bool = False, dotted: bool = False) -> None:
+    def __init__(self, chart: Chart, dash: Dash, *, above: bool = False, symbol: Symbol = "") -> None:
         self.curve = EMPTY_CURVE
         self.dash = dash
-        self._dotted = dotted
-        """Told from a line of the same dash by dots on it, wherever colours are not enough."""
+        self._marked = bool(symbol)
+        """Told from a line of the same dash by signs on it, wherever colours are not enough."""
         self._colour = theme.colours().text
         self.envelope = pg.PlotCurveItem(connect="pairs", antialias=False)
         self.line = pg.PlotCurveItem(connect="finite", antialias=False)
-        self.dots = pg.ScatterPlotItem(pxMode=True, size=5, symbol="o")
+        self.dots = pg.ScatterPlotItem(pxMode=True, size=6 if symbol else 5, symbol=symbol or "o")
         for item in self._items:
             chart.box.addItem(item, ignoreBounds=True)
             if above:
@@ -43,11 +44,11 @@ class Trace:
         self._set_line_pen()
         self.line.setData(drawn.x, drawn.last)
         self.envelope.setData(*drawn.envelope())
-        self.dots.setData(*(self._spread(drawn) if self._dotted else drawn.lonely()))
+        self.dots.setData(*(self._spread(drawn) if self._marked else drawn.lonely()))
 
     @staticmethod
     def _spread(drawn: Curve) -> tuple[F64Array, F64Array]:
-        every = max(len(drawn.x) // DOTS, 1)
+        every = max(len(drawn.x) // SIGNS, 1)
         return drawn.x[::every], drawn.last[::every]
 
     def set_colour(self, colour: QColor) -> None:
