@@ -6,8 +6,9 @@ Four runs of the same source from the same start take turns in one process, a fe
 machine whose speed drifts favours none: with statistics light and full, recorded all along and not. What is told is the
 median of the ratios of neighbours with the middle half of them, of the wall clock and of the processor time of all
 threads, which other programs disturb less. Three things are told apart: recording alone at the same level of
-statistics, the level that a recording takes (full) beside the one without (light), and both. The bytes a step are those
-on disk.
+statistics, the level that a recording takes (full) beside the one without (light), and both. Beside that the
+recording's own processor time is told, of the thread that writes and of its calls on the thread that runs steps, which
+is the same however busy the machine is. The bytes a step are those on disk.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from inspector.gpu.opener import StepperMaker
@@ -38,6 +41,9 @@ COMPARED: tuple[tuple[str, Kind, Kind], ...] = (
 )
 
 
+SEEN: set[threading.Thread] = set()
+
+
 class Run:
     """A run with or without a recording."""
 
@@ -48,6 +54,28 @@ class Run:
         self.engine = Engine(opened, stepper, keep_checkpoint=False, stats=level)
         self.recording = Recording.start(self.engine, folder / f"{level}.session", policy) if record else None
         self.took: list[tuple[float, float]] = []
+        self.own_s: list[float] = []
+        """Processor time of the calls of the recording on the thread that runs steps."""
+        if self.recording is not None:
+            self.writer = next(
+                t for t in threading.enumerate() if t.name == "session-writer" and t not in SEEN
+            )
+            SEEN.add(self.writer)
+            for name in ("begun", "completed"):
+                setattr(self.recording, name, self._timed(getattr(self.recording, name)))
+
+    def _timed(self, call: Callable[..., None]) -> Callable[..., None]:
+        def timed(*arguments: object) -> None:
+            began = time.thread_time()
+            call(*arguments)
+            self.own_s.append(time.thread_time() - began)
+
+        return timed
+
+    def writer_s(self) -> float:
+        """Processor time of the thread that writes, so far."""
+        assert self.writer.ident is not None
+        return time.clock_gettime(time.pthread_getcpuclockid(self.writer.ident))
 
     def go(self, steps: int) -> tuple[float, float]:
         """Seconds a step takes, by the wall clock and of processor time, until all of them are on disk."""
@@ -89,6 +117,7 @@ def main() -> None:
         runs = {kind: Run(options.source, kind, policy, Path(folder)) for kind in KINDS}
         for run in runs.values():
             run.go(WARM_UP)
+        before = {kind: run.writer_s() for kind, run in runs.items() if run.recording is not None}
         for i in range(options.pairs):
             # There and back, so that none always comes after the same other.
             for kind in KINDS if i % 2 else KINDS[::-1]:
@@ -97,6 +126,15 @@ def main() -> None:
         print(f"{options.source} on {device}, --capture {options.capture}, {options.pairs} pairs")
         for what, one, other in COMPARED:
             print(f"  {what}: {said(runs[one].took, runs[other].took)}")
+        for kind, writer_s in before.items():
+            run, steps = runs[kind], options.pairs * options.steps
+            own = sum(run.own_s[-2 * steps :]) / steps
+            writing = (run.writer_s() - writer_s) / steps
+            base = statistics.median(worked for _, worked in runs[kind[0], False].took)
+            print(
+                f"  its own work with statistics {kind[0]}: {own * 1e3:.2f} ms a step on the thread that runs them, "
+                f"{writing * 1e3:.2f} ms on the one that writes, {(own + writing) / base * 100:.1f} % of a step"
+            )
         recording = runs["full", True].recording
         assert recording is not None
         recording.end()
