@@ -225,6 +225,18 @@ class Layout:
             return None
         return self.segments[index]
 
+    def filled_runs(self) -> Iterator[tuple[int, int]]:
+        """Elements [start, stop) of params that follow each other without a gap, in order."""
+        start = stop = 0
+        for segment in self.segments:
+            if segment.offset != stop:
+                if stop > start:
+                    yield start, stop
+                start = segment.offset
+            stop = max(segment.stop, segment.offset)
+        if stop > start:
+            yield start, stop
+
     def between(self, start: int, stop: int) -> tuple[Segment, ...]:
         """The segments that overlap elements [start, stop), in order."""
         first = max(bisect_right(self._offsets, start) - 1, 0)

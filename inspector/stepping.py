@@ -5,7 +5,7 @@ The runtime drives any object of this shape: the one on a GPU, or a recording on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -212,6 +212,10 @@ class Stepper(Protocol):
         """Run the dispatch at the cursor, keeping what it overwrites."""
         ...
 
+    def run_until(self, hyper: Hyper, dispatch: int) -> tuple[KernelTime, ...]:
+        """Run in one submission until `dispatch` dispatches of the step have run; nothing where they have."""
+        ...
+
     def run_to_end(self, hyper: Hyper) -> tuple[KernelTime, ...]:
         """Run the rest of the step in one submission; one time for each dispatch that ran."""
         ...
@@ -228,10 +232,11 @@ class Stepper(Protocol):
         """Go back to the end of step `step`; False where memory does not reach that far."""
         ...
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: State, progress: Callable[[float], None] = lambda share: None) -> None:
         """Go to the end of step `state.finished_steps` with another state, of the same params in the same form.
 
-        Gradients are 0 there, as the update leaves them. What was kept for going back is forgotten.
+        Gradients are 0 there, as the update leaves them. What was kept for going back is forgotten. `progress` is told
+        the share that is done; what it raises leaves the buffers with parts of either state.
         """
         ...
 

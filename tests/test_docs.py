@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from inspector.cli import COMMANDS
+from inspector.diagnosis.metrics import METRICS
 from inspector.diagnosis.rules import RULES
 
 ROOT = Path(__file__).parent.parent
@@ -40,6 +41,11 @@ def test_every_command_is_in_the_readme(command: str) -> None:
 def test_every_rule_is_in_the_readme(rule: object) -> None:
     name = getattr(rule, "__name__", "").replace("_", "-")
     assert f"`{name}`" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_every_metric_to_break_on_is_in_the_readme(metric: str) -> None:
+    assert f"`{metric}`" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_pictures_and_files_that_the_readme_links_exist() -> None:

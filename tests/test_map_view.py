@@ -426,14 +426,15 @@ def test_a_click_goes_to_the_step(qtbot: QtBot) -> None:
     assert line.sent == [Seek(110)]
 
 
-def test_dragging_seeks_once_a_step(qtbot: QtBot) -> None:
+def test_dragging_seeks_at_most_once_a_frame_and_where_it_ends(qtbot: QtBot) -> None:
     line = Line(qtbot)
     QTest.mousePress(line.view, Left, pos=line.at(110))
     for step in (110.1, 110.2, 112, 112, 115):
         QTest.mouseMove(line.view, line.at(step))
     QTest.mouseRelease(line.view, Left, pos=line.at(115))
     QTest.mouseMove(line.view, line.at(90))
-    assert line.sent == [Seek(110), Seek(112), Seek(115)]
+    qtbot.wait(40)
+    assert line.sent in ([Seek(110), Seek(115)], [Seek(110), Seek(112), Seek(115)])
 
 
 def test_a_click_near_a_finding_or_mark_means_it(qtbot: QtBot) -> None:

@@ -23,7 +23,7 @@ from inspector.plan import Variant, layout_for
 from inspector.runtime import commands as c
 from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import Snapshot
-from inspector.runtime.travel import Travel, opened
+from inspector.runtime.travel import GivenUpError, Travel, opened
 from inspector.session.recorder import Recorder
 from inspector.sources.base import Source
 from inspector.sources.recording import Recording
@@ -471,3 +471,32 @@ def test_bookmarks_go_with_the_run_into_its_recording(
     again.until(lambda s: len(s.bookmarks) == 1)
     with Session.open(path) as session:
         assert [each.step for each in session.bookmarks().all] == [2]
+
+
+def test_a_state_on_its_way_to_the_device_can_be_given_up(gpu: Gpu, pair: tuple[Path, Session]) -> None:
+    path, truth = pair
+    made = travel(gpu, path)
+    shares: list[float] = []
+
+    def look_up() -> bool:
+        assert made.glance is not None
+        assert made.glance.restored is not None
+        shares.append(made.glance.restored)
+        return len(shares) == 7
+
+    made._look_up = look_up
+    made.step_s = 10.0
+    made.seek(10)
+    with pytest.raises(GivenUpError):
+        made.advance()
+    assert shares == sorted(shares)
+    made.cancel()
+    # Parts of two states are no step's: what needs buffers brings a whole one first.
+    assert made.engine.nowhere
+    made._look_up = lambda: False
+    assert made.hold(c.StepIteration())
+    while made.busy:
+        made.advance()
+    same_state(made.engine, truth, 10)
+    arrive(made, 0)
+    same_state(made.engine, truth, 0)

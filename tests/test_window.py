@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, QSettings, Qt
-from PySide6.QtGui import QAction, QImage
+from PySide6.QtGui import QAction, QImage, QShortcut
 from PySide6.QtWidgets import QComboBox, QFileDialog, QLabel, QMenu, QPushButton, QToolButton
 from pytestqt.qtbot import QtBot
 from ui_helpers import FakeWorker, make_findings, make_snapshot, small_layout, small_plan
@@ -180,6 +180,15 @@ def test_no_two_actions_share_a_key(shown: Shown) -> None:
     assert len(keys) == len(set(keys))
 
 
+def test_no_key_of_a_panel_is_one_of_the_window(qtbot: QtBot) -> None:
+    window = MainWindow(Bus(FakeWorker().send), make_views())
+    qtbot.addWidget(window)
+    of_window = {key.toString() for action in window.actions() for key in action.shortcuts()}
+    of_panels = {shortcut.key().toString() for shortcut in window.findChildren(QShortcut)}
+    assert of_panels
+    assert not of_window & of_panels, "neither would work"
+
+
 def test_the_label_says_where_the_run_stands(shown: Shown) -> None:
     label = shown.window.toolbar.cursor_label
     assert label.text() == "step 128 · dispatch 3/5 → adamw_update wd"
@@ -195,19 +204,20 @@ def test_disabled_actions_say_why() -> None:
     at_end = make_snapshot(cursor=Cursor(9, 5, 5), last_step=9, undo=UndoInfo())
     why = reasons(at_end)
     assert why["step_dispatch"] == "step 9 is the last of this source"
-    assert "memory" in why["undo_dispatch"]
-    assert "memory" in why["undo_iteration"]
+    assert "undo_dispatch" not in why, "what memory does not hold is rebuilt"
+    at_start = reasons(make_snapshot(cursor=Cursor(1, 0, 5), undo=UndoInfo()))
+    assert at_start["undo_dispatch"] == at_start["undo_iteration"] == "nothing lies before the first step"
     assert "opened" in reasons(make_snapshot(mode="starting"))["run"]
     assert "recover" in reasons(make_snapshot(mode="lost"))["step_dispatch"]
     assert "recover" not in reasons(make_snapshot(mode="lost"))
 
 
 def test_a_disabled_button_shows_the_reason_and_sends_nothing(shown: Shown) -> None:
-    shown.post(undo=UndoInfo())
+    shown.post(cursor=Cursor(1, 0, 5))
     shown.worker.sent.clear()
     action = shown.window.actions_by_name["undo_dispatch"]
     assert not action.isEnabled()
-    assert "Not now: no dispatch before this one is kept in memory" in action.toolTip()
+    assert "Not now: nothing lies before the first step" in action.toolTip()
     shown.press(Key.Key_F10, Shift)
     assert shown.commands() == []
 
@@ -474,6 +484,9 @@ def test_the_keys_overview_is_not_modal(shown: Shown) -> None:
     assert not dialog.isModal()
     for spec in SPECS:
         assert all(key in dialog.label.text() for key in spec.keys)
+    room = dialog.screen().availableSize()
+    assert dialog.width() <= room.width()
+    assert dialog.height() <= room.height()
     dialog.close()
 
 

@@ -28,6 +28,7 @@ from inspector.runtime.snapshots import (
     Histograms,
     MapImage,
     Mark,
+    Recorded,
     Snapshot,
     StepRecord,
     ValuesWindow,
@@ -214,6 +215,24 @@ def make_findings() -> tuple[Finding, ...]:
         ),
         Finding("warmup", "info", 20, "The warm-up ended at step 20.", "Nothing to do."),
     )
+
+
+def make_recorded(
+    last: int = 1000,
+    keyframes: Sequence[int] = (),
+    rebuildable: Sequence[tuple[int, int]] = (),
+    *,
+    first: int = 1,
+    policy: str = "stats",
+    state: Any = "complete",
+) -> Recorded:
+    """What a recording of steps `first` to `last` holds."""
+    return Recorded(
+        first, last,
+        _frozen(np.array(keyframes, np.int64)),
+        _frozen(np.array(rebuildable, np.int64).reshape(-1, 2)),
+        policy, state,
+    )  # fmt: skip
 
 
 def make_snapshot(**changes: Any) -> Snapshot:

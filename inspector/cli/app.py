@@ -11,6 +11,7 @@ import typer
 from inspector import __version__, codecs, plan
 from inspector.cli import USAGE
 from inspector.cli import options as o
+from inspector.cli.breakpoints import Break, make_conditions
 from inspector.cli.shaders import Shaders, with_shaders
 from inspector.files import check_writable
 from inspector.hyper import Numerics
@@ -19,7 +20,7 @@ from inspector.statistics import StatsLevel
 
 VIEWS = (
     "map, pipeline, plots, histograms, lockstep, timing, profile, params, compare, start, values, hyper, "
-    "findings or timeline"
+    "findings, breakpoints, bookmarks or timeline"
 )
 
 app = typer.Typer(
@@ -73,6 +74,7 @@ def window(
     lockstep: o.Lockstep = None,
     save: o.SavePath = None,
     capture: o.Capture = None,
+    breaks: Break = None,
 ) -> int:
     """Open the window on SOURCE, paused before its first dispatch."""
     from inspector.cli.recording import level_of, make_save
@@ -99,6 +101,7 @@ def window(
         lockstep=lockstep,
         save=saved,
         save_stats=level_of(stats, saved),
+        breaks=breaks,
         start_page=o.left_out(context, "source") and saved is None and lockstep is None,
     )
 
@@ -183,9 +186,10 @@ def run(
     save: o.SavePath = None,
     capture: o.Capture = None,
     resume: o.Resume = False,
+    breaks: Break = None,
     json: o.Json = False,
 ) -> int:
-    """Run steps without a window and print their numbers. Exit code 1 where a finding is an error."""
+    """Run steps without a window and print their numbers. Exit code 1 where a finding is an error, or at a --break."""
     from inspector.cli.recording import level_of, make_save
     from inspector.cli.run import Request, run_steps
 
@@ -214,6 +218,7 @@ def run(
             lockstep,
             saved,
             stats is not None,
+            make_conditions(breaks, made.params, variant),
         )
     )
 
@@ -291,9 +296,13 @@ def replay(
     capture: Annotated[
         str | None, typer.Option(help="With --save: what to capture, as in grads:10+keyframes:100.")
     ] = None,
+    breaks: Break = None,
     json: o.Json = False,
 ) -> int:
-    """Run a recording again, bit for bit, or its gradients under other settings; exit code 1 if --verify fails."""
+    """Run a recording again, bit for bit, or its gradients under other settings.
+
+    Exit code 1 if --verify fails, or at a --break.
+    """
     from inspector.cli import replay as command
     from inspector.runtime.replay import Changes
     from inspector.schedule import Schedule
@@ -320,7 +329,7 @@ def replay(
     return command.replay(
         command.Request(
             session, first, last, changes, adapter, verify,
-            save, capture, stats, json,
+            save, capture, stats, json, tuple(breaks or ()),
         )
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from inspector.cli.breakpoints import make_conditions, stop_document, tell_never_judged
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
 from inspector.cli.shaders import form_of, shaders_of
 from inspector.diagnosis.rules import SETTING_RULES
@@ -20,6 +21,7 @@ from inspector.errors import UsageError
 from inspector.files import check_writable
 from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker
+from inspector.runtime.breakpoints import Breakpoints
 from inspector.runtime.replay import Changes, Replay, ReplayedStep
 from inspector.runtime.saved_replay import SavedReplay
 from inspector.session.compare import Difference, first_of, float_ulp
@@ -45,10 +47,11 @@ class Request:
     capture: str | None
     stats: StatsLevel | None
     json: bool
+    breaks: tuple[str, ...] = ()
 
 
 def replay(request: Request) -> int:
-    """Run, compare, print; 1 where --verify finds what should be the same not to be, else 0."""
+    """Run, compare, print; 1 where --verify fails or a breakpoint stops it, else 0."""
     if request.verify and request.changes:
         raise UsageError(
             f"--verify compares with what was recorded, and other settings were given ({request.changes}): leave out "
@@ -61,7 +64,7 @@ def replay(request: Request) -> int:
     with interruptible() as check, Session.open(request.session) as session:
         document = _replay(request, session, check)
     print_json(document) if request.json else _show(document, request)
-    return int(request.verify and not document["as_expected"])
+    return int(document["stopped"] is not None or (request.verify and not document["as_expected"]))
 
 
 def spans(source: Recording, first: int | None, last: int | None) -> tuple[list[Stretch], list[str]]:
@@ -97,7 +100,9 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
         texts = " or ".join(f"--from {s.first} --to {s.last}" for s in found[:3])
         raise UsageError(f"--save takes steps that follow each other: give {texts}.")
     maker = StepperMaker(request.adapter, undo_bytes=0)
-    runner = Replay(source, maker, request.changes)
+    form = request.changes.variant_of(session.step(found[0].first).variant)
+    breakpoints = Breakpoints(make_conditions(request.breaks, source.params, form))
+    runner = Replay(source, maker, request.changes, breakpoints)
     steps: list[dict[str, Any]] = []
     differences: list[Difference] = []
     reported: set[tuple[str, str]] = set()
@@ -144,6 +149,11 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
                     if recorder is not None:
                         recorder.offer(ran, fresh)
                     progress.advance(task)
+                if breakpoints.stop is not None:
+                    if recorder is not None:
+                        recorder.stopped(breakpoints.stop.step, breakpoints.stop.mark)
+                    break
+        tell_never_judged(breakpoints, len(steps))
         exact = not differences
         why = _why_not_exact(runner, request.changes)
         device, was = runner.device, session.about.device
@@ -169,6 +179,7 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
             "expected": "bit-exact" if why is None else why,
             "as_expected": exact or why is not None,
             "findings": findings,
+            "stopped": stop_document(breakpoints.stop),
             "saved": None if request.save is None else str(request.save),
         }
     finally:
@@ -295,6 +306,8 @@ def _show(document: dict[str, Any], request: Request) -> None:
             )
         console.print(table)
     console.print("\n".join(summary(document)), soft_wrap=True)
+    if document["stopped"] is not None:
+        console.print(document["stopped"]["message"], soft_wrap=True)
 
 
 def summary(document: dict[str, Any]) -> Iterator[str]:

@@ -12,12 +12,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from inspector.cli.breakpoints import raised, stop_document, tell_never_judged
 from inspector.cli.lockstep import add_coding, lockstep_document, lockstep_words
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
 from inspector.cli.recording import Save, recorded, take_up
 from inspector.cli.shaders import form_of, own_kernel_lines, shaders_of
 from inspector.codecs import Codec
 from inspector.diagnosis.findings import Finding
+from inspector.diagnosis.watchpoints import Condition
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array, shortest
 from inspector.gpu.opener import StepperMaker
@@ -26,6 +28,7 @@ from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.param_statistics import LaneStats, ParamStats
 from inspector.plan import Variant
+from inspector.runtime.breakpoints import Breakpoints
 from inspector.runtime.engine import Engine
 from inspector.runtime.lockstep import Asked
 from inspector.runtime.snapshots import StepRecord
@@ -51,29 +54,40 @@ class Request:
     lockstep: Codec | None = None
     save: Save | None = None
     every_param: bool = True
-    """The document lists the params of every step; of the last alone where they are counted for a recording."""
+    """The document lists the params of every step; of the last alone where they are counted for something else."""
+    conditions: tuple[Condition, ...] = ()
+    """Where it stops."""
 
 
 def run_steps(request: Request) -> int:
-    """Run, print, write the state; 1 where a finding is an error or the recording had to end, else 0."""
+    """Run, print, write the state; 1 where a finding is an error, a breakpoint stopped it or the recording had to end,
+    else 0."""
     with interruptible() as check:
         document, problem = _run(request, check)
     print_json(document) if request.json else _show(document, request)
     if problem is not None:
         raise InspectorError(problem)
-    return int(any(finding["severity"] == "error" for finding in document["findings"]))
+    stopped = document["stopped"] is not None
+    return int(stopped or any(finding["severity"] == "error" for finding in document["findings"]))
 
 
 def _run(request: Request, check_interrupt: Callable[[], None]) -> tuple[dict[str, Any], str | None]:
     """The document, and the sentence with which its recording ended before the run was done."""
     state, steps = request.source.initial_state(), request.steps
+    breakpoints = Breakpoints(request.conditions)
+    level = raised(request.stats, breakpoints)
     if request.save is not None and request.save.resume:
         taken = take_up(request.save, request.source, request.variant, request.hyper, steps)
         state, steps = taken.state, taken.steps
     stepper = StepperMaker(request.adapter, undo_bytes=0).make(request.source.params, request.variant, state)
     try:
         engine = Engine(
-            request.source, stepper, hyper=request.hyper, keep_checkpoint=False, stats=request.stats
+            request.source,
+            stepper,
+            hyper=request.hyper,
+            keep_checkpoint=False,
+            stats=level,
+            breakpoints=breakpoints,
         )
         engine.eight_bit.watched = request.stats == "full"
         if request.lockstep is not None:
@@ -95,10 +109,14 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> tuple[dict[st
                 except EndOfSourceError as error:
                     raise UsageError(f"--steps {request.steps} is too many: {error}") from None
                 findings += engine.take_findings()
+                if breakpoints.stop is not None:
+                    if recording is not None:
+                        recording.end(breakpoints.stop.sentence)
+                    break
                 if engine.record is not None:
                     records.append(engine.record)
                     ending = not left or (recording is not None and not recording.open)
-                    listed = ending or (request.json and request.every_param)
+                    listed = ending or (request.json and request.every_param and level == request.stats)
                     counted.append(_counted(engine, stepper.layout) if listed else {})
                     picture = engine.eight_bit.picture(stepper)
                     add_coding(counted[-1].get("params", ()), picture)
@@ -118,10 +136,12 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> tuple[dict[st
             },
             "variant": form_of(request.variant),
             "shaders": shaders_of(request.variant),
-            "stats": request.stats,
+            "stats": level,
             "steps": [{**_step(record), **more} for record, more in zip(records, counted, strict=True)],
             "findings": [as_dict(finding) for finding in findings],
+            "stopped": stop_document(breakpoints.stop),
         }
+        tell_never_judged(breakpoints, len(records))
         if recording is not None:
             document["session"] = {
                 "path": str(recording.path),
@@ -139,11 +159,13 @@ def _write(request: Request, engine: Engine, stepper: GpuStepper) -> None:
     gradients: Mapping[str, F32Array] = stepper.gradients()
     later: dict[str, F32Array] = {}
     if isinstance(request.source, StateFile):
-        later = request.source.later_gradients(state.finished_steps)
+        # Those of the step that a breakpoint stopped are in place: they are g.
+        later = request.source.later_gradients(stepper.cursor.step)
         if not request.steps:
             gradients = {**gradients, **request.source.waiting_gradients()}
     lanes = {"w": state.w, "g": gradients, "m": state.m, "v": state.v}
-    stats = stepper.grad_stats() if request.steps else None
+    known = engine.record is not None and engine.record.grad_norm is not None
+    stats = stepper.grad_stats() if known else None
     write_state(
         request.out,
         stepper.layout.params,
@@ -273,8 +295,10 @@ def _show(document: dict[str, Any], request: Request) -> None:
             soft_wrap=True,
             markup=False,
         )
+    stopped = document["stopped"]
     if request.out is not None:
-        console.print(f"State after the last step: {request.out}", soft_wrap=True)
+        when = "after the last step" if stopped is None else f"before the update of step {stopped['step']:,}"
+        console.print(f"State {when}: {request.out}", soft_wrap=True)
     if request.steps and document["steps"]:
         last = document["steps"][-1]
         for line in lockstep_words(last.get("lockstep")):
@@ -282,6 +306,8 @@ def _show(document: dict[str, Any], request: Request) -> None:
         console.print(
             f"gradNorm {shortest(last['grad_norm'])}, clipScale {shortest(last['clip_scale'])} in step {last['step']}."
         )
+    if stopped is not None:
+        console.print(stopped["message"], soft_wrap=True)
 
 
 def _params_table(step: dict[str, Any]) -> Table:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inspector.cli.breakpoints import make_conditions
 from inspector.cli.display import display_problem
 from inspector.cli.options import make_hyper, make_source
 from inspector.codecs import Codec
@@ -22,6 +23,7 @@ from inspector.runtime.commands import (
     Command,
     DiffSessions,
     Run,
+    SetBreakpoint,
     ShowOverlay,
     StartLockstep,
     StartRecording,
@@ -117,15 +119,19 @@ def open_window(
     lockstep: Codec | None = None,
     save: Save | None = None,
     save_stats: StatsLevel | None = None,
+    breaks: Sequence[str] | None = None,
     start_page: bool = False,
 ) -> int:
     """Show the window until it is closed; its exit code. With `save` it records from the start."""
-    opener.check(spec)
+    source = opener.check(spec)
+    conditions = make_conditions(breaks, source.params, variant)
     if problem := display_problem():
         raise UsageError(problem)
     from inspector.ui.app import run_window
 
     def begin(window: MainWindow) -> None:
+        for condition in conditions:
+            window.send(SetBreakpoint(condition))
         if save is not None:
             window.send(StartRecording(str(save.path.absolute()), str(save.policy or Policy()), save_stats))
         if lockstep is not None:

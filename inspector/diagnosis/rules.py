@@ -248,6 +248,9 @@ RULES: tuple[Callable[[StepFacts], Iterator[Finding]], ...] = (
     step_counter_reset,
 )
 
+RULE_NAMES = tuple(rule.__name__.replace("_", "-") for rule in RULES)
+"""The rules as findings name them."""
+
 SETTING_RULES = frozenset(
     {"invalid-max-grad-norm", "invalid-setting", "decay-on-norm-or-bias", "nonfinite-state"}
 )

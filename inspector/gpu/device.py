@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -223,6 +224,39 @@ class Gpu:
                 )
                 staging.unmap()
         return out
+
+    def read_all(
+        self, ranges: Sequence[tuple[Any, int, int]], encoder: Any | None = None
+    ) -> list[npt.NDArray[np.uint8]]:
+        """As `read`, of several ranges (buffer, offset, nbytes), after one submission where they are not too large.
+
+        Each submission and each wait costs as much as a small kernel.
+        """
+        if not ranges:
+            if encoder is not None:
+                self.submit(encoder)
+            return []
+        total = sum(nbytes for _, _, nbytes in ranges)
+        if total > _MAX_STAGING or total == 0:
+            found = []
+            for buffer, offset, nbytes in ranges:
+                found.append(self.read(buffer, offset, nbytes, encoder))
+                encoder = None
+            return found
+        staging = self._staging_buffer(total)
+        encoder = encoder or self.encoder()
+        ends = list(accumulate(nbytes for _, _, nbytes in ranges))
+        with explained("reading back"):
+            for (buffer, offset, nbytes), end in zip(ranges, ends, strict=True):
+                if nbytes:
+                    encoder.copy_buffer_to_buffer(buffer, offset, staging, end - nbytes, nbytes)
+        self.submit(encoder)
+        out = np.empty(total, np.uint8)
+        with explained("reading back"):
+            staging.map_sync(wgpu.MapMode.READ, 0, total)
+            np.copyto(out, np.frombuffer(staging.read_mapped(0, total, copy=False), np.uint8))
+            staging.unmap()
+        return np.split(out, ends[:-1])
 
     def _staging_buffer(self, size: int) -> Any:
         if self._staging is None or self._staging.size < size:

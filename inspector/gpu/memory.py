@@ -109,10 +109,17 @@ class LaneMemory:
 
     # --- writing
 
-    def upload(self, lane: Lane, values: Mapping[str, F32Array], coded: Mapping[str, Moments8bit]) -> None:
+    def upload(
+        self,
+        lane: Lane,
+        values: Mapping[str, F32Array],
+        coded: Mapping[str, Moments8bit],
+        told: Callable[[int], None] = lambda elements: None,
+    ) -> None:
         """Write every param of a lane; the missing ones become 0. Bits are kept, signalling NaNs included.
 
-        Of 8-bit state, the codes in `coded` are taken as they are where they are of the plan's codec.
+        Of 8-bit state, the codes in `coded` are taken as they are where they are of the plan's codec. `told` is called
+        at each param with its number of elements.
         """
         bits = {s.name: _as_bits(values[s.name], s.numel) for s in self._layout if s.name in values}
         for store in stores(self._layout, lane):
@@ -120,6 +127,7 @@ class LaneMemory:
                 for low, high in self._chunks(store, store.start, store.stop):
                     self._encode(store, low, high, bits)
         for segment in self._layout:
+            told(segment.numel)
             if segment.state == "8bit" and lane in MOMENTS:
                 codes = coded.get(segment.name)
                 if codes is not None and codes.codec == self._codec:

@@ -153,17 +153,17 @@ class ParamStatsKernel:
         encoder = gpu.encoder()
         encoder.clear_buffer(self._histograms, 0, params * _HISTOGRAM_BYTES)
         self._record(encoder, "param_stats", batch, groups)
-        counted = gpu.read(self._histograms, 0, params * _HISTOGRAM_BYTES, encoder).view(np.uint32)
-        counted = counted.reshape(-1, 4, 256)
-        times += [ms for _, ms in self._timer.spans_ms(1)]
-        odd = bool(counted[:, :, BINS].any())
-        encoder = gpu.encoder()
-        if odd:
+        of_rows = (self._rows, 0, len(batch.table) * 4 * _ROW_SLOTS)
+        of_histograms = (self._histograms, 0, params * _HISTOGRAM_BYTES)
+        histograms, rows, *spans = gpu.read_all([of_histograms, of_rows, *self._timer.ranges(1)], encoder)
+        times += [ms for _, ms in self._timer.spans_of(spans, 1)]
+        counted = histograms.view(np.uint32).reshape(-1, 4, 256)
+        if counted[:, :, BINS].any():
+            encoder = gpu.encoder()
             self._record(encoder, "param_nonfinite", batch, groups)
-        rows = gpu.read(self._rows, 0, len(batch.table) * 4 * _ROW_SLOTS, encoder).view(np.uint32)
-        if odd:
-            times += [ms for _, ms in self._timer.spans_ms(1)]
-        return counted, rows.reshape(-1, _ROW_SLOTS)
+            rows, *spans = gpu.read_all([of_rows, *self._timer.ranges(1)], encoder)
+            times += [ms for _, ms in self._timer.spans_of(spans, 1)]
+        return counted, rows.view(np.uint32).reshape(-1, _ROW_SLOTS)
 
     def _bind(self, batch: _Batch, index: int, grad_stats: Any) -> _Bound:
         """What a run binds, and what puts the values of coded lanes there before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -164,6 +164,10 @@ class GpuStepper:
         """Run the dispatch at the cursor, keeping what it overwrites."""
         return self._run(hyper, self._cursor.dispatch + 1)[0]
 
+    def run_until(self, hyper: Hyper, dispatch: int) -> tuple[KernelTime, ...]:
+        """Run in one submission until `dispatch` dispatches of the step have run; nothing where they have."""
+        return self._run(hyper, min(dispatch, self._cursor.count))
+
     def run_to_end(self, hyper: Hyper) -> tuple[KernelTime, ...]:
         """Run the rest of the step in one submission; one time for each dispatch that ran."""
         return self._run(hyper, self._cursor.count)
@@ -192,14 +196,17 @@ class GpuStepper:
                 compute.dispatch_workgroups(*prepared.dispatch.groups)
                 compute.end()
             self._timer.resolve(encoder, until - first)
-        self._gpu.submit(encoder)
-        self._cursor = Cursor(self._cursor.step, until, self._cursor.count)
-        return self._times(first, until, started, cold)
+        return self._times(encoder, first, until, started, cold)
 
-    def _times(self, first: int, until: int, started: float, cold: bool) -> tuple[KernelTime, ...]:
+    def _times(
+        self, encoder: Any, first: int, until: int, started: float, cold: bool
+    ) -> tuple[KernelTime, ...]:
+        """Submit what was recorded, and wait for it."""
+        self._cursor = Cursor(self._cursor.step, until, self._cursor.count)
         if self._gpu.info.timestamps:
-            spans: list[Span] = self._timer.spans_ms(until - first)
+            spans: list[Span] = self._timer.spans_ms(until - first, encoder)
         else:
+            self._gpu.submit(encoder)
             self._gpu.wait()
             spans = [(None, (now() - started) * 1e3 / (until - first))] * (until - first)
         self._timer.clocks.done_at(now())
@@ -270,17 +277,25 @@ class GpuStepper:
         """Go back to the end of step `step`; False where memory does not reach that far."""
         return self._undo_to(Cursor(step, self._cursor.count, self._cursor.count))
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: State, progress: Callable[[float], None] = lambda share: None) -> None:
         """Go to the end of step `state.finished_steps` with another state, of the same params in the same form.
 
-        Gradients are 0 there, as the update leaves them. What was kept for going back is forgotten.
+        Gradients are 0 there, as the update leaves them. What was kept for going back is forgotten. `progress` is told
+        the share that is done; what it raises leaves the buffers with parts of either state.
         """
         self._undo.clear()
+        done = 0
+
+        def told(elements: int) -> None:
+            nonlocal done
+            progress(done / (4 * max(self._layout.elements, 1)))
+            done += elements
+
         if isinstance(state, GeneratedState) and not self._memory.coded:
             for moment in MOMENTS:
-                self._memory.upload(moment, {}, {})
-        self._fill(state)
-        self._memory.upload("g", {}, {})
+                self._memory.upload(moment, {}, {}, told)
+        self._fill(state, told)
+        self._memory.upload("g", {}, {}, told)
         self._memory.mirror_weights()
         self._given = None
         count = len(self._plan.dispatches)
@@ -305,7 +320,13 @@ class GpuStepper:
     def counts(self, lane: Lane) -> BufferStats:
         """Counts over all params in one lane, without the histogram."""
         pieces = self._memory.views(lane, 0, self._memory.end)
-        return self._stats.run(pieces, histogram=False, padding=self._gaps)
+        counts = self._stats.run(pieces, histogram=False, padding=self._gaps)
+        if counts.nonfinite.total and self._gaps:
+            # Some may lie between params, where an own kernel may have written: none of them is of a param.
+            runs = self._layout.filled_runs()
+            pieces = (piece for start, stop in runs for piece in self._memory.views(lane, start, stop))
+            counts = self._stats.run(pieces, histogram=False)
+        return counts
 
     def given_counts(self, lane: Lane) -> BufferStats:
         """Counts over all params of a lane as the run was given it: 8-bit codes hold nothing that is not finite."""
@@ -521,7 +542,7 @@ class GpuStepper:
         self._gpu.write(self._buffers["uniforms"], 0, block)
         self._uniforms_for = wanted
 
-    def _fill(self, state: State) -> None:
+    def _fill(self, state: State, told: Callable[[int], None] = lambda elements: None) -> None:
         if isinstance(state, GeneratedState):
             self._generate("w", state.normal, state.seed, 0, WEIGHT_STREAM)
             if self._memory.coded:
@@ -532,7 +553,7 @@ class GpuStepper:
             ("w", state.w), ("m", state.m), ("v", state.v),
         )  # fmt: skip
         for lane, values in lanes:
-            self._memory.upload(lane, values, state.coded)
+            self._memory.upload(lane, values, state.coded, told)
         if self._memory.coded:
             self._given = state
 

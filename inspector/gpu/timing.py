@@ -78,17 +78,24 @@ class Timer:
             pairs = min(PAIRS_A_SET, count - which * PAIRS_A_SET)
             encoder.resolve_query_set(queries, 0, 2 * pairs, resolved, 0)
 
-    def spans_ms(self, count: int) -> list[Span]:
+    def ranges(self, count: int) -> list[tuple[Any, int, int]]:
+        """What has to be read for `spans_of`: buffer, offset and bytes; nothing without the feature."""
+        if not self._gpu.info.timestamps:
+            return []
+        sets = range(-(-count // PAIRS_A_SET))
+        return [(self._sets[i][1], 0, 16 * min(PAIRS_A_SET, count - i * PAIRS_A_SET)) for i in sets]
+
+    def spans_ms(self, count: int, encoder: Any | None = None) -> list[Span]:
+        """As `spans_of`, read after what `encoder` records, which is submitted; waits for the device."""
+        return self.spans_of(self._gpu.read_all(self.ranges(count), encoder), count)
+
+    def spans_of(self, raw: Sequence[npt.NDArray[np.uint8]], count: int) -> list[Span]:
         """When the first `count` passes began, in ms after the first pass ever timed here, and what they took.
 
-        Both are None where a pair reads zero or ends before it starts.
+        Both are None where a pair reads zero or ends before it starts. `raw` is what `ranges` named.
         """
-        if not self._gpu.info.timestamps:
+        if not raw:
             return [(None, None)] * count
-        raw: list[npt.NDArray[np.uint8]] = []
-        for which in range(-(-count // PAIRS_A_SET)):
-            pairs = min(PAIRS_A_SET, count - which * PAIRS_A_SET)
-            raw.append(self._gpu.read(self._sets[which][1], 0, 16 * pairs))
         ticks = np.concatenate(raw).view(np.uint64).reshape(-1, 2).tolist()
         if self._origin is None:
             self._origin = next((start for start, _ in ticks if start), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inspector.codecs import Codec
+from inspector.diagnosis.watchpoints import Condition
 from inspector.layout import StateType
 from inspector.plan import Variant
 from inspector.statistics import StatsLevel
@@ -211,6 +212,21 @@ class StopRecording:
 
 
 @dataclass(frozen=True, slots=True)
+class SetBreakpoint:
+    """Stop where `condition` holds; or, where there is a breakpoint on it, enable or disable that."""
+
+    condition: Condition
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveBreakpoint:
+    """Take the breakpoint on `condition` away."""
+
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
 class ShowOverlay:
     """Lay a recording under the run, in every plot; nothing where it is there already."""
 
@@ -304,6 +320,8 @@ Command = (
     | ViewEightBit
     | StartRecording
     | StopRecording
+    | SetBreakpoint
+    | RemoveBreakpoint
     | ShowOverlay
     | DropOverlay
     | DiffSessions
@@ -323,6 +341,7 @@ BESIDE = (ShowOverlay, DropOverlay, DiffSessions, CancelDiff, ViewDiff, LookBesi
 """About what goes on beside the run, which they leave as it is."""
 
 BESIDE_COMPARISON = (
-    ViewMap, ViewValues, ViewHistograms, ViewEightBit, SetHyper, SetSchedule, SetStats, *BESIDE,
+    ViewMap, ViewValues, ViewHistograms, ViewEightBit, SetHyper, SetSchedule, SetStats, SetBreakpoint, RemoveBreakpoint,
+    *BESIDE,
 )  # fmt: skip
 """These are carried out while variants are compared or a what-if runs; any other ends it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from inspector.diagnosis.findings import Finding
 from inspector.diagnosis.rules import SETTING_RULES, StepFacts, step_findings
+from inspector.diagnosis.watchpoints import Moment
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array, shortest
 from inspector.history import History, HistoryRecorder
@@ -22,6 +23,7 @@ from inspector.hyper import Hyper, check_value, with_value
 from inspector.optimizers import optimizer
 from inspector.param_statistics import ParamStats, totals
 from inspector.plan import Variant, required_placement
+from inspector.runtime.breakpoints import Breakpoints, before_updates, higher, moment_of, norm_known_at
 from inspector.runtime.course import Course
 from inspector.runtime.kernel_metrics import kernel_metrics
 from inspector.runtime.lockstep import EightBit
@@ -72,6 +74,7 @@ class Engine:
         hyper: Hyper | None = None,
         keep_checkpoint: bool = True,
         stats: StatsLevel = "light",
+        breakpoints: Breakpoints | None = None,
         recorded: RecordedRun | None = None,
         make: MakeStepper | None = None,
     ) -> None:
@@ -82,8 +85,11 @@ class Engine:
         self.recorded = recorded
         self._make = make
         self.record: StepRecord | None = None
-        self.stats_level: StatsLevel = stats
+        self.breakpoints = Breakpoints() if breakpoints is None else breakpoints
+        self.stats_level: StatsLevel = higher(stats, self.breakpoints.needs)
+        """As asked for, or more where breakpoints need it."""
         self.eight_bit = EightBit()
+        self.eight_bit.wanted = self.breakpoints.needs_coding
         self.follower: Follower | None = None
         self.counted: CountedParams | None = None
         """The latest statistics of the params, which are counted at level "full" once the gradient norm is known."""
@@ -108,6 +114,8 @@ class Engine:
         self._pending: _Pending | None = None
         self._pendings: OrderedDict[int, _Pending] = OrderedDict()
         self._reported: set[tuple[str, str]] = set()
+        self._fresh: tuple[Finding, ...] = ()
+        """What was found last, in the step at the cursor once its norm is known."""
         self._initial_state = MappingProxyType({lane: stepper.given_counts(lane) for lane in ("w", "m", "v")})
         self._initial_moments = stepper.cursor.finished_steps == 0 and any(
             self._initial_state[lane].zeros != stepper.layout.elements for lane in ("m", "v")
@@ -154,23 +162,79 @@ class Engine:
             self.follower.begun(self)
 
     def step_dispatch(self) -> None:
-        """Run one dispatch, the first of the next step where this one is complete."""
-        if self.stepper.cursor.at_end:
-            self.begin()
-        time_ = self.stepper.run_dispatch(self._step_hyper())
-        self._ran((time_,))
+        """Run one dispatch, the first of the next step where this one is complete; none where a breakpoint holds."""
+        if self._goes_on():
+            self._ran((self.stepper.run_dispatch(self._step_hyper()),))
+            self._stops()
 
     def step_iteration(self) -> None:
-        """Run to the end of the step, or the whole next one."""
-        if self.stepper.cursor.at_end:
-            self.begin()
-        if self.stats_level == "full" or self.eight_bit.measures(self.stepper):
-            # To where the params are counted, which is between two dispatches.
-            while not self.stepper.cursor.at_end and self.record and self.record.grad_norm is None:
-                self._ran((self.stepper.run_dispatch(self._step_hyper()),))
+        """Run to the end of the step, or the whole next one; to where a breakpoint holds."""
+        if not self._goes_on():
+            return
+        if (
+            self.stats_level == "full"
+            or self.breakpoints.wait_for_norm
+            or self.eight_bit.measures(self.stepper)
+        ):
+            # To where the params are counted and breakpoints judged, which is between two dispatches.
+            self._ran(self.stepper.run_until(self._step_hyper(), norm_known_at(self.stepper.plan)))
+            if self._stops():
+                return
         self._ran(self.stepper.run_to_end(self._step_hyper()))
 
+    def _goes_on(self) -> bool:
+        """Begin the next step where this one is complete; False where a breakpoint holds before anything runs."""
+        self.breakpoints.moved()
+        if self.stepper.cursor.at_end:
+            self.begin()
+        return not self._stops()
+
+    def _stops(self) -> bool:
+        """True where a breakpoint holds that has not stopped the run in this step yet."""
+        plan, cursor = self.stepper.plan, self.stepper.cursor
+        if not self.breakpoints or self._pending is None or self.record is None:
+            return False
+        if not before_updates(plan, cursor):
+            return False
+        hit = self.breakpoints.judge(self._moment(), plan, cursor)
+        if hit is None:
+            return False
+        self._diagnose()
+        self.mark(hit.step, hit.mark, stop=True)
+        if self.follower is not None:
+            self.follower.fire()
+        return True
+
+    def _moment(self) -> Moment:
+        assert self.record is not None
+        assert self._pending is not None
+        record, counted = self.record, self.counted if self.param_stats else None
+        known = record.grad_norm is not None and record.clip_scale is not None
+        findings: tuple[Finding, ...] = ()
+        if self.breakpoints.want_findings:
+            findings = self._fresh if known else tuple(self._unreported())
+        return moment_of(
+            self.stepper,
+            lr=record.lr,
+            loss=record.loss,
+            counts=self._pending.gradients,
+            grad_norm=record.grad_norm,
+            clip_scale=record.clip_scale,
+            table=counted.params if counted else None,
+            whole=counted.totals[0] if counted else None,
+            coding=self.eight_bit.before_update_of(self.stepper),
+            findings=findings,
+        )
+
+    def breakpoints_changed(self) -> None:
+        """Count and measure what they need from the next step on, or from the one at the cursor."""
+        if higher(self.stats_level, self.breakpoints.needs) != self.stats_level:
+            self.set_stats(self.breakpoints.needs)
+        self.eight_bit.wanted = self.breakpoints.needs_coding
+
     def _ran(self, times: tuple[KernelTime, ...]) -> None:
+        if not times:
+            return
         assert self.record is not None
         cursor = self.stepper.cursor
         first = cursor.dispatch - len(times)
@@ -222,6 +286,17 @@ class Engine:
 
     def _diagnose(self) -> None:
         assert self.record is not None
+        self._fresh = tuple(self._unreported())
+        own = self.course.is_own(self.record.step)
+        for finding in self._fresh:
+            if finding.rule in SETTING_RULES:
+                self._reported.add((finding.rule, finding.message))
+            if own and finding not in self.findings:
+                self.findings.append(finding)
+
+    def _unreported(self) -> list[Finding]:
+        """What the rules find in the step at the cursor, but for what was said of settings before."""
+        assert self.record is not None
         assert self._pending is not None
         facts = StepFacts(
             step=self.record.step,
@@ -234,15 +309,11 @@ class Engine:
             initial_moments=self._initial_moments,
             initial_state=self._initial_state,
         )
-        if not self.course.is_own(self.record.step):
-            return
-        for finding in step_findings(facts):
-            if finding.rule in SETTING_RULES:
-                if (finding.rule, finding.message) in self._reported:
-                    continue
-                self._reported.add((finding.rule, finding.message))
-            if finding not in self.findings:
-                self.findings.append(finding)
+        return [
+            finding
+            for finding in step_findings(facts)
+            if finding.rule not in SETTING_RULES or (finding.rule, finding.message) not in self._reported
+        ]
 
     def take_findings(self) -> list[Finding]:
         """The findings since the last call, which are then forgotten."""
@@ -279,12 +350,15 @@ class Engine:
         ways += self._ways_from_states(to)
         return min(ways, key=lambda way: way.cost, default=None)
 
-    def set_off(self, way: Way) -> None:
-        """Go to where `way` begins; its steps are run by `step_iteration`."""
+    def set_off(self, way: Way, progress: Callable[[float], None] = lambda share: None) -> None:
+        """Go to where `way` begins; its steps are run by `step_iteration`.
+
+        `progress` is told the share of a state that is on the device; what it raises leaves the run nowhere.
+        """
         if way.rewinds:
             self.rewind_to(way.start)
         elif way.state is not None:
-            self._restore(way.state())
+            self._restore(way.state(), progress)
         if way.jumps:
             self.course.rerun_to = way.to
 
@@ -308,14 +382,15 @@ class Engine:
         elif self._began_at <= to and self._began_at >= self._form_since - 1:
             yield Way(self._began_at, to, state=self.source.initial_state)
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: State, progress: Callable[[float], None]) -> None:
+        self.nowhere = True
         recorded, finished = self.recorded, state.finished_steps
         if recorded is None or self.course.is_own(finished):
-            self.stepper.restore(state)
+            self.stepper.restore(state, progress)
         else:
             laid = recorded.source.laid_out_for(finished)
             if self._placed_as(laid):
-                self.stepper.restore(state)
+                self.stepper.restore(state, progress)
             else:
                 self._make_anew(laid, state)
             self._take_form(self.course.form_at(max(finished, recorded.steps.start), laid))
@@ -325,6 +400,7 @@ class Engine:
     def _moved(self) -> bool:
         """The stepper stands elsewhere now."""
         self._forget_later()
+        self.breakpoints.moved_back(self.stepper.cursor)
         if self.follower is not None:
             self.follower.moved_back(self)
         return True
@@ -406,7 +482,11 @@ class Engine:
         return step
 
     def set_stats(self, level: StatsLevel) -> None:
-        """Count so much from the next step on, or from the one at the cursor if none of it has run."""
+        """Count so much from the next step on, or from the one at the cursor if none of it has run.
+
+        More where breakpoints need it.
+        """
+        level = higher(level, self.breakpoints.needs)
         self.stats_level = level
         step = self.stepper.cursor.step
         if self.stepper.cursor.dispatch or self._pending is None:
@@ -498,9 +578,12 @@ class Engine:
             self.begin()
             self._set_step_hyper(hyper)
 
-    def mark(self, step: int, text: str) -> None:
-        """Put a mark on the time axis."""
-        self.marks.append(Mark(step, text))
+    def mark(self, step: int, text: str, *, stop: bool = False) -> None:
+        """Put a mark on the time axis; that of a breakpoint once, however often the run goes back before it."""
+        mark = Mark(step, text, stop)
+        if stop and mark in self.marks:
+            return
+        self.marks.append(mark)
         if self.follower is not None:
             self.follower.marked(step, text)
 

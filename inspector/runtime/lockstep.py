@@ -100,6 +100,8 @@ class EightBit:
         self.asked = Asked()
         self.watched = False
         """True while somebody looks: errors of coding are then measured without a second run as well."""
+        self.wanted = False
+        """True where breakpoints are set on errors of the first run's own coding, which are then measured as well."""
         self.companion: Stepper | None = None
         self.said: str | None = None
         """A sentence for the person, until it is taken."""
@@ -179,7 +181,14 @@ class EightBit:
 
     def measures(self, primary: Stepper) -> bool:
         """True where errors of the first run's own coding are measured before its update."""
-        return primary.plan.variant.kernel == "8bit" and (self.watched or self.companion is not None)
+        looked_at = self.watched or self.wanted or self.companion is not None
+        return primary.plan.variant.kernel == "8bit" and looked_at
+
+    def before_update_of(self, primary: Stepper) -> tuple[ParamCodingError, ...] | None:
+        """Errors of the first run's own coding in the update to come; None where they were not measured."""
+        if self._coding is None or self._coded is not primary or self._coding[0] != primary.cursor.step:
+            return None
+        return self._coding[1]
 
     def begun(self, gradients: Gradients) -> None:
         """The first run has begun a step."""

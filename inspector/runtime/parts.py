@@ -74,3 +74,7 @@ class Follower(Protocol):
     def marked(self, step: int, text: str) -> None:
         """Something changed that holds from `step` on."""
         ...
+
+    def fire(self) -> None:
+        """A breakpoint stopped the run."""
+        ...

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from inspector.diagnosis.rules import StepFacts, step_findings
+from inspector.diagnosis.rules import SETTING_RULES, StepFacts, step_findings
 from inspector.findings import Finding
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
 from inspector.param_statistics import ParamTable
 from inspector.plan import Variant
+from inspector.runtime.breakpoints import Breakpoints, before_updates, moment_of
 from inspector.schedule import Schedule
 from inspector.session.compare import (
     ArrayDifference,
@@ -26,7 +27,7 @@ from inspector.session.compare import (
 )
 from inspector.session.records import RecordedLayout, RecordedStep
 from inspector.sources.recording import Recording
-from inspector.stepping import DeviceInfo, HostGradients, HostState, State, Stepper
+from inspector.stepping import DeviceInfo, HostGradients, HostState, KernelTime, State, Stepper
 
 
 class MakeStepper(Protocol):
@@ -94,8 +95,17 @@ class ReplayedStep:
 class Replay:
     """Runs steps of a recording again on a device. Its stepper is closed with it."""
 
-    def __init__(self, source: Recording, make: MakeStepper, changes: Changes | None = None) -> None:
+    def __init__(
+        self,
+        source: Recording,
+        make: MakeStepper,
+        changes: Changes | None = None,
+        breakpoints: Breakpoints | None = None,
+    ) -> None:
         self.source = source
+        self.breakpoints = Breakpoints() if breakpoints is None else breakpoints
+        self._reported: set[tuple[str, str]] = set()
+        """Findings on settings, which hold at every step and are told once."""
         self.changes = changes or Changes()
         self._make = make
         self._stepper: Stepper | None = None
@@ -164,12 +174,16 @@ class Replay:
         """Steps `first` to `last`, one after the other; `start` comes before. What changes holds from `first` on.
 
         `wants_state` says after which steps the state is needed although it is not compared, `statistics` that params
-        are counted although none were recorded. `check` is called between steps.
+        are counted although none were recorded. `check` is called between steps. It ends where a breakpoint holds, with
+        the stepper before the update of that step.
         """
         keyframes = set(self.source.session.captures("keyframe"))
         for step in range(first, last + 1):
             check()
-            yield self._step(step, step in keyframes, wants_state(step), statistics)
+            ran = self._step(step, step in keyframes, wants_state(step), statistics)
+            if ran is None:
+                return
+            yield ran
 
     def begin(self, step: int) -> Stepper:
         """The stepper with the gradients of `step` in place, right after `start` of it."""
@@ -208,7 +222,32 @@ class Replay:
             self.variants.append(variant)
         return stepper
 
-    def _step(self, step: int, keyframe: bool, wanted: bool, statistics: bool) -> ReplayedStep:
+    def _stops(self, stepper: Stepper, facts: StepFacts, table: ParamTable | None = None) -> bool:
+        """True where a breakpoint holds, `facts` and `table` being what is known by now."""
+        if not self.breakpoints:
+            return False
+        found = [f for f in step_findings(facts) if (f.rule, f.message) not in self._reported]
+        coding = None
+        if facts.grad_norm is not None:
+            self._reported |= {(f.rule, f.message) for f in found if f.rule in SETTING_RULES}
+            if self.breakpoints.needs_coding:
+                coding = stepper.coding_errors(facts.hyper)
+        moment = moment_of(
+            stepper,
+            lr=facts.hyper.lr,
+            loss=facts.loss,
+            counts=facts.gradients,
+            grad_norm=facts.grad_norm,
+            clip_scale=facts.clip_scale,
+            table=table,
+            whole=None if table is None else table.merged("all"),
+            coding=coding,
+            findings=tuple(found),
+        )
+        return self.breakpoints.judge(moment, stepper.plan, stepper.cursor) is not None
+
+    def _step(self, step: int, keyframe: bool, wanted: bool, statistics: bool) -> ReplayedStep | None:
+        """Run a step; None where a breakpoint stops it before its update."""
         session, changed = self.source.session, bool(self.changes)
         recorded = session.step(step)
         hyper = self._hyper(step)
@@ -218,22 +257,34 @@ class Replay:
         counts = stepper.counts("g")
         dispatches = stepper.plan.dispatches
         norm_at = grad_stats_dispatch(dispatches)
-        times = []
+        # The loss belongs to the weights that the gradients were taken at.
+        loss = None if changed else recorded.loss
+        facts = StepFacts(
+            step=step, layout=stepper.layout, hyper=hyper, gradients=counts, loss=loss, initial_moments=False,
+            initial_state={},
+        )  # fmt: skip
+        if self._stops(stepper, facts):
+            return None
+        times: list[KernelTime] = []
         table: ParamTable | None = None
         known = session.param_statistics(step)
-        if norm_at is not None and (statistics or (known is not None and not changed)):
-            while stepper.cursor.dispatch <= norm_at:
-                times.append(stepper.run_dispatch(hyper))
-            if not any(d.updates for d in dispatches[: stepper.cursor.dispatch]):
-                table = stepper.param_stats(hyper)
+        statistics = statistics or self.breakpoints.needs == "full"
+        counted = statistics or (known is not None and not changed)
+        if norm_at is not None and (counted or self.breakpoints.wait_for_norm):
+            times += stepper.run_until(hyper, norm_at + 1)
+            if before_updates(stepper.plan, stepper.cursor):
+                table = stepper.param_stats(hyper) if counted else None
+                stats = stepper.grad_stats()
+                facts = replace(facts, grad_norm=stats.grad_norm, clip_scale=stats.clip_scale)
+                if self._stops(stepper, facts, table):
+                    return None
         times += stepper.run_to_end(hyper)
         stats = stepper.grad_stats()
         ran = RecordedStep(
             step,
             hyper,
             stepper.plan.variant,
-            # The loss belongs to the weights that the gradients were taken at.
-            None if changed else recorded.loss,
+            loss,
             stats.grad_norm,
             stats.clip_scale,
             counts.nonfinite,
@@ -253,9 +304,6 @@ class Replay:
             updates = update_dispatches(dispatches, places)
             differing, lanes = state_differences(session.keyframe(step), state, self.source.params, updates)
             found += differing
-        facts = StepFacts(
-            step=step, layout=stepper.layout, hyper=hyper, gradients=counts, grad_norm=ran.grad_norm,
-            clip_scale=ran.clip_scale, loss=ran.loss, initial_moments=False, initial_state={},
-        )  # fmt: skip
+        facts = replace(facts, grad_norm=ran.grad_norm, clip_scale=ran.clip_scale)
         findings = tuple(step_findings(facts))
         return ReplayedStep(ran, recorded, tuple(found), lanes, table, given, state, findings)

@@ -83,6 +83,11 @@ class SavedReplay:
             # Nothing hurries a replay: rather than leave tensors out it waits for the disk.
             self._recorder.flush()
 
+    def stopped(self, step: int, text: str) -> None:
+        """A breakpoint stopped it in `step`: the flight recorder writes what it holds, and a mark says so."""
+        self._recorder.fire()
+        self._recorder.mark(step, text)
+
 
 def saved_about(
     path: Path, runner: Replay, span: Stretch, capture: str | None, stats: StatsLevel | None

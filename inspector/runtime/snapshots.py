@@ -18,6 +18,7 @@ from inspector.hyper import Hyper
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Plan
 from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
+from inspector.runtime.breakpoints import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
@@ -46,10 +47,12 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something a person did at a point of the time axis: it holds from `step` on."""
+    """Something a person did at a point of the time axis: it holds from `step` on; or a breakpoint's stop there."""
 
     step: int
     text: str
+    stop: bool = False
+    """True of a breakpoint."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,13 +138,15 @@ class Glance:
     """A step on show while the device stands elsewhere: numbers as recorded, and no buffers but captured ones.
 
     `missing` says why its buffers cannot be shown, as a sentence. `done` of `of` steps have been run again on the way
-    there; `of` is 0 while nothing is on its way.
+    there; `of` is 0 while nothing is on its way. `restored` is the share of the state to start from that is on the
+    device, None once it is there.
     """
 
     step: int
     missing: str | None = None
     done: int = 0
     of: int = 0
+    restored: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +208,9 @@ class Snapshot:
     choices: tuple[Choice, ...] = ()
     """What each field of the plan's variant may be, and why not."""
     findings: tuple[Finding, ...] = ()
+    breakpoints: tuple[Breakpoint, ...] = ()
+    stop: Hit | None = None
+    """The breakpoint at which the run stands."""
     undo: UndoInfo = field(default_factory=UndoInfo)
     device: DeviceInfo | None = None
     memory_bytes: int = 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from inspector.errors import UsageError
 from inspector.plan import Variant
 from inspector.runtime import commands as c
+from inspector.runtime.breakpoints import Breakpoints
 from inspector.runtime.engine import Engine
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.recorded import RecordedRun
@@ -43,10 +45,21 @@ class _Going:
     off: bool = False
 
 
+class GivenUpError(Exception):
+    """Something else is asked for than to put a state on the device."""
+
+
 class Travel:
     """Moves `engine` to where a person wants to look. `run_step` runs a step of it, or a part of a slow one."""
 
-    def __init__(self, engine: Engine, run_step: Callable[[], None], say: Say) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        run_step: Callable[[], None],
+        say: Say,
+        look_up: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`look_up` is called now and then while a state is put on the device; True gives that up."""
         self.engine = engine
         self.glance: Glance | None = None
         self.playing: Playing | None = None
@@ -57,6 +70,7 @@ class Travel:
         """What a step takes, as measured last."""
         self._run_step = run_step
         self._say = say
+        self._look_up = look_up
         self._going: _Going | None = None
         self._asked_at = -float("inf")
         self._polled_at = -float("inf")
@@ -158,7 +172,7 @@ class Travel:
         self._going = None
         self.after.clear()
         if self.glance is not None:
-            self.glance = replace(self.glance, done=0, of=0)
+            self.glance = replace(self.glance, done=0, of=0, restored=None)
 
     def hold(self, command: c.Command) -> bool:
         """True where `command` needs the device at the step on show, and it is not there yet: it waits for that."""
@@ -177,14 +191,18 @@ class Travel:
         return True
 
     def advance(self) -> None:
-        """A piece of the way."""
+        """A piece of the way, on which no breakpoint stops."""
+        with self.engine.breakpoints.set_aside():
+            self._advance()
+
+    def _advance(self) -> None:
         going, engine = self._going, self.engine
         if going is None:
             return
         cursor = engine.stepper.cursor
         if not going.off:
             going.off = True
-            engine.set_off(going.way)
+            engine.set_off(going.way, self._restored)
         elif cursor.finished_steps < going.way.to:
             self._run_step()
         elif going.dispatch is not None and (cursor.step, cursor.dispatch) != (going.step, going.dispatch):
@@ -197,7 +215,15 @@ class Travel:
             return
         if self.glance is not None:
             done = max(engine.stepper.cursor.finished_steps - going.way.start, 0) if going.off else 0
-            self.glance = replace(self.glance, done=min(done, self.glance.of))
+            self.glance = replace(self.glance, done=min(done, self.glance.of), restored=None)
+
+    def _restored(self, share: float) -> None:
+        """So much of a state is on the device."""
+        if self.glance is not None and self.recorded is not None:
+            self.glance = replace(self.glance, restored=share)
+            # Only what was recorded can be shown where the device holds parts of two states.
+            if self._look_up():
+                raise GivenUpError
 
     def _missing(self, step: int, dispatch: int | None, way: Way | None) -> str | None:
         recorded = self.engine.recorded
@@ -303,9 +329,15 @@ class Travel:
             self.glance = Glance(step, recorded.source.missing(step) if way is None else None)
 
     def _go_at_once(self, way: Way) -> None:
-        self.engine.set_off(way)
-        while self.engine.stepper.cursor.finished_steps < way.to:
-            self._run_step()
+        engine = self.engine
+        # Steps that are new are run, and breakpoints stop there; the others are only looked at again.
+        new = engine.recorded is None and way.state is None and not way.rewinds
+        with nullcontext() if new else engine.breakpoints.set_aside():
+            engine.set_off(way)
+            while engine.stepper.cursor.finished_steps < way.to:
+                self._run_step()
+                if engine.breakpoints.stop is not None:
+                    break
         self.glance = None
 
     # --- following
@@ -363,7 +395,13 @@ class Travel:
             self.glance = Glance(last, recorded.source.missing(last) if way is None else None)
 
 
-def opened(opener: OpenRun, source: Source, variant: Variant, stats: StatsLevel) -> Engine:
+def opened(
+    opener: OpenRun,
+    source: Source,
+    variant: Variant,
+    stats: StatsLevel,
+    breakpoints: Breakpoints | None = None,
+) -> Engine:
     """A run of `source` from its first state; of a recording without any captured state, one that only shows it."""
     recorded = RecordedRun(source) if isinstance(source, Recording) else None
     nowhere = recorded is not None and not len(recorded.picture.keyframes)
@@ -376,7 +414,8 @@ def opened(opener: OpenRun, source: Source, variant: Variant, stats: StatsLevel)
         )
     stepper = opener.make_stepper(source, variant, state)
     engine = Engine(
-        source, stepper, hyper=opener.hyper(source), stats=stats, recorded=recorded, make=opener.make_stepper
-    )
+        source, stepper, hyper=opener.hyper(source), stats=stats, breakpoints=breakpoints, recorded=recorded,
+        make=opener.make_stepper,
+    )  # fmt: skip
     engine.nowhere = nowhere
     return engine

@@ -21,13 +21,14 @@ from inspector.plan import Plan, Variant
 from inspector.runtime import commands as c
 from inspector.runtime.background import EndedError
 from inspector.runtime.beside import WhatIfProgress
+from inspector.runtime.breakpoints import Breakpoints, higher
 from inspector.runtime.companions import Companions
 from inspector.runtime.engine import Engine
 from inspector.runtime.lockstep import Asked
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.recording import Recording
 from inspector.runtime.snapshots import Comparing, Mark, Mode, Notice, Snapshot
-from inspector.runtime.travel import Travel, opened
+from inspector.runtime.travel import GivenUpError, Travel, opened
 from inspector.runtime.viewer import Viewer
 from inspector.runtime.what_if import check_what_if, run_what_if
 from inspector.session.bookmarks import Bookmarks
@@ -84,6 +85,7 @@ class Worker:
         self._reread = reread
         self._stats: StatsLevel = stats
         self._choices = _Choices()
+        self._breakpoints = Breakpoints()
         self._queue: queue.SimpleQueue[c.Command] = queue.SimpleQueue()
         self._taken: deque[c.Command] = deque()
         """Off the queue and not carried out yet."""
@@ -180,7 +182,7 @@ class Worker:
                     self._guarded(self._choices.look)
                 if self._travel is not None:
                     self._guarded(self._poll)
-                self._publish(force=self._mode != "running" and not self._traveling)
+                self._publish(force=self._mode != "running" and not self._on_its_way)
         finally:
             self._close_engine()
             self._beside.close()
@@ -208,6 +210,12 @@ class Worker:
                 found.append(self._queue.get_nowait())
         except queue.Empty:
             return found
+
+    @property
+    def _on_its_way(self) -> bool:
+        """True where the step that is being gone to is on show already."""
+        glance = self._travel.glance if self._travel is not None and self._travel.busy else None
+        return glance is not None and self._last.glance is not None and glance.step == self._last.glance.step
 
     @property
     def _traveling(self) -> bool:
@@ -269,6 +277,9 @@ class Worker:
         if self._beside.take(command):
             return
         engine = self._engine
+        if isinstance(command, (c.SetBreakpoint, c.RemoveBreakpoint)):
+            self._set_breakpoint(command)
+            return
         if isinstance(command, c.SetStats):
             # It holds for what is opened later as well, and needs no device that works.
             self._stats, self._stats_before = command.level, None
@@ -325,6 +336,7 @@ class Worker:
                 engine.set_schedule(text)
             case c.SetStats(level):
                 engine.set_stats(level)
+                self._tell_stats_raised(engine, level)
             case c.MeasureCopy():
                 self._copy = (engine.stepper.device, engine.stepper.copy_gbps())
                 # The pause is no part of the run's speed.
@@ -344,6 +356,33 @@ class Worker:
                 self._start_recording(engine, command)
             case c.SetVariant(variant):
                 self._set_variant(engine, variant)
+
+    def _set_breakpoint(self, command: c.SetBreakpoint | c.RemoveBreakpoint) -> None:
+        if isinstance(command, c.RemoveBreakpoint):
+            self._breakpoints.remove(command.condition)
+        else:
+            self._breakpoints.set(command.condition, enabled=command.enabled)
+        engine = self._engine
+        if engine is not None and self._mode != "lost":
+            before = engine.stats_level
+            engine.breakpoints_changed()
+            self._tell_stats_raised(engine, before)
+
+    def _tell_stats_raised(self, engine: Engine, level: StatsLevel) -> None:
+        """Say so where more is counted than `level`, for a breakpoint."""
+        if engine.stats_level != level:
+            self._stats = engine.stats_level
+            who = self._breakpoints.who_needs(level)
+            self._notify(
+                "info", f"Statistics are {self._stats} from here on: the breakpoint {who} needs them."
+            )
+
+    def _tell_stop(self) -> None:
+        """Pause where a breakpoint has stopped the run, and say which."""
+        stop = self._breakpoints.stop
+        if stop is not None:
+            self._pause()
+            self._notify("warning", stop.sentence)
 
     def _set_variant(self, engine: Engine, variant: Variant) -> None:
         kept = engine.stepper.undo_info.dispatches
@@ -401,8 +440,8 @@ class Worker:
         else:
             self._notify("info", f"Recorded {recording.words()}.")
         if self._engine is not None and self._stats_before is not None:
-            self._stats = self._stats_before
-            self._engine.set_stats(self._stats)
+            self._engine.set_stats(self._stats_before)
+            self._stats = self._engine.stats_level
         self._stats_before = None
 
     def _compare(self, engine: Engine, asked: c.CompareVariants) -> None:
@@ -486,7 +525,7 @@ class Worker:
             return
         while not self._closing.is_set():
             self._timed(engine.step_dispatch)
-            if engine.stepper.cursor.at_end:
+            if engine.stepper.cursor.at_end or engine.breakpoints.stop is not None:
                 return
 
     def _timed(self, act: Callable[[], None]) -> None:
@@ -495,6 +534,7 @@ class Worker:
         self._viewer.moved()
         after = self._engine.stepper.cursor.finished_steps if self._engine else 0
         self._steps_run += after - before
+        self._tell_stop()
 
     def _advance(self) -> None:
         """One step of a run, or one dispatch of a slow one."""
@@ -574,6 +614,8 @@ class Worker:
             return
         try:
             travel.advance()
+        except GivenUpError:
+            travel.cancel()
         except Exception:
             travel.cancel()
             raise
@@ -581,6 +623,16 @@ class Worker:
         if not travel.busy:
             self._taken.extendleft(reversed(travel.after))
             travel.after.clear()
+
+    def _asked_otherwise(self) -> bool:
+        """While a state is put on the device: tell how far it is; True where something else is to be done."""
+        if time.perf_counter() - self._sent_at > PROGRESS_S:
+            self._publish()
+        self._taken = deque(coalesce([*self._taken, *self._arrived()]))
+        return self._closing.is_set() or any(
+            isinstance(command, (c.Seek, c.CancelSeek, c.Pause, c.OpenSource, c.Shutdown))
+            for command in self._taken
+        )
 
     def _poll(self) -> None:
         """See what another process has recorded since."""
@@ -604,11 +656,15 @@ class Worker:
             self._mode, self._stale, self._spec = "starting", False, spec
             self._opened += 1
             self._comparison = None
+            self._breakpoints.forget()
             self._viewer.forget()
             self._publish()
-            self._engine = opened(self._opener, source, self._variant, self._stats)
+            self._engine = opened(self._opener, source, self._variant, self._stats, self._breakpoints)
+            self._stats = self._engine.stats_level
             stepper = self._engine.stepper
-            self._travel = Travel(self._engine, partial(self._step_iteration, self._engine), self._notify)
+            self._travel = Travel(
+                self._engine, partial(self._step_iteration, self._engine), self._notify, self._asked_otherwise
+            )
             self._beside.opened(source)
             slow = stepper.device.software and stepper.layout.elements > SLOW_ELEMENTS
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0
@@ -633,7 +689,7 @@ class Worker:
     def _recover(self, engine: Engine) -> None:
         state = engine.checkpoint or engine.source.initial_state()
         engine.stepper.close()
-        engine.stats_level = self._stats
+        engine.stats_level = self._stats = higher(self._stats, self._breakpoints.needs)
         stepper = self._opener.make_stepper(engine.source, engine.stepper.plan.variant, state)
         engine.recover(stepper)
         self._viewer.forget()
@@ -707,6 +763,7 @@ class Worker:
         if engine is None or self._mode in ("starting", "failed"):
             snapshot = Snapshot(
                 self._serial, self._mode, self._spec, self._opened, stats=self._stats,
+                breakpoints=self._breakpoints.picture(None),
                 beside=self._beside.picture, notice=self._notice,
             )  # fmt: skip
         elif self._stale:
@@ -716,6 +773,7 @@ class Worker:
                 mode=self._mode,
                 stats=self._stats,
                 comparing=self._comparing,
+                breakpoints=self._breakpoints.picture(self._last.plan),
                 stale=True,
                 recording=self._recording.picture() if self._recording else None,
                 beside=self._beside.picture,
@@ -762,6 +820,8 @@ class Worker:
             counted=engine.counted,
             choices=self._choices.of(stepper.plan),
             findings=engine.all_findings(),
+            breakpoints=self._breakpoints.picture(stepper.plan),
+            stop=self._breakpoints.stop,
             undo=stepper.undo_info,
             device=stepper.device,
             memory_bytes=stepper.memory_bytes,

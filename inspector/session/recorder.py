@@ -30,6 +30,8 @@ from inspector.stepping import HostState
 QUEUE_BYTES = 1 << 30
 RESERVE_BYTES = 64 << 20
 """Left free on the disk, so that the recording can be ended in order and others still find room."""
+FULL_BYTES = 1 << 20
+"""A disk with less left than this is full: SQLite asks for so little at a time."""
 _TOO_SLOW = "{} not captured, the disk was too slow"
 
 FreeBytes = Callable[[Path], int]
@@ -245,14 +247,14 @@ class Recorder:
         except _EndedError as end:
             reason = str(end)
         except (OSError, sqlite3.Error) as error:
-            reason = _sentence(self.path, error)
+            reason = self._sentence(error)
         finally:
             if reason != self._reason:
                 self.problem = reason
             try:
                 self._writer.finish(reason)
             except (OSError, sqlite3.Error) as error:
-                self.problem = self.problem or _sentence(self.path, error)
+                self.problem = self.problem or self._sentence(error)
             self._queue.abandon()
             if self.problem is not None and self._on_problem is not None:
                 self._on_problem(self.problem)
@@ -276,7 +278,7 @@ class Recorder:
         needed = sum(item.nbytes for item in items if isinstance(item, Capture)) + sum(
             capture.nbytes for item in items if isinstance(item, StepItem) for capture in item.captures
         )
-        full = f"The recording {self.path} has ended, the disk is full: {left >> 20:,} MiB were left."
+        full = self._full(left)
         if left - needed < self._reserve:
             self._writer.write(_without_captures(items))
             raise _EndedError(full)
@@ -287,6 +289,20 @@ class Recorder:
                 raise
             self._writer.write(_without_captures(items))
             raise _EndedError(full) from None
+
+    def _full(self, left: int) -> str:
+        return f"The recording {self.path} has ended, the disk is full: {left >> 20:,} MiB were left."
+
+    def _sentence(self, error: Exception) -> str:
+        left = self._free(self.path)
+        # SQLite calls it an I/O error where its log or the index of that cannot grow.
+        if (
+            getattr(error, "sqlite_errorname", "").startswith(("SQLITE_FULL", "SQLITE_IOERR"))
+            and left < FULL_BYTES
+        ):
+            return self._full(left)
+        text = getattr(error, "strerror", None) or str(error)
+        return f"The recording {self.path} has ended, it cannot be written: {text}."
 
 
 class _EndedError(Exception):
@@ -310,11 +326,6 @@ def _without_captures(items: Sequence[Item]) -> list[Item]:
 
 def _statistics_bytes(table: ParamTable) -> int:
     return sum(columns.exponents.nbytes for columns in table.lanes.values())
-
-
-def _sentence(path: Path, error: Exception) -> str:
-    text = getattr(error, "strerror", None) or str(error)
-    return f"The recording {path} has ended, it cannot be written: {text}."
 
 
 def check_room(path: Path, expected: int, free: FreeBytes = free_bytes) -> None:

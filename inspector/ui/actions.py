@@ -9,13 +9,17 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow
 
+from inspector.diagnosis.watchpoints import Condition
 from inspector.runtime.commands import (
+    CancelSeek,
     Command,
     DropOverlay,
+    Follow,
     OpenSource,
     Pause,
     RecoverDevice,
     Run,
+    SetBreakpoint,
     SetStats,
     StepDispatch,
     StepIteration,
@@ -55,7 +59,24 @@ SPECS = (
           "Run to the end of the step, or the whole next one", "step_iteration", StepIteration()),
     _Spec("run", "Run", ("F5",), "Run until paused; F5 again pauses", "run"),
     _Spec("pause", "Pause", ("F6", "Shift+F5"), "Stop at the end of the running step", "pause", Pause()),
-    _Spec("go_to_step", "Go to step…", ("Ctrl+G",), "Type a step to go to"),
+    _Spec("go_to_step", "Go to step…", ("Ctrl+G",), "Type a step to go to, or a dispatch of it as in 1200:2"),
+    _Spec("play", "Play", ("P",), "Go through the steps at the chosen speed; P again pauses", "play"),
+    _Spec("slower", "Slower", ("Ctrl+[",), "Play at the next lower speed"),
+    _Spec("faster", "Faster", ("Ctrl+]",), "Play at the next higher speed"),
+    _Spec("loop", "Loop over the range", ("Shift+P",), "Play the steps of the range again and again, or on past it",
+          "loop"),
+    _Spec("loop_start", "Begin the range here", ("I",), "Make this step the first of the range to loop over"),
+    _Spec("loop_end", "End the range here", ("O",), "Make this step the last of the range to loop over"),
+    _Spec("loop_clear", "Remove the range", ("Shift+I",), "Loop over nothing"),
+    _Spec("stay", "Stop rebuilding", ("Esc",), "Stay at what was recorded of the step, without its buffers", None,
+          CancelSeek()),
+    _Spec("bookmark", "Bookmark…", ("Ctrl+B",), "Put a bookmark with a note at this step, or change its note",
+          "bookmark"),
+    _Spec("follow", "Follow the recording", ("F",),
+          "Show each step of a recording in progress as it is written, or stay at the one on show"),
+    _Spec("breakpoint", "Add breakpoint…", ("F9",), "Type a condition that stops the run before the update"),
+    _Spec("break_nonfinite", "Break on non-finite gradients", ("Ctrl+F9",),
+          "Stop before the first dispatch of a step whose gradients hold NaN or Inf: nonfinite > 0"),
     _Spec("stats_off", "Statistics off", ("Ctrl+1",), f"{STATS_HELP['off']}, from the next step on", None,
           SetStats("off")),
     _Spec("stats_light", "Statistics light", ("Ctrl+2",), f"{STATS_HELP['light']}, from the next step on", None,
@@ -69,8 +90,8 @@ SPECS = (
     _Spec("restart", "Restart the source", ("Ctrl+R",),
           "Open the source again and begin at its start; what this run has done is dropped"),
     _Spec("record", "Record…", ("F8",), "Record the run to a session, or end the recording that goes on", "record"),
-    _Spec("overlay", "Overlay a recording…", ("Ctrl+L",), "Lay a recording under the run, in every plot"),
-    _Spec("drop_overlays", "Remove overlays", ("Ctrl+Shift+L",), "Take every recording from under the run", None,
+    _Spec("overlay", "Overlay a recording…", ("Ctrl+U",), "Lay a recording under the run, in every plot"),
+    _Spec("drop_overlays", "Remove overlays", ("Ctrl+Shift+U",), "Take every recording from under the run", None,
           DropOverlay()),
     _Spec("what_if", "What if…", ("F7",),
           "Run the open recording again under the settings and the form of now, as a session of its own"),
@@ -79,7 +100,17 @@ SPECS = (
     _Spec("keys", "Keys", ("F1", "?"), "All keys at a glance"),
     _Spec("restore_layout", "Restore default layout", ("Ctrl+Shift+R",), "Put every panel back in its place"),
 )  # fmt: skip
+NONFINITE = Condition("nonfinite", ">", 0.0)
 STEPPING = ("step_dispatch", "step_iteration")
+NEED_A_RUN = (
+    *(spec.name for spec in SPECS if spec.icon),
+    "go_to_step",
+    "loop_start",
+    "loop_end",
+    "stay",
+    "follow",
+)
+NO_RANGE = "no range is set: I and O, or Shift and a drag on the timeline, set one"
 
 
 class Actions(QObject):
@@ -91,14 +122,19 @@ class Actions(QObject):
         super().__init__(window)
         self._send = send
         self._by_name: dict[str, QAction] = {}
-        self._running = self._recording = False
+        self._running = self._recording = self._following = False
         self._source = ""
+        self._snapshot: Snapshot | None = None
+        self._loop: tuple[int, int] | None = None
+        self._looping = False
         for spec in SPECS:
             action = QAction(spec.text, window)
             action.setObjectName(spec.name)
             action.setShortcuts([QKeySequence(key) for key in spec.keys])
             action.setShortcutContext(Qt.ShortcutContext.WindowShortcut)
-            action.setAutoRepeat(spec.name in (*STEPPING, "undo_dispatch", "undo_iteration"))
+            action.setAutoRepeat(
+                spec.name in (*STEPPING, "undo_dispatch", "undo_iteration", "slower", "faster")
+            )
             window.addAction(action)
             self._by_name[spec.name] = action
             if spec.command is not None:
@@ -108,16 +144,16 @@ class Actions(QObject):
             self[f"stats_{level}"].setCheckable(True)
             levels.addAction(self[f"stats_{level}"])
         self["run"].triggered.connect(self._toggle_run)
+        self["break_nonfinite"].setCheckable(True)
+        self["break_nonfinite"].triggered.connect(lambda wanted: send(SetBreakpoint(NONFINITE, wanted)))
         self["record"].setCheckable(True)
         self["record"].triggered.connect(self._toggle_recording)
         self["restart"].triggered.connect(lambda: send(OpenSource(self._source)))
+        self["loop"].setCheckable(True)
+        self["follow"].setCheckable(True)
+        self["follow"].triggered.connect(self._toggle_following)
         self.refresh_icons()
-        waiting = [
-            spec.name
-            for spec in SPECS
-            if spec.icon or spec.name in ("go_to_step", "restart", "what_if", "drop_overlays")
-        ]
-        self._allow(dict.fromkeys(waiting, "starting"))
+        self._allow(dict.fromkeys((*NEED_A_RUN, "restart", "what_if", "drop_overlays"), "starting"))
 
     def __getitem__(self, name: str) -> QAction:
         return self._by_name[name]
@@ -130,17 +166,35 @@ class Actions(QObject):
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Enable what can work now."""
+        self._snapshot = snapshot
         self._running = snapshot.mode == "running"
         self._source = snapshot.source
         self["run"].setText("Pause" if self._running else "Run")
+        self["play"].setText("Pause" if snapshot.playing is not None else "Play")
+        self._following = snapshot.following
+        self["follow"].setChecked(self._following)
         self._recording = snapshot.recording is not None
         self["record"].setText("Stop recording" if self._recording else "Record…")
         self["record"].setChecked(self._recording)
         self[f"stats_{snapshot.stats}"].setChecked(True)
-        self._allow(reasons(snapshot))
+        on = any(b.enabled and b.condition == NONFINITE for b in snapshot.breakpoints)
+        self["break_nonfinite"].setChecked(on)
+        self._allow(reasons(snapshot, self._loop, looping=self._looping))
+
+    def show_loop(self, loop: tuple[int, int] | None, looping: bool) -> None:
+        """Enable what can work with this range of steps to loop over, or with none."""
+        self._loop, self._looping = loop, looping
+        self["loop"].setChecked(looping)
+        if self._snapshot is not None:
+            self._allow(reasons(self._snapshot, loop, looping=looping))
 
     def _toggle_run(self) -> None:
         self._send(Pause() if self._running else Run())
+
+    def _toggle_following(self) -> None:
+        # It is checked while a recording is followed, whatever was just clicked.
+        self["follow"].setChecked(self._following)
+        self._send(Follow(not self._following))
 
     def _toggle_recording(self) -> None:
         # It is checked while a recording goes on, whatever was just clicked.
@@ -162,11 +216,19 @@ class Actions(QObject):
                 action.setToolTip(tip)
 
 
-def reasons(snapshot: Snapshot) -> dict[str, str]:
-    """Why actions cannot work at this moment, by name; an action that is not named can."""
+def reasons(
+    snapshot: Snapshot, loop: tuple[int, int] | None = None, *, looping: bool = False
+) -> dict[str, str]:
+    """Why actions cannot work at this moment, by name; an action that is not named can.
+
+    `loop` is the range of steps to loop over, None for none; `looping` False where a run would go on past it.
+    """
     why = blocked(snapshot)
-    names = [spec.name for spec in SPECS if spec.icon or spec.name == "go_to_step"]
-    result = dict.fromkeys(names, why) if why else _stepping_reasons(snapshot)
+    result = dict.fromkeys(NEED_A_RUN, why) if why else _stepping_reasons(snapshot, looping)
+    if not why:
+        result.update(_recording_reasons(snapshot))
+    if loop is None:
+        result.update(dict.fromkeys(("loop", "loop_clear"), NO_RANGE))
     if snapshot.recording is not None:
         result.pop("record", None)
     if snapshot.mode != "lost":
@@ -195,8 +257,8 @@ def blocked(snapshot: Snapshot) -> str:
     return ""
 
 
-def _stepping_reasons(snapshot: Snapshot) -> dict[str, str]:
-    cursor, undo = snapshot.cursor, snapshot.undo
+def _stepping_reasons(snapshot: Snapshot, looping: bool) -> dict[str, str]:
+    cursor = snapshot.cursor
     assert cursor is not None
     result: dict[str, str] = {}
     if snapshot.mode == "running":
@@ -204,10 +266,34 @@ def _stepping_reasons(snapshot: Snapshot) -> dict[str, str]:
         return result
     result["pause"] = "nothing is running"
     if cursor.at_end and snapshot.last_step is not None and cursor.step >= snapshot.last_step:
-        for name in (*STEPPING, "run"):
+        # A recording is played from its start again.
+        plays = looping or snapshot.recorded is not None
+        for name in (*STEPPING, "run", *(() if plays else ("play",))):
             result[name] = f"step {cursor.step:,} is the last of this source"
-    if undo.dispatches == 0:
-        result["undo_dispatch"] = "no dispatch before this one is kept in memory"
-    if undo.steps == 0 and not (undo.dispatches and cursor.dispatch):
-        result["undo_iteration"] = "no earlier step is kept in memory"
+    if cursor.finished_steps <= _first(snapshot) and cursor.dispatch == 0:
+        result.update(
+            dict.fromkeys(("undo_dispatch", "undo_iteration"), "nothing lies before the first step")
+        )
+    return result
+
+
+def _first(snapshot: Snapshot) -> int:
+    """The step after which the run began."""
+    return snapshot.recorded.first - 1 if snapshot.recorded is not None else 0
+
+
+def _recording_reasons(snapshot: Snapshot) -> dict[str, str]:
+    """What a recording does not allow, and what only one that is being written or a step being rebuilt does."""
+    result: dict[str, str] = {}
+    glance, recorded = snapshot.glance, snapshot.recorded
+    if glance is None or glance.missing or not glance.of:
+        result["stay"] = "nothing is being rebuilt"
+    if glance is not None and glance.missing:
+        why = f"only the numbers of step {glance.step:,} are at hand. {glance.missing}"
+        # Whole steps, and a run over them, are shown as recorded.
+        result.update(dict.fromkeys(("step_dispatch", "undo_dispatch", "record"), why))
+    if recorded is None:
+        result["follow"] = "the source is no recording"
+    elif recorded.state != "recording":
+        result["follow"] = "nobody writes this recording any more"
     return result

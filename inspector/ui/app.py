@@ -82,6 +82,8 @@ def make_views() -> dict[str, View]:
 
 def make_view(name: str) -> View:
     """One view; each is imported only when it is made."""
+    from inspector.ui.bookmarks_view import BookmarksView
+    from inspector.ui.breakpoints_view import BreakpointsView
     from inspector.ui.compare_view import CompareView
     from inspector.ui.findings_view import FindingsView
     from inspector.ui.histogram_view import HistogramView
@@ -108,6 +110,8 @@ def make_view(name: str) -> View:
         "values": ValuesView,
         "hyper": HyperView,
         "findings": FindingsView,
+        "breakpoints": BreakpointsView,
+        "bookmarks": BookmarksView,
         "timeline": TimelineView,
         "params": ParamsView,
         "compare": CompareView,

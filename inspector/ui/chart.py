@@ -119,11 +119,13 @@ def _power_texts(exponents: Sequence[float]) -> list[str]:
 class Chart(pg.PlotWidget):  # type: ignore[misc]
     """One plot. The mouse moves x only; y is set by whoever draws, through `set_y_bounds`.
 
-    `hovered` carries the x under the mouse, None when it leaves; `all_wanted` fires on a double click.
+    `hovered` carries the x under the mouse, None when it leaves; `all_wanted` fires on a double click, `picked`
+    carries the x of a click with Ctrl, and each one that it is dragged to.
     """
 
     hovered = Signal(object)
     all_wanted = Signal()
+    picked = Signal(float)
     _message: QLabel | None = None  # pyqtgraph resizes a plot while it is being built
     _titles: tuple[str, ...] = ()
 
@@ -147,6 +149,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
             item.setZValue(z)
             item.setPos(TITLE_POS)
         self._bounds: tuple[float, float] | None = None
+        self._picking = False
         self._message = QLabel(self)
         self._message.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._message.setWordWrap(True)
@@ -234,8 +237,33 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
             self.set_y_bounds(self._bounds)
             self._fit_title()
 
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        """With Ctrl a point is picked, without it the plot is moved."""
+        self._picking = (
+            event.button() == Qt.MouseButton.LeftButton
+            and bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
+            and self.box.sceneBoundingRect().contains(self.mapToScene(event.position().toPoint()))
+        )
+        if self._picking:
+            self._pick(event)
+        else:
+            super().mousePressEvent(event)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        """The plot stays where it was moved to."""
+        if not self._picking:
+            super().mouseReleaseEvent(event)
+        self._picking = False
+
+    def _pick(self, event: QMouseEvent) -> None:
+        at = self.box.mapSceneToView(self.mapToScene(event.position().toPoint()))
+        self.picked.emit(float(at.x()))
+
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         """Tell what x the mouse is at."""
+        if self._picking:
+            self._pick(event)
+            return
         super().mouseMoveEvent(event)
         at = self.mapToScene(event.position().toPoint())
         inside = self.box.sceneBoundingRect().contains(at)

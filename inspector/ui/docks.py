@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QDockWidget, QMainWindow, QTabWidget, QWidget
 
 from inspector.ui.view import View
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Places kept by a window with other panels are not used."""
 
 
@@ -23,6 +23,8 @@ class Panel:
     title: str
     views: tuple[str, ...]
     key: str
+    front: str = ""
+    """The view that the key brings to the front; "" for the one that is there."""
 
 
 PANELS = (
@@ -36,7 +38,7 @@ PANELS = (
     ),
     Panel("values", "Values", ("values",), "Alt+4"),
     Panel("hyper", "Hyper-parameters", ("hyper",), "Alt+5"),
-    Panel("findings", "Findings", ("findings",), "Alt+6"),
+    Panel("findings", "Findings", ("findings", "breakpoints", "bookmarks"), "Alt+6", "findings"),
     Panel("timeline", "Timeline", ("timeline",), "Alt+7"),
 )
 TAB_TITLES = {
@@ -48,8 +50,14 @@ TAB_TITLES = {
     "params": "Params",
     "compare": "Compare",
     "start": "Start",
+    "findings": "Findings",
+    "breakpoints": "Breakpoints",
+    "bookmarks": "Bookmarks",
 }
-TAB_KEYS = {"params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0"}
+TAB_KEYS = {
+    "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
+    "bookmarks": "Alt+B",
+}  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 
 

@@ -84,7 +84,11 @@ class FormMenu(QMenu):
 
 def form_reason(snapshot: Snapshot) -> str:
     """Why no form can be chosen at this moment; "" where one can."""
-    return "pause first (F6)" if snapshot.mode == "running" else blocked(snapshot)
+    if snapshot.mode == "running":
+        return "pause first (F6)"
+    if snapshot.glance is not None and snapshot.glance.missing:
+        return f"only the numbers of step {snapshot.glance.step:,} are at hand. {snapshot.glance.missing}"
+    return blocked(snapshot)
 
 
 def value_text(value: Any) -> str:

@@ -27,6 +27,7 @@ from inspector.ui.magnitudes import (
     power_of_two,
     x_range,
 )
+from inspector.ui.moment import absent_text
 from inspector.ui.overlay_legend import OverlayLegend
 from inspector.ui.overlay_style import DASHES, SIGNS, difference, shown
 from inspector.ui.view import LazyView
@@ -52,6 +53,7 @@ class HistogramView(LazyView):
         self._under: dict[tuple[int, Lane], pg.PlotCurveItem] = {}
         """Outlines of recordings under the run, by slot and lane."""
         self._eps_log2: float | None = None
+        self._absent = ""
         self._hovered: float | None = None
         self.combo = QComboBox()
         self.combo.setToolTip("Whose elements are counted; follows the selection.")
@@ -176,14 +178,15 @@ class HistogramView(LazyView):
             self._request()
         eps = snapshot.hyper.eps
         eps_log2 = 2 * math.log2(eps) if eps > 0 and math.isfinite(eps) else None
-        overlays = snapshot.beside.overlays
+        overlays, absent = snapshot.beside.overlays, absent_text(snapshot, snapshot.histograms)
         self.legend.show_overlays(overlays)
         if (
             snapshot.histograms is not self._drawn
-            or eps_log2 != self._eps_log2
+            or (eps_log2, absent) != (self._eps_log2, self._absent)
             or overlays is not self._beside
         ):
-            self._eps_log2, self._beside, self._overlays = eps_log2, overlays, shown(overlays)
+            self._eps_log2, self._absent = eps_log2, absent
+            self._beside, self._overlays = overlays, shown(overlays)
             self._redraw()
 
     def _redraw(self) -> None:
@@ -264,7 +267,7 @@ class HistogramView(LazyView):
         if self._snapshot is None or self._snapshot.plan is None:
             return "Magnitudes of m and v appear here once a source is open."
         if not stats:
-            return "Counting …"
+            return absent_text(self._snapshot, histograms) or "Counting …"
         if all(s.binned == 0 for s in stats.values()):
             return "Nothing but zeros and non-finite values: no magnitude to count."
         return ""

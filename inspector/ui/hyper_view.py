@@ -148,6 +148,8 @@ class HyperView(View):
         self._schedule: str | None = None
         self._used: tuple[int, float] | None = None
         self._cursor: Cursor | None = None
+        self._why_not = ""
+        """Why nothing can be changed at this step; "" where it can."""
         self.fields: dict[str, Field] = {}
         self._symbols: dict[str, str] = {}
         self.hints: dict[str, str] = {}
@@ -219,8 +221,11 @@ class HyperView(View):
             self._used = used
             text = "–" if record is None else f"{record.lr:.6g} at step {record.step:,}"
             self.used_label.setText(text)
-        if snapshot.cursor != self._cursor:
-            self._cursor = snapshot.cursor
+        why_not = (snapshot.glance.missing if snapshot.glance else None) or ""
+        if (snapshot.cursor, why_not) != (self._cursor, self._why_not):
+            self._cursor, self._why_not = snapshot.cursor, why_not
+            for field in self.fields.values():
+                field.setEnabled(not why_not)
             self._show_note()
 
     def _add_row(
@@ -263,7 +268,9 @@ class HyperView(View):
         names = [self._hinted, *self.hints] if self._hinted else [*self.hints]
         name = next((n for n in names if self.hints[n]), None)
         text = f"A change applies from step {next_step(self._cursor):,}."
-        if name is not None:
+        if self._why_not:
+            text = f"Nothing can run on from here with other settings. {self._why_not}"
+        elif name is not None:
             text = f"{self._symbols[name]}: {self.hints[name]}"
         room = NOTE_LINES * self.note.contentsRect().width() - 48
         shown = self.note.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, max(room, 100))

@@ -11,7 +11,7 @@ from inspector.ui import theme
 
 IconName = Literal[
     "step_dispatch", "step_iteration", "run", "pause", "undo_dispatch", "undo_iteration",
-    "record", "info", "warning", "error",
+    "record", "play", "loop", "bookmark", "info", "warning", "error",
 ]  # fmt: skip
 
 SIZE = 16.0
@@ -35,6 +35,8 @@ def _drawn(name: IconName, colour: QColor, ratio: int) -> QPixmap:
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     if name in ("info", "warning", "error"):
         _sign(painter, name, colour)
+    elif name in ("play", "loop"):
+        _outline(painter, name, colour)
     else:
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(colour)
@@ -50,6 +52,9 @@ def _shape(name: IconName) -> QPainterPath:
         path.addRect(QRectF(9, 3, 3, 10))
     elif name == "record":
         path.addEllipse(QRectF(3, 3, 10, 10))
+    elif name == "bookmark":
+        path.addRect(QRectF(3, 2, 2, 13))
+        path.addPolygon(QPolygonF([QPointF(5, 2), QPointF(14, 5.5), QPointF(5, 9), QPointF(5, 2)]))
     elif name == "run":
         path.addPolygon(_triangle(4, 13))
     elif name == "step_dispatch":
@@ -69,6 +74,17 @@ def _shape(name: IconName) -> QPainterPath:
 
 def _triangle(flat: float, tip: float) -> QPolygonF:
     return QPolygonF([QPointF(flat, 3), QPointF(tip, 8), QPointF(flat, 13), QPointF(flat, 3)])
+
+
+def _outline(painter: QPainter, name: IconName, colour: QColor) -> None:
+    painter.setPen(QPen(colour, 1.5))
+    if name == "play":
+        painter.drawPolygon(_triangle(4, 13))
+        return
+    painter.drawArc(QRectF(2.5, 2.5, 11, 11), 60 * 16, 300 * 16)
+    painter.setBrush(colour)
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.drawPolygon(QPolygonF([QPointF(8, 0), QPointF(8, 7), QPointF(13, 3.5)]))
 
 
 def _sign(painter: QPainter, name: IconName, colour: QColor) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from html import escape
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QVBoxLayout, QWidget
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QScrollArea, QVBoxLayout, QWidget
 
 from inspector.ui import (
+    bookmarks_view,
+    breakpoints_view,
     compare_view,
     findings_view,
     lockstep_view,
@@ -35,10 +37,16 @@ class KeysDialog(QDialog):
         self.label.setTextFormat(Qt.TextFormat.RichText)
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close, self)
         buttons.rejected.connect(self.reject)
+        scroll = QScrollArea(self)
+        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
+        scroll.setWidget(self.label)
         column = QVBoxLayout(self)
         column.setContentsMargins(16, 12, 16, 12)
-        column.addWidget(self.label)
+        column.addWidget(scroll)
         column.addWidget(buttons)
+        # All of them where the screen is large enough.
+        margins, room = QSize(56, 80), self.screen().availableSize() * 0.95
+        self.resize((self.label.sizeHint() + margins).boundedTo(room))
 
 
 def _text() -> str:
@@ -46,10 +54,13 @@ def _text() -> str:
     panels = tuple((panel.key, f"go to {panel.title.lower()}") for panel in PANELS)
     panels += tuple((key, f"go to {TAB_TITLES[view].lower()}") for view, key in TAB_KEYS.items())
     groups = (
-        (("Anywhere", window), ("Panels", panels)),
+        (("Anywhere", window),),
         (
+            ("Panels", panels),
             ("On the map", map_canvas.KEYS),
             ("On the timeline", timeline_view.KEYS),
+        ),
+        (
             ("On the plots", plots_view.KEYS),
             ("On 8-bit", lockstep_view.KEYS),
             ("In the profile", profile_view.KEYS),
@@ -57,6 +68,8 @@ def _text() -> str:
             ("In the comparison", compare_view.KEYS),
             ("In the values", values_view.KEYS),
             ("In the findings", findings_view.KEYS),
+            ("In the breakpoints", breakpoints_view.KEYS),
+            ("In the bookmarks", bookmarks_view.KEYS),
             ("On the start page", start_view.KEYS),
         ),
     )

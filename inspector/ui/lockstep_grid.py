@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QWidget
 
 from inspector.floats import F64Array
@@ -30,7 +30,12 @@ NEXT_STEP = "After the next step (F11)."
 
 
 class LockstepGrid(QWidget):
-    """Two plots over steps that share their x axis and follow the run until it is moved by hand, and two of a param."""
+    """Two plots over steps that share their x axis and follow the run until it is moved by hand, and two of a param.
+
+    `picked` carries the x of a click with Ctrl in a plot over steps.
+    """
+
+    picked = Signal(float)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -39,6 +44,7 @@ class LockstepGrid(QWidget):
         self._overlays: tuple[Overlay, ...] = ()
         self._follow = True
         self._hovered: float | None = None
+        self._absent = ""
         self.drift, self.errors = StepChart(log=True), StepChart(log=True)
         self.blocks, self.histogram = BlockChart(), ErrorHistogram()
         self.errors.box.setXLink(self.drift.box)
@@ -46,6 +52,7 @@ class LockstepGrid(QWidget):
             low_axis(chart)
             chart.hovered.connect(self._on_hovered)
             chart.all_wanted.connect(self.show_all)
+            chart.picked.connect(self.picked)
             chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
         grid = QGridLayout(self)
         grid.setContentsMargins(0, 0, 0, 0)
@@ -63,6 +70,12 @@ class LockstepGrid(QWidget):
     @property
     def _over_steps(self) -> tuple[StepChart, StepChart]:
         return self.drift, self.errors
+
+    def show_current(self, step: int | None, absent: str) -> None:
+        """Move the line of the step on show; `absent` says why no errors of it are at hand, "" where they are."""
+        self._absent = absent
+        for chart in self._over_steps:
+            chart.show_current(step)
 
     def show_steps(
         self, picture: EightBitPicture | None, history: History, overlays: Sequence[Overlay] = ()
@@ -125,7 +138,7 @@ class LockstepGrid(QWidget):
     def _absence(self, *, drift: bool) -> str:
         picture = self._picture
         if picture is None:
-            return "No source is open."
+            return self._absent or "No source is open."
         if picture.companion is not None or picture.waiting or (picture.primary == "8bit" and not drift):
             return NEXT_STEP
         if picture.primary == "8bit":

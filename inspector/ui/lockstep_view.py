@@ -25,7 +25,9 @@ from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.lockstep_grid import LockstepGrid
 from inspector.ui.lockstep_model import SAMPLES, V_ERROR, MemoryRows, ParamErrors
+from inspector.ui.moment import absent_text
 from inspector.ui.overlay_legend import OverlayLegend
+from inspector.ui.readouts import picked_step
 from inspector.ui.tables import dense_table, row_height, set_widths
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
@@ -60,6 +62,8 @@ class LockstepView(LazyView):
         self._make_bar()
         self._make_tables()
         self.plots = LockstepGrid()
+        self.plots.picked.connect(self._on_picked)
+        self._absent = ""
         self._split = QSplitter(Qt.Orientation.Horizontal)
         self._split.setChildrenCollapsible(False)
         self._split.addWidget(self._tables)
@@ -206,10 +210,13 @@ class LockstepView(LazyView):
 
     def _update(self, snapshot: Snapshot) -> None:
         picture = snapshot.eight_bit
-        overlays = snapshot.beside.overlays
-        before = self._picture, self._history, self._overlays
-        if any(a is not b for a, b in zip(before, (picture, snapshot.history, overlays), strict=True)):
-            self._picture, self._history, self._overlays = picture, snapshot.history, overlays
+        absent, overlays = absent_text(snapshot, picture), snapshot.beside.overlays
+        known = snapshot.cursor is not None and len(snapshot.history) > 0
+        self.plots.show_current(snapshot.cursor.step if snapshot.cursor and known else None, absent)
+        before, now = (self._picture, self._history, self._overlays), (picture, snapshot.history, overlays)
+        if absent != self._absent or any(a is not b for a, b in zip(before, now, strict=True)):
+            self._absent = absent
+            self._picture, self._history, self._overlays = now
             self._draw()
         self._request()
 
@@ -222,6 +229,11 @@ class LockstepView(LazyView):
         self.legend.show_overlays(tuple(o for o in self._overlays if len(o.coding)))
         self.plots.show_steps(self._picture, self._history or EMPTY_HISTORY, self._overlays)
         self._draw_param()
+
+    def _on_picked(self, at: float) -> None:
+        seek = picked_step(self._snapshot, at)
+        if seek is not None:
+            self.command.emit(seek)
 
     def _show_row(self) -> None:
         row = self.params.row_of(self._selected)
@@ -253,7 +265,7 @@ class LockstepView(LazyView):
         self.button.setToolTip(
             "End the second run (L)" if on else f"Run {second} state beside, on the same gradients (L)"
         )
-        self.words.setText(_words(picture))
+        self.words.setText(self._absent or _words(picture))
         if picture is not None and picture.companion is not None:
             self.words.setToolTip(OPEN_LOOP)
 

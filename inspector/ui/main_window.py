@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import permutations
 from pathlib import Path
 
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QCloseEvent, QPaintEvent, QShowEvent
+from PySide6.QtGui import QAction, QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import QDialog, QMainWindow, QToolBar, QWidget
 
-from inspector.runtime.commands import Command, OpenSource, RecoverDevice, ShowOverlay
+from inspector.runtime.breakpoints import Hit
+from inspector.runtime.commands import Command, OpenSource, RecoverDevice, SetBreakpoint, ShowOverlay
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
-from inspector.ui import theme
+from inspector.ui import kept_breakpoints, theme
 from inspector.ui.actions import STATS_HELP, Actions
 from inspector.ui.banner import Banner
 from inspector.ui.bus import Bus
@@ -21,7 +23,9 @@ from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
 from inspector.ui.start_view import StartView, always_listed
 from inspector.ui.status import StatusLine
+from inspector.ui.timeline_view import TimelineView
 from inspector.ui.toolbar import MainToolBar
+from inspector.ui.transport import Transport
 from inspector.ui.view import View
 
 DEFAULT_SIZE = QSize(1440, 900)
@@ -54,8 +58,10 @@ class MainWindow(QMainWindow):
         self.views = dict(views)
         self._pacer = Pacer(self.views.values(), self)
         self.snapshot: Snapshot | None = None
+        self._landed: Hit | None = None
         self.actions_by_name = Actions(self, self.send)
         self.toolbar = MainToolBar(self.actions_by_name, self)
+        self.transport = Transport(self.actions_by_name, self)
         self.form_menu = FormMenu(self)
         self.opening = Opening(self, lambda: self._settings, always_listed())
         self.banner = Banner(self)
@@ -65,6 +71,9 @@ class MainWindow(QMainWindow):
         self._connect()
         # Else Qt gives them to the first that takes any, the source in the toolbar, which they would change.
         self._give_keys_to_map()
+        if settings is not None:
+            for each in kept_breakpoints.kept(settings):
+                self.send(SetBreakpoint(each.condition, each.enabled))
 
     def send(self, command: Command) -> None:
         """Send a command to the worker."""
@@ -75,12 +84,22 @@ class MainWindow(QMainWindow):
         self.snapshot = snapshot
         self.actions_by_name.show_snapshot(snapshot)
         self.toolbar.show_snapshot(snapshot)
+        self.transport.show_snapshot(snapshot)
         self.form_menu.show_snapshot(snapshot)
         self.banner.show_snapshot(snapshot)
         self.status.show_snapshot(snapshot)
         self.opening.show_snapshot(snapshot)
         self._show_titles(snapshot)
         self._pacer.show_snapshot(snapshot)
+        self._land(snapshot.stop)
+
+    def _land(self, stop: Hit | None) -> None:
+        """Select what a breakpoint stopped at, once."""
+        landed, self._landed = self._landed, stop
+        if stop is None or stop is landed or stop.param is None:
+            return
+        for view in self.views.values():
+            view.select_element(stop.param, stop.index or 0)
 
     def select_param(self, name: str) -> None:
         """Select a param in every view; "" for none."""
@@ -106,6 +125,8 @@ class MainWindow(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         if self._settings is not None:
+            if self.snapshot is not None:
+                kept_breakpoints.keep(self._settings, self.snapshot.breakpoints)
             self._settings = panels.save(self, self._settings)
         event.accept()
 
@@ -134,6 +155,8 @@ class MainWindow(QMainWindow):
         self._banner_bar.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
         self._banner_bar.addWidget(self.banner)
         self.addToolBar(self._banner_bar)
+        if "timeline" in self.docks:
+            self.transport.crown(self.docks["timeline"])
         self.setStatusBar(self.status)
         for action in (self.toolbar.toggleViewAction(), self._banner_bar.toggleViewAction()):
             action.setEnabled(False)
@@ -145,7 +168,9 @@ class MainWindow(QMainWindow):
         acts = self.actions_by_name
         bar = self.menuBar()
         file_menu = bar.addMenu("&File")
-        file_menu.addActions([acts[name] for name in ("open", "open_recording", "restart", "record")])
+        file_menu.addActions(
+            [acts[name] for name in ("open", "open_recording", "restart", "record", "follow")]
+        )
         file_menu.addSeparator()
         file_menu.addActions([acts[name] for name in ("overlay", "drop_overlays", "what_if")])
         file_menu.addSeparator()
@@ -157,14 +182,22 @@ class MainWindow(QMainWindow):
         for name in ("undo_dispatch", "undo_iteration", "go_to_step"):
             run_menu.addAction(acts[name])
         run_menu.addSeparator()
+        run_menu.addActions([acts["breakpoint"], acts["break_nonfinite"]])
+        run_menu.addSeparator()
         run_menu.addActions([acts[f"stats_{level}"] for level in STATS_HELP])
         run_menu.addSeparator()
         run_menu.addAction(acts["recover"])
+        time_menu = bar.addMenu("&Time")
+        time_menu.addActions([acts[n] for n in ("play", "slower", "faster")])
+        time_menu.addSeparator()
+        time_menu.addActions([acts[n] for n in ("loop", "loop_start", "loop_end", "loop_clear")])
+        time_menu.addSeparator()
+        time_menu.addActions([acts["stay"], acts["bookmark"]])
         bar.addMenu(self.form_menu)
         view_menu = bar.addMenu("&View")
         for panel in panels.PANELS:
             if panel.name in self.docks:
-                view_menu.addAction(self._go_action(panel.name, panel.title, panel.key))
+                view_menu.addAction(self._go_action(panel.name, panel.title, panel.key, panel.front))
                 for view in panel.views:
                     if view in panels.TAB_KEYS:
                         title, key = panels.TAB_TITLES[view], panels.TAB_KEYS[view]
@@ -176,7 +209,7 @@ class MainWindow(QMainWindow):
         view_menu.addActions([acts["dismiss"], acts["restore_layout"]])
         help_menu = bar.addMenu("&Help")
         help_menu.addAction(acts["keys"])
-        for menu in (file_menu, run_menu, view_menu, help_menu):
+        for menu in (file_menu, run_menu, time_menu, view_menu, help_menu):
             menu.setToolTipsVisible(True)
 
     def _go_action(self, panel: str, title: str, key: str, view: str = "") -> QAction:
@@ -210,6 +243,15 @@ class MainWindow(QMainWindow):
         self.opening.chosen.connect(lambda spec: self.send(OpenSource(spec)))
         self.opening.problem.connect(self.tell_problem)
         self.toolbar.step_edit.left.connect(self._give_keys_to_map)
+        self.transport.command.connect(self.send)
+        self.transport.left.connect(self._give_keys_to_map)
+        timeline = self.views.get("timeline")
+        if isinstance(timeline, TimelineView):
+            timeline.loop_wanted.connect(self.transport.set_loop)
+            self.transport.loop_changed.connect(timeline.show_loop)
+        for one, other in permutations([view for view in self.views.values() if view.STEPS_ALONG_X], 2):
+            one.moved.connect(other.show_range)
+        self._play_by_space()
         self.banner.recover.connect(lambda: self.send(RecoverDevice()))
         self.banner.opened.connect(self._banner_bar.setVisible)
         acts["dismiss"].triggered.connect(self.banner.dismiss)
@@ -217,6 +259,7 @@ class MainWindow(QMainWindow):
         acts["open_recording"].triggered.connect(self.opening.choose_recording)
         acts["quit"].triggered.connect(self.close)
         acts.record_wanted.connect(self._choose_recording)
+        acts["breakpoint"].triggered.connect(lambda: self._go_to("findings", "breakpoints"))
         acts["overlay"].triggered.connect(self._choose_overlay)
         acts["what_if"].triggered.connect(self._ask_what_if)
         acts["keys"].triggered.connect(self._show_keys)
@@ -241,6 +284,15 @@ class MainWindow(QMainWindow):
             text = f"Findings ({count:,})" if count else "Findings"
             if self.docks["findings"].windowTitle() != text:
                 self.docks["findings"].setWindowTitle(text)
+
+    def _play_by_space(self) -> None:
+        # Only where a space means nothing else: it also presses buttons and ticks boxes.
+        for name in ("timeline", "map", "plots"):
+            if name in self.views:
+                view = self.views[name]
+                key = QShortcut(QKeySequence(Qt.Key.Key_Space), view.focusProxy() or view)
+                key.setContext(Qt.ShortcutContext.WidgetShortcut)
+                key.activated.connect(self.actions_by_name["play"].trigger)
 
     def _give_keys_to_map(self) -> None:
         target = self.views.get("map", self)

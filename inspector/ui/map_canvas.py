@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
+from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QFocusEvent,
     QHelpEvent,
@@ -25,6 +25,7 @@ from inspector.ui import format as fmt
 from inspector.ui.map_geometry import Bracket, SegmentIndex, Viewport, whole
 from inspector.ui.map_paint import MapPainter
 from inspector.ui.map_rows import LEFT, RIGHT, lane_rects
+from inspector.ui.widgets import CentredWords
 
 EMPTY_TEXT = (
     "The mega-buffers w, g, m and v appear here once a source is open: choose one in the toolbar, "
@@ -62,6 +63,8 @@ class MapCanvas(QWidget):
         self.image: MapImage | None = None
         self.selected = ""
         self.empty_text = EMPTY_TEXT
+        self.absent = CentredWords(self)
+        """Why the lanes have no pixels."""
         self._painter = MapPainter()
         self._brackets: tuple[Bracket, ...] = ()
         self._pressed_at: QPointF | None = None
@@ -90,6 +93,14 @@ class MapCanvas(QWidget):
             self.image = image
             self._painter.set_image(image)
             self.update()
+
+    def set_absent(self, text: str) -> None:
+        """Say across the lanes why they are empty; "" for nothing to say."""
+        self.absent.say(text, self._lanes())
+
+    def _lanes(self) -> QRect:
+        rects = list(lane_rects(self.size()).values())
+        return rects[0].united(rects[-1]).toRect()
 
     def set_brackets(self, brackets: tuple[Bracket, ...]) -> None:
         """The bindings to mark."""
@@ -227,6 +238,7 @@ class MapCanvas(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         if self.view is not None:
             self.view = self.view.resized(self.lanes_width())
+        self.absent.say(self.absent.text(), self._lanes())
         self.viewport_changed.emit()
 
     def wheelEvent(self, event: QWheelEvent) -> None:

@@ -15,6 +15,7 @@ from inspector.ui import theme
 from inspector.ui.map_canvas import MapCanvas
 from inspector.ui.map_geometry import brackets
 from inspector.ui.map_legend import QUANTITY_HELP, QUANTITY_TEXT
+from inspector.ui.moment import absent_text
 from inspector.ui.view import View
 from inspector.ui.widgets import ElidedLabel
 
@@ -52,7 +53,11 @@ class MapView(View):
             self._plan, self._cursor = snapshot.plan, snapshot.cursor
             self.canvas.set_layout(snapshot.plan.layout if snapshot.plan else None)
             self._show_dispatch()
-        if snapshot.map is not None and self._plan is not None:
+        absent = absent_text(snapshot, snapshot.map)
+        self.canvas.set_absent(absent)
+        if absent:
+            self.canvas.set_image(None)
+        elif snapshot.map is not None and self._plan is not None:
             self.canvas.set_image(snapshot.map)
 
     def select_param(self, name: str) -> None:

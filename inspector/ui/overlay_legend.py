@@ -89,7 +89,7 @@ class OverlayLegend(QWidget):
         close.setText("✕")
         close.setAutoRaise(True)
         close.setAccessibleName(f"remove {overlay.name}")
-        close.setToolTip(f"Take {overlay.name} away (Ctrl+Shift+L takes all)")
+        close.setToolTip(f"Take {overlay.name} away (Ctrl+Shift+U takes all)")
         close.clicked.connect(lambda _checked=False, path=overlay.path: self.command.emit(DropOverlay(path)))
         self._row.addWidget(close)
 

@@ -39,6 +39,8 @@ class PagedTable(QWidget):
         outer.setSpacing(0)
         outer.addWidget(self.table, 1)
         outer.addWidget(self.bar)
+        self._rows = self.visible_rows
+        """Rows in sight as of the last change of size."""
 
     @property
     def numel(self) -> int:
@@ -79,8 +81,13 @@ class PagedTable(QWidget):
             self.bar.setValue(self.top // self._bar_scale)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """More or fewer rows in sight."""
+        """More or fewer rows in sight; the current one stays among them."""
         super().resizeEvent(event)
+        before, self._rows = self._rows, self.visible_rows
+        current = self.table.currentIndex()
+        row = self.model.base + current.row() - self.top
+        if current.isValid() and self._rows <= row < before:
+            self.scroll_to(self.top + row - self._rows // 2)
         self.set_bar()
         self.moved.emit()
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inspector.diagnosis.metrics import update_ratio
 from inspector.param_statistics import ParamTable
 from inspector.stores import Lane
 from inspector.ui import format as fmt
@@ -39,12 +40,6 @@ def _known(value: float) -> str:
     return fmt.NA if np.isnan(value) else fmt.number(value)
 
 
-def _ratio(table: ParamTable) -> Figures:
-    weights = table.lanes["w"].norm
-    some = weights > 0
-    return np.where(some, table.update.norm / np.where(some, weights, 1.0), np.nan)
-
-
 UPDATE = (
     Column("elements", "Elements of the param.", "116,017,920", lambda t: t.numel, count_text),
     Column("‖w‖", "L2 norm of the weights before the update, over the finite ones.", "8.888e−8",
@@ -54,7 +49,7 @@ UPDATE = (
     Column("‖Δw‖", "L2 norm of the update, lr · (m̂/(√v̂ + ε) + λ·w) with m and v after bias correction, over the "
            "finite elements: in units of w.", "8.888e−8", lambda t: t.update.norm),
     Column("‖Δw‖ / ‖w‖", "The update beside the weights it changes; n/a where all weights are 0.", "8.888e−8",
-           _ratio, _known),
+           update_ratio, _known),
     Column("max |Δw| / lr", "The largest update of one element, in units of the learning rate.", "8.888e−8",
            lambda t: t.update.largest),
     Column("at", "The first element that has the largest update.", "[40,447, 767]",

@@ -241,7 +241,9 @@ class PipelineView(View):
             self.bindings.show_dispatch(None, None, {})
             return
         self.heading.setText(f"Bindings of {dispatch.label} (dispatch {dispatch.index + 1})")
-        self.bindings.show_dispatch(plan, dispatch, snapshot.uniforms, snapshot.record)
+        # Those of a step shown as recorded are not at hand.
+        uniforms = snapshot.uniforms if snapshot.glance is None else {}
+        self.bindings.show_dispatch(plan, dispatch, uniforms, snapshot.record)
 
 
 def time_text(time: KernelTime | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from PySide6.QtCore import Qt
@@ -16,7 +17,7 @@ from inspector.ui import theme
 from inspector.ui.curves import has_values
 from inspector.ui.overlay_legend import OverlayLegend
 from inspector.ui.overlay_style import beside, shown
-from inspector.ui.readouts import Readout, bucket_at, bucket_steps, covers, read_out
+from inspector.ui.readouts import Readout, bucket_at, bucket_steps, covers, picked_step, read_out
 from inspector.ui.step_chart import StepChart
 from inspector.ui.view import LazyView
 
@@ -41,15 +42,17 @@ KEYS = (
     ("+ / −", "zoom"),
     ("← / →", "move"),
     ("Home", "all steps, and follow the run"),
+    ("Ctrl+click", "go to the step"),
 )
 TWO_COLUMNS_FROM = 680
 LOW, NARROW = 240, 320
-HELP = "Wheel, + and −: zoom · drag or arrows: move · double click or Home: all steps"
+HELP = "Wheel, + and −: zoom · drag or arrows: move · double click or Home: all steps · Ctrl+click: go to the step"
 
 
 class PlotsView(LazyView):
     """Four plots that share their x axis. They follow the run until the x range is moved by hand."""
 
+    STEPS_ALONG_X = True
     PERIOD_S = 0.2
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -57,8 +60,13 @@ class PlotsView(LazyView):
         self.setObjectName("plots")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self._history: History = EMPTY_HISTORY
+        self._recorded: set[str] = set()
+        """The metrics of which there are values."""
         self._overlays: tuple[Overlay, ...] = ()
         self._marks: tuple[Mark, ...] = ()
+        self._marks_of: tuple[tuple[Mark, ...], tuple[Mark, ...]] = ((), ())
+        self._picked: int | None = None
+        """The step that was last gone to from here, while the run has not moved from it since."""
         self._progress: StepRecord | None = None
         self._follow = True
         self._hovered: float | None = None
@@ -72,7 +80,8 @@ class PlotsView(LazyView):
             chart = StepChart(log=metric.log)
             chart.setFocusPolicy(Qt.FocusPolicy.NoFocus)
             chart.hovered.connect(self._on_hovered)
-            chart.all_wanted.connect(self.show_all)
+            chart.all_wanted.connect(self._on_all_wanted)
+            chart.picked.connect(self._on_picked)
             chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
             chart.set_title(metric.title)
             self.charts[metric.name] = chart
@@ -102,6 +111,16 @@ class PlotsView(LazyView):
         self._set_range()
         self._read_out()
 
+    def show_range(self, start: float, stop: float) -> None:
+        """Bring these steps into view, and follow the run where they are all."""
+        first = self._history.first
+        if not len(first) or (start <= first[0] and stop >= first[-1]):
+            self.show_all()
+            return
+        self._follow = False
+        self._first.box.setXRange(start, stop, padding=0)
+        self._read_out()
+
     # --- events
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -114,14 +133,25 @@ class PlotsView(LazyView):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Home shows all steps; plus, minus and the arrows zoom and move."""
         if event.key() == Qt.Key.Key_Home:
-            self.show_all()
+            self._on_all_wanted()
         elif self._first.take_key(event.key()):
             self._read_out()
         else:
             super().keyPressEvent(event)
 
+    def _on_picked(self, at: float) -> None:
+        seek = picked_step(self._snapshot, at)
+        if seek is not None and seek.step != self._picked:
+            self._picked = seek.step
+            self.command.emit(seek)
+
     def _on_moved_by_hand(self) -> None:
         self._follow = False
+        self.moved.emit(*self._first.box.viewRange()[0])
+
+    def _on_all_wanted(self) -> None:
+        self.show_all()
+        self.moved.emit(-math.inf, math.inf)
 
     def _on_hovered(self, step: float | None) -> None:
         self._hovered = step
@@ -140,16 +170,22 @@ class PlotsView(LazyView):
 
     def _update(self, snapshot: Snapshot) -> None:
         self._loss_unit = " (nats/char)" if snapshot.source.startswith("charlm") else ""
-        if snapshot.marks is not self._marks:
-            self._marks = snapshot.marks
+        if snapshot.cursor is None or snapshot.cursor.step != self._picked:
+            self._picked = None
+        if snapshot.marks is not self._marks_of[0] or snapshot.bookmarks is not self._marks_of[1]:
+            self._marks_of = (snapshot.marks, snapshot.bookmarks)
+            self._marks = snapshot.marks + tuple(bookmark_mark(mark) for mark in snapshot.bookmarks)
             for chart in self.charts.values():
-                chart.show_marks(snapshot.marks)
+                chart.show_marks(self._marks)
         self._progress = in_progress(snapshot)
         step = self._progress.step if self._progress else None
         known = snapshot.cursor is not None and len(snapshot.history) > 0
         for name, chart in self.charts.items():
             chart.show_current(snapshot.cursor.step if known and snapshot.cursor else None)
             chart.show_progress(step, _known(self._progress, name))
+        if snapshot.history is not self._history:
+            series = snapshot.history.series
+            self._recorded = {metric.name for metric in METRICS if has_values(series.get(metric.name))}
         self._history, self._overlays = snapshot.history, shown(snapshot.beside.overlays)
         self.legend.show_overlays(snapshot.beside.overlays)
         for metric in METRICS:
@@ -166,7 +202,7 @@ class PlotsView(LazyView):
                 pass
             elif not len(self._history):
                 message = NO_STEPS_YET
-            elif not has_values(self._history.series.get(metric.name)):
+            elif metric.name not in self._recorded:
                 message = metric.absent
             self.charts[metric.name].set_message(message)
 
@@ -205,12 +241,15 @@ class PlotsView(LazyView):
     # --- reading out
 
     def _read_out(self) -> None:
-        """Values under the mouse, else those of the step in progress, else the newest."""
+        """Values under the mouse, else those of the step on show, in progress or not, else the newest."""
         history, progress, hovered = self._history, self._progress, self._hovered
-        newest = float(history.first[-1]) if len(history) else self._newest_under()
-        at = newest if hovered is None else hovered
+        at = self._on_show() if hovered is None else hovered
+        cursor, record = (self._snapshot.cursor, self._snapshot.record) if self._snapshot else (None, None)
         if progress is not None and self._is_at(progress, hovered):
             self._read_out_at(float(progress.step), f"step {progress.step:,} (in progress)", progress)
+        elif hovered is None and record is not None and cursor is not None and cursor.at_end:
+            # The history may hold several steps as one.
+            self._read_out_at(float(record.step), f"step {record.step:,}", record)
         elif at is None:
             self._read_out_at(None, "", None)
         else:
@@ -219,7 +258,7 @@ class PlotsView(LazyView):
             where = f"step {step:,}" if bucket is None else bucket_steps(history, bucket)
             self._read_out_at(float(step), where, None)
 
-    def _read_out_at(self, step: float | None, where: str, progress: StepRecord | None) -> None:
+    def _read_out_at(self, step: float | None, where: str, record: StepRecord | None) -> None:
         words = [where] if where else []
         words += [m.text for m in self._marks if step is not None and m.step == step]
         if not self._follow and words:
@@ -227,20 +266,20 @@ class PlotsView(LazyView):
         self.readout.setText(" · ".join(words) or " ")
         for metric in METRICS:
             title = metric.title + (self._loss_unit if metric.name == "loss" else "")
-            value, text = self._value(metric.name, step, progress)
+            value, text = self._value(metric.name, step, record)
             under = beside(self._overlays, metric.name, step, value)
             self.charts[metric.name].set_titles(*(f"{title}{text}{more}" for more in under))
-            cross = step is not None and progress is None and self._hovered is not None
+            cross = step is not None and record is None and self._hovered is not None
             self.charts[metric.name].show_cross(step if cross else None)
 
-    def _value(self, name: str, step: float | None, progress: StepRecord | None) -> tuple[float | None, str]:
+    def _value(self, name: str, step: float | None, record: StepRecord | None) -> tuple[float | None, str]:
         """What the run has of a metric at a step, and the same in words."""
-        if progress is not None:
-            value = _known(progress, name)
+        if record is not None:
+            value = _known(record, name)
             if value is not None:
                 return value, f"  {fmt.number(value)}"
             # Every step comes to have the others; a source without a loss never has one.
-            return None, "" if name == "loss" else f"  {NOT_YET}"
+            return None, f"  {NOT_YET}" if record is self._progress and name != "loss" else ""
         bucket = bucket_at(self._history, step) if step is not None and self._covers(step) else None
         found = read_out(self._history, name, bucket) if bucket is not None else None
         return (None, "") if found is None else (found.last, f"  {_value_text(found)}")
@@ -255,8 +294,19 @@ class PlotsView(LazyView):
         """True where the run has something to read out at a step: anywhere, where nothing lies under it."""
         return len(self._history) > 0 and (not self._overlays or covers(self._history, step))
 
+    def _on_show(self) -> float | None:
+        """The step at the cursor, which a recording goes on beyond; else the newest there is."""
+        newest = float(self._history.first[-1]) if len(self._history) else self._newest_under()
+        cursor = self._snapshot.cursor if self._snapshot else None
+        return newest if newest is None or cursor is None else min(newest, float(cursor.step))
+
     def _newest_under(self) -> float | None:
         return max((float(o.steps[-1]) for o in self._overlays if o.steps), default=None)
+
+
+def bookmark_mark(mark: Mark) -> Mark:
+    """A bookmark as the plots write it."""
+    return Mark(mark.step, f"bookmark: {mark.text}")
 
 
 def in_progress(snapshot: Snapshot) -> StepRecord | None:

@@ -1,4 +1,4 @@
-"""What is read out of a history at a step, and of the recordings laid under it."""
+"""What is read out of a history at a step, and of the recordings laid under it; and the step that is picked."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from inspector.history import History
+from inspector.runtime.commands import Seek
+from inspector.runtime.snapshots import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,14 @@ def read_out(history: History, name: str, bucket: int) -> Readout | None:
 def covers(history: History, step: float) -> bool:
     """True from the first step of a history to the last."""
     return bool(len(history) and history.first[0] - 0.5 <= step < history.first[-1] + history.stride - 0.5)
+
+
+def picked_step(snapshot: Snapshot | None, at: float) -> Seek | None:
+    """What to send to go to the step at `at` on the x axis; None where the history has none there."""
+    if snapshot is None or snapshot.mode not in ("paused", "running") or not covers(snapshot.history, at):
+        return None
+    step = round(at)
+    return Seek(step) if snapshot.last_step is None or step <= snapshot.last_step else None
 
 
 def read_out_at(history: History, name: str, step: float) -> Readout | None:

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QLabel, QStatusBar, QWidget
 
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
+from inspector.ui.moment import session_text
 from inspector.ui.widgets import ElidedLabel
 
 
@@ -22,8 +23,14 @@ class StatusLine(QStatusBar):
         self.speed = QLabel(self)
         self.undo = QLabel(self)
         self.recording = QLabel(self)
+        self.session = QLabel(self)
         self.addWidget(self.adapter, 1)
         for label, name, tip in (
+            (
+                self.session,
+                "status_session",
+                "The recording that is open, whether it is still written, and its steps",
+            ),
             (
                 self.recording,
                 "status_recording",
@@ -63,6 +70,9 @@ class StatusLine(QStatusBar):
             ),
         )
         self._show_recording(snapshot)
+        self.session.setVisible(snapshot.recorded is not None)
+        if self.session.text() != (text := session_text(snapshot)):
+            self.session.setText(text)
         for label, text in texts:
             if label.text() != text:
                 label.setText(text)

@@ -60,8 +60,10 @@ class StepChart(Chart):
 
     def show_history(self, history: History, names: Sequence[str], dashes: Sequence[Dash] = ()) -> None:
         """Show these metrics of the history, in these line styles; call `draw` once the x range is set."""
+        self._stale |= history is not self._history
         for name in [n for n in self._traces if n not in names]:
             self._traces.pop(name).remove(self)
+            self._stale = True
         for i, name in enumerate(names):
             dash = dashes[i] if dashes else ()
             if name not in self._traces or self._traces[name].dash != dash:
@@ -69,8 +71,8 @@ class StepChart(Chart):
                     self._traces.pop(name).remove(self)
                 self._traces[name] = Trace(self, dash)
                 self._style_trace(name)
+                self._stale = True
         self._history = history
-        self._stale = True
 
     def show_overlays(
         self,
@@ -85,7 +87,7 @@ class StepChart(Chart):
         They are drawn last, so that where both are the same the run's line shows through the gaps of the dash. Call
         `draw` once the x range is set.
         """
-        self._overlays = shown(overlays)
+        before, self._overlays = self._overlays, shown(overlays)
         wanted = {
             (o.slot, name): (dashes or {}).get(name, DASHES[o.slot])
             for o in self._overlays
@@ -94,10 +96,12 @@ class StepChart(Chart):
         }
         for key in [k for k, trace in self._under.items() if wanted.get(k) != trace.dash]:
             self._under.pop(key).remove(self)
+            self._stale = True
         for key in wanted.keys() - self._under.keys():
             self._under[key] = Trace(self, wanted[key], above=True, symbol=SYMBOLS[key[0]] if dashes else "")
             self._style_under(key)
-        self._stale = True
+            self._stale = True
+        self._stale |= [id(o.history) for o in before] != [id(o.history) for o in self._overlays]
 
     def draw(self) -> None:
         """Reduce what is in view and draw it, if anything changed since."""

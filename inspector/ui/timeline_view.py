@@ -1,48 +1,45 @@
-"""The step axis: where the run stands, what happened where, and how far memory reaches back."""
+"""The step axis: where the run stands, what happened where, what can be gone to and how."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QLineF, QPoint, QPointF, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import (
-    QFontMetricsF,
-    QHelpEvent,
-    QKeyEvent,
-    QMouseEvent,
-    QPainter,
-    QPaintEvent,
-    QPen,
-    QPolygonF,
-)
+from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QWheelEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from inspector.diagnosis.findings import Finding, Severity
 from inspector.runtime.commands import Seek
 from inspector.runtime.snapshots import Snapshot
-from inspector.stepping import Cursor
-from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.signs import diamond, severity_sign
-from inspector.ui.timeline_axis import axis_end, position, sign_texts, tick_steps
+from inspector.ui.moment import memory_reaches, position_text, step_text
+from inspector.ui.timeline_axis import Span, axis_end, position
+from inspector.ui.timeline_paint import LABELS, MARGIN, SIGNS, TRACK, Ground, Moving, TimelinePainter
+from inspector.ui.timeline_signs import Signs
 from inspector.ui.view import View, same_run
 
 KEYS = (
     ("← / →", "one step back or forward"),
     ("Page up / down", "ten steps back or forward"),
-    ("Home / End", "the earliest step in memory, the latest seen"),
-    ("Ctrl+← / →", "the finding or mark before or after"),
+    ("Home / End", "the first step at hand, the latest seen"),
+    ("Ctrl+← / →", "the finding, bookmark or mark before or after"),
+    ("+ / −, wheel", "zoom; A shows all steps"),
+    ("Shift+wheel", "move along the axis"),
+    ("Shift+drag", "set the range to loop over"),
+    ("Space", "play or pause"),
 )
 EMPTY_TEXT = "The steps of the run appear here once a source is open."
-MARGIN = 16
-SIGNS, TRACK, LABELS = 16, 12, 16
-"""Height of the rows, from top to bottom."""
-SNAP = 5
-"""Pixels within which a finding or mark is meant."""
-RANK: dict[Severity, int] = {"info": 0, "warning": 1, "error": 2}
+ZOOM_STEP = 1.5
+FRAME_MS = 16
+"""While the mouse drags, no more than one step is asked for in this time."""
+PATIENCE_MS = 500
+"""So long a paused run may take to show a sign of being on its way."""
 
 
 class TimelineView(View):
     """A scrubber over steps. Position x is the number of finished steps; a step in progress lies between."""
 
+    loop_wanted = Signal(object)
+    """(first, last) of the steps to loop over."""
+
+    STEPS_ALONG_X = True
     PERIOD_S = 0.1
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -54,10 +51,20 @@ class TimelineView(View):
         self.setMinimumHeight(SIGNS + TRACK + LABELS)
         self._snapshot: Snapshot | None = None
         self._known = 0
+        self._span: tuple[float, float] | None = None
+        """The steps in view, None for all."""
         self._target: int | None = None
+        self._wanted: Seek | None = None
         self._dragging = False
-        self._signs: dict[int, str] = {}
-        self._signs_of: tuple[object, object] = (None, None)
+        self._loop_from: int | None = None
+        self._loop: tuple[int, int] | None = None
+        self._looping = False
+        self._signs = Signs()
+        self._painter = TimelinePainter()
+        self._frame = QTimer(self, singleShot=True, interval=FRAME_MS)
+        self._frame.timeout.connect(self._send_wanted)
+        self._patience = QTimer(self, singleShot=True, interval=PATIENCE_MS)
+        self._patience.timeout.connect(self._forget_target)
         theme.changes().changed.connect(self.update)
 
     def sizeHint(self) -> QSize:
@@ -65,109 +72,174 @@ class TimelineView(View):
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         before, self._snapshot = self._snapshot, snapshot
-        if snapshot.mode != "running" and not self._dragging:
-            self._target = None
-        if before is not None and not same_run(before, snapshot):
+        if not same_run(before, snapshot):
             self._known = 0
+            self._span = self._target = None
+        cursor = snapshot.cursor
+        finished = cursor.finished_steps if cursor else 0
+        self._known = max(self._known, finished, _last_seen(snapshot))
+        if cursor is not None and self._target == finished and cursor.at_end:
             self._target = None
-        history = snapshot.history
-        seen = int(history.first[-1]) + history.stride - 1 if len(history) else 0
-        if snapshot.last_step is not None:
-            seen = min(seen, snapshot.last_step)
-        finished = snapshot.cursor.finished_steps if snapshot.cursor else 0
-        # A merged bucket of the history may end after the run does.
-        self._known = max(self._known, finished, seen if history.stride == 1 else 0)
-        if self._signs_of != (snapshot.findings, snapshot.marks):
-            self._signs_of = (snapshot.findings, snapshot.marks)
-            self._signs = sign_texts(snapshot)
+        elif self._target is not None and before is not None and before.cursor != cursor:
+            self._patience.start()
+        if not self._signs.is_of(snapshot):
+            self._signs = Signs(snapshot)
         if before is None or _what_is_drawn(before) != _what_is_drawn(snapshot):
-            self.setAccessibleDescription(self.describe_position())
+            if cursor is not None and self._span is not None and (before is None or before.cursor != cursor):
+                self._keep_in_view(position(cursor))
+            self.setAccessibleDescription(position_text(snapshot, self._known) or EMPTY_TEXT)
             self.update()
+
+    def show_loop(self, loop: tuple[int, int] | None, looping: bool) -> None:
+        """Mark the steps that are looped over, or would be."""
+        if (loop, looping) != (self._loop, self._looping):
+            self._loop, self._looping = loop, looping
+            self.update()
+
+    def show_range(self, start: float, stop: float) -> None:
+        """Bring these steps into view."""
+        whole = self.whole
+        self._set_span(Span(start, max(stop, start + 1e-3), whole.width, whole.left).inside(whole))
 
     # ── where things are ──
 
     @property
     def end(self) -> int:
-        """The step at the right edge."""
-        last = self._snapshot.last_step if self._snapshot else None
-        return max(axis_end(self._known) if last is None else last, 1)
+        """The step at the right edge when all are in view."""
+        s = self._snapshot
+        last = s.last_step if s else None
+        growing = s is not None and s.recorded is not None and s.recorded.state == "recording"
+        return max(axis_end(self._known) if last is None or growing else last, 1)
+
+    @property
+    def whole(self) -> Span:
+        """The axis with all steps in view."""
+        recorded = self._snapshot.recorded if self._snapshot else None
+        start = min(recorded.first - 1, self.end - 1) if recorded else 0
+        return Span(start, self.end, max(self.width() - 2 * MARGIN, 1), MARGIN)
+
+    @property
+    def span(self) -> Span:
+        """The axis as it is shown."""
+        whole = self.whole
+        return Span(*self._span, whole.width, whole.left).inside(whole) if self._span else whole
 
     @property
     def earliest(self) -> int:
         """The earliest step that memory reaches."""
-        if self._snapshot is None or self._snapshot.cursor is None:
-            return 0
-        cursor = self._snapshot.cursor
-        # Memory counts the starts of steps: that of the step in progress is one once a dispatch has run.
-        newest = cursor.step if cursor.dispatch else cursor.step - 1
-        return min(max(newest - self._snapshot.undo.steps, 0), cursor.finished_steps)
+        return memory_reaches(self._snapshot) if self._snapshot else 0
 
     def x_of(self, step: float) -> float:
         """The pixel of a number of finished steps."""
-        return MARGIN + step / self.end * max(self.width() - 2 * MARGIN, 1)
+        return self.span.x_of(step)
 
     def step_at(self, x: float) -> int:
-        """The step nearest to a pixel, a finding or mark if one is close."""
-        step = (x - MARGIN) / max(self.width() - 2 * MARGIN, 1) * self.end
-        near = self._sign_near(x)
-        return near if near is not None else min(max(round(step), 0), self.end)
-
-    def describe_position(self) -> str:
-        """Where the run stands, as a sentence."""
-        s = self._snapshot
-        if s is None or s.cursor is None:
-            return EMPTY_TEXT
-        return (
-            f"{fmt.plural(s.cursor.finished_steps, 'step')} finished of {self._known:,} seen; "
-            f"memory reaches back to step {self.earliest:,}."
-        )
+        """The step nearest to a pixel, one where something happened if it is close."""
+        span, whole = self.span, self.whole
+        near = self._signs.near(x, span)
+        return near if near is not None else round(min(max(span.step_of(x), whole.start), whole.stop))
 
     def describe(self, x: float) -> str:
         """What a person is told about a point of the axis."""
         s = self._snapshot
         if s is None or s.cursor is None:
             return EMPTY_TEXT
-        step = self.step_at(x)
-        sign = self._sign_near(x)
-        lines = [self._signs[sign]] if sign is not None else []
-        finished = s.cursor.finished_steps
-        if step > finished:
-            lines.append(f"Step {step:,}: click to run on to its end")
-        elif step < self.earliest:
-            lines.append(f"Step {step:,}: before what memory reaches (step {self.earliest:,})")
-        else:
-            lines.append(f"Step {step:,}: click to go back to its end")
-        return "\n".join(lines)
-
-    def _sign_near(self, x: float) -> int | None:
-        near = [step for step in self._signs if abs(self.x_of(step) - x) <= SNAP and step <= self.end]
-        return min(near, key=lambda step: abs(self.x_of(step) - x), default=None)
+        sign = self._signs.near(x, self.span)
+        lines = [self._signs.texts[sign]] if sign is not None else []
+        return "\n".join([*lines, step_text(s, self.step_at(x))])
 
     # ── going there ──
 
-    def _go(self, step: int) -> None:
+    def _go(self, step: int, *, at_once: bool = True) -> None:
         s = self._snapshot
         if s is None or s.cursor is None or s.mode not in ("paused", "running"):
             return
-        step = min(max(step, 0), self.end if s.last_step is not None else max(step, 0))
+        if s.last_step is not None:
+            step = min(step, s.last_step)
+        step = max(step, 0)
         here = self._target if self._target is not None else s.cursor.finished_steps
-        if step != here or (self._target is None and not s.cursor.at_end):
+        # A step that is shown as recorded, with nothing on its way, is asked for again.
+        idle = self._target is None and (not s.cursor.at_end or (s.glance is not None and not s.glance.of))
+        if step != here or idle:
             self._target = step
-            self.command.emit(Seek(step))
+            self._wanted = Seek(step)
+            if at_once or not self._frame.isActive():
+                self._send_wanted()
+            self.update()
+
+    def _send_wanted(self) -> None:
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None:
+            self._frame.start()
+            self._patience.start()
+            self.command.emit(wanted)
+
+    def _forget_target(self) -> None:
+        s = self._snapshot
+        if self._dragging or (s is not None and (s.mode == "running" or (s.glance and s.glance.of))):
+            self._patience.start()
+        else:
+            self._target = None
             self.update()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        if event.button() == Qt.MouseButton.LeftButton:
+        if event.button() != Qt.MouseButton.LeftButton:
+            return
+        step = self.step_at(event.position().x())
+        if event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+            self._loop_from = step
+        else:
             self._dragging = True
-            self._go(self.step_at(event.position().x()))
+            self._go(step)
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        if self._dragging:
-            self._go(self.step_at(event.position().x()))
+        step = self.step_at(event.position().x())
+        if self._loop_from is not None:
+            first, last = sorted((self._loop_from, step))
+            if last > first:
+                self.loop_wanted.emit((first, last))
+        elif self._dragging:
+            self._go(step, at_once=False)
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         if event.button() == Qt.MouseButton.LeftButton:
             self._dragging = False
+            self._loop_from = None
+            self._send_wanted()
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        delta = event.angleDelta()
+        shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+        sideways = (delta.x() or delta.y()) if shift or abs(delta.x()) > abs(delta.y()) else 0
+        if sideways:
+            span = self.span
+            by = -sideways / 120 * (span.stop - span.start) / 8
+            self._move(Span(span.start + by, span.stop + by, span.width, span.left))
+        elif delta.y():
+            self.zoom(ZOOM_STEP ** (delta.y() / 120), event.position().x())
+        event.accept()
+
+    def zoom(self, factor: float, x: float | None = None) -> None:
+        """Closer by `factor` about pixel `x`, or about where the run stands."""
+        cursor = self._snapshot.cursor if self._snapshot else None
+        if x is None:
+            x = self.x_of(position(cursor)) if cursor is not None else self.width() / 2
+        self._move(self.span.zoomed(factor, x, self.whole))
+
+    def _move(self, span: Span) -> None:
+        self._set_span(span.inside(self.whole))
+        self.moved.emit(self.span.start, self.span.stop)
+
+    def _keep_in_view(self, step: float) -> None:
+        span = self.span.showing(step, self.whole)
+        if span != self.span:
+            self._move(span)
+
+    def _set_span(self, span: Span) -> None:
+        whole = self.whole
+        everything = span.stop - span.start >= (whole.stop - whole.start) * 0.999
+        self._span = None if everything else (span.start, span.stop)
+        self.update()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         s = self._snapshot
@@ -175,24 +247,25 @@ class TimelineView(View):
             event.ignore()
             return
         here = self._target if self._target is not None else s.cursor.finished_steps
-        key, control = event.key(), bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
-        if control and key in (Qt.Key.Key_Left, Qt.Key.Key_Right):
-            before = max((step for step in self._signs if step < here), default=here)
-            after = min((step for step in self._signs if step > here), default=here)
-            self._go(before if key == Qt.Key.Key_Left else after)
-            return
-        target = {
-            Qt.Key.Key_Left: here - 1,
-            Qt.Key.Key_Right: here + 1,
+        key, control = Qt.Key(event.key()), bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
+        before, after = self._signs.before(here), self._signs.after(here)
+        targets = {
+            Qt.Key.Key_Left: before if control else here - 1,
+            Qt.Key.Key_Right: after if control else here + 1,
             Qt.Key.Key_PageUp: here - 10,
             Qt.Key.Key_PageDown: here + 10,
-            Qt.Key.Key_Home: self.earliest,
+            Qt.Key.Key_Home: s.recorded.first if s.recorded else self.earliest,
             Qt.Key.Key_End: self._known,
-        }.get(Qt.Key(key))
-        if target is None:
-            event.ignore()
-        else:
+        }
+        factors = {Qt.Key.Key_Plus: ZOOM_STEP, Qt.Key.Key_Equal: ZOOM_STEP, Qt.Key.Key_Minus: 1 / ZOOM_STEP}
+        if key in factors:
+            self.zoom(factors[key])
+        elif key == Qt.Key.Key_A:
+            self._move(self.whole)
+        elif (target := targets.get(key)) is not None:
             self._go(target)
+        else:
+            event.setAccepted(key in targets)
 
     def event(self, event: QEvent) -> bool:
         if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
@@ -208,89 +281,47 @@ class TimelineView(View):
         c = theme.colours()
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.fillRect(self.rect(), c.base)
         painter.setFont(theme.ui_font(-1))
         s = self._snapshot
         if s is None or s.cursor is None:
+            painter.fillRect(self.rect(), c.base)
             painter.setPen(c.muted)
             painter.drawText(self.rect(), int(Qt.AlignmentFlag.AlignCenter), EMPTY_TEXT)
         else:
-            top = max((self.height() - SIGNS - TRACK - LABELS) / 2, 0) + SIGNS
-            self._paint_track(painter, top, s.cursor)
-            self._paint_ticks(painter, top + TRACK)
-            self._paint_signs(painter, top, s)
-            self._paint_cursor(painter, top, s.cursor)
+            ground = Ground(self.span, self.whole, self._known, self._signs, s.recorded)
+            self._painter.paint(painter, self.size(), self.devicePixelRatioF(), ground, self._moving(s))
         if self.hasFocus():
             painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
             painter.setPen(QPen(c.accent, 1))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
         painter.end()
 
-    def _paint_track(self, painter: QPainter, top: float, cursor: Cursor) -> None:
-        c = theme.colours()
-        painter.fillRect(self._bar(0, self.end, top), c.faint)
-        painter.fillRect(self._bar(0, self._known, top), c.line)
-        # What can be gone back to without running again.
-        reach = self._bar(self.earliest, cursor.finished_steps, top)
-        painter.fillRect(reach, c.muted)
-        text = f"memory back to {self.earliest:,}"
-        width = QFontMetricsF(painter.font(), self).horizontalAdvance(text)
-        if reach.width() > width + 12:
-            painter.setPen(c.base)
-            painter.drawText(reach.adjusted(4, 0, 0, 0), int(Qt.AlignmentFlag.AlignVCenter), text)
+    def _moving(self, s: Snapshot) -> Moving:
+        assert s.cursor is not None
+        finished = s.cursor.finished_steps
+        # What memory holds is of the step the device stands at, which a glance does not show.
+        earliest = finished if s.glance is not None else self.earliest
+        at = position(s.cursor)
+        return Moving(at, earliest, finished, self._target, s.glance, self._loop, self._looping)
 
-    def _bar(self, first: float, last: float, top: float) -> QRectF:
-        return QRectF(self.x_of(first), top, self.x_of(last) - self.x_of(first), TRACK)
 
-    def _paint_ticks(self, painter: QPainter, top: float) -> None:
-        c = theme.colours()
-        metrics = QFontMetricsF(painter.font(), self)
-        for step in tick_steps(self.end, (self.width() - 2 * MARGIN) // 72):
-            x = self.x_of(step)
-            painter.setPen(c.line)
-            painter.drawLine(QLineF(x, top, x, top + 3))
-            text = f"{step:,}" if step else "step 0"
-            width = metrics.horizontalAdvance(text) + 2
-            left = min(max(x - width / 2, 2), self.width() - width - 2)
-            painter.setPen(c.muted)
-            painter.drawText(
-                QRectF(left, top + 2, width, LABELS - 2), int(Qt.AlignmentFlag.AlignCenter), text
-            )
-
-    def _paint_signs(self, painter: QPainter, top: float, snapshot: Snapshot) -> None:
-        c = theme.colours()
-        y = top - 8
-        for mark in snapshot.marks:
-            if mark.step <= self.end:
-                diamond(painter, self.x_of(mark.step), y, c.muted)
-        worst: dict[int, Finding] = {}
-        for finding in snapshot.findings:
-            pixel = round(self.x_of(finding.step))
-            if finding.step <= self.end and (
-                pixel not in worst or RANK[finding.severity] > RANK[worst[pixel].severity]
-            ):
-                worst[pixel] = finding
-        colour = {"info": c.info, "warning": c.warning, "error": c.error}
-        for pixel, finding in worst.items():
-            severity_sign(painter, pixel, y, finding.severity, colour[finding.severity])
-
-    def _paint_cursor(self, painter: QPainter, top: float, cursor: Cursor) -> None:
-        c = theme.colours()
-        if self._target is not None:
-            x = self.x_of(min(self._target, self.end))
-            painter.setPen(QPen(c.accent, 1, Qt.PenStyle.DashLine))
-            painter.drawLine(QLineF(x, top - SIGNS, x, top + TRACK))
-        x = self.x_of(min(position(cursor), self.end))
-        painter.setPen(QPen(c.accent, 2))
-        painter.drawLine(QLineF(x, top - SIGNS + 2, x, top + TRACK + 1))
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(c.accent)
-        foot = top - SIGNS + 8
-        painter.drawPolygon(QPolygonF([QPointF(x - 5, foot - 6), QPointF(x + 5, foot - 6), QPointF(x, foot)]))
+def _last_seen(s: Snapshot) -> int:
+    """The last step whose numbers are at hand."""
+    if s.recorded is not None:
+        return s.recorded.last
+    history = s.history
+    # A merged bucket of the history may end after the run does.
+    if not len(history) or history.stride > 1:
+        return 0
+    return min(int(history.first[-1]), s.last_step) if s.last_step is not None else int(history.first[-1])
 
 
 def _what_is_drawn(s: Snapshot) -> tuple[object, ...]:
-    return (s.cursor, s.mode, s.last_step, s.undo, s.history.version, s.marks, s.findings)
+    return (
+        s.cursor, s.mode, s.last_step, s.undo, s.history.version, s.marks, s.findings, s.bookmarks, s.glance,
+        id(s.recorded),
+    )  # fmt: skip
 
 
 def _around(point: QPoint) -> QRect:

@@ -16,7 +16,7 @@ from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.overlay_legend import OverlayLegend
 from inspector.ui.overlay_style import beside, shown
-from inspector.ui.readouts import bucket_at, bucket_steps, covers, read_out
+from inspector.ui.readouts import bucket_at, bucket_steps, covers, picked_step, read_out
 from inspector.ui.step_chart import StepChart
 from inspector.ui.tables import dense_table, set_widths
 from inspector.ui.timing_model import TimingModel
@@ -43,6 +43,7 @@ class TimingView(LazyView):
         self.chart.show_bottom_axis("step")
         self.chart.hovered.connect(self._on_hovered)
         self.chart.all_wanted.connect(self._on_all_wanted)
+        self.chart.picked.connect(self._on_picked)
         self.chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
         self.model = TimingModel()
         self.table = dense_table(self.model, "kernel-times")
@@ -157,6 +158,11 @@ class TimingView(LazyView):
     def _on_all_wanted(self) -> None:
         self._follow = True
         self._draw_curves()
+
+    def _on_picked(self, at: float) -> None:
+        seek = picked_step(self._snapshot, at)
+        if seek is not None:
+            self.command.emit(seek)
 
     def _on_hovered(self, step: float | None) -> None:
         """Read out the selected kernel, or the costliest, in the title."""

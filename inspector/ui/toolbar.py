@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QFocusEvent, QFontMetrics, QIntValidator, QKeyEvent, QStandardItemModel
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolBar, QToolButton, QWidget
+from PySide6.QtCore import QRegularExpression, QSignalBlocker, QSize, Qt, Signal
+from PySide6.QtGui import QAction, QFontMetrics, QRegularExpressionValidator, QStandardItemModel
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QToolBar, QToolButton, QWidget
 
 from inspector.codecs import CODECS
 from inspector.hyper import NUMERICS
@@ -17,7 +17,7 @@ from inspector.runtime.commands import OpenSource, Seek, SetVariant
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui.actions import Actions
 from inspector.ui.form_menu import form_reason, value_text
-from inspector.ui.widgets import ElidedLabel
+from inspector.ui.widgets import ElidedLabel, InlineEdit
 from inspector.variants import Choice
 
 SOURCES = ("charlm", "synthetic:1000000", "gpt-116m")
@@ -28,6 +28,8 @@ SOURCE_WIDTH = 160
 """At most, of the text of a source; longer ones are shortened to it."""
 LEAST_WHERE = "step 8,888 · dispatch 8/8 → step 8,888"
 MAX_STEP = 2_147_483_647
+PLACE = r"\d{1,10}(:\d{0,5})?"
+"""A step, or one of its dispatches, as typed."""
 
 CHOICES: tuple[tuple[str, Sequence[str], str], ...] = (
     ("kernel", KERNELS, "The update kernel"),
@@ -49,36 +51,25 @@ BUTTONS = (
 )
 
 
-class StepEdit(QLineEdit):
-    """A step to go to; Enter goes, Esc gives up."""
-
-    left = Signal()
+class StepEdit(InlineEdit):
+    """A step to go to, or a dispatch of it; Enter goes, Esc gives up."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("go_to_step_edit")
         self.setPlaceholderText("go to step")
         self.setAccessibleName("Go to step")
-        self.setToolTip("Type a step and press Enter (Ctrl+G)")
-        self.setValidator(QIntValidator(0, MAX_STEP, self))
+        self.setToolTip("Type a step, or a dispatch of it as in 1200:2, and press Enter (Ctrl+G)")
+        self.setValidator(QRegularExpressionValidator(QRegularExpression(PLACE), self))
         self.setMaximumWidth(self.fontMetrics().horizontalAdvance("go to step 00"))
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Escape:
-            self.leave()
-        else:
-            super().keyPressEvent(event)
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        super().focusOutEvent(event)
-        # A menu or another window takes the keys for a moment only.
-        if event.reason() in (Qt.FocusReason.MouseFocusReason, Qt.FocusReason.TabFocusReason):
-            self.leave()
-
-    def leave(self) -> None:
-        """Give up; what was typed is forgotten."""
-        self.clear()
-        self.left.emit()
+    @property
+    def place(self) -> Seek | None:
+        """Where to go, None where no step stands there yet."""
+        step, _, dispatch = self.text().partition(":")
+        if not step or int(step) > MAX_STEP:
+            return None
+        return Seek(int(step), int(dispatch) if dispatch else None)
 
 
 class MainToolBar(QToolBar):
@@ -254,9 +245,10 @@ class MainToolBar(QToolBar):
             self.step_edit.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def _on_step_entered(self) -> None:
-        step = int(self.step_edit.text())
+        place = self.step_edit.place
         self.step_edit.leave()
-        self.command.emit(Seek(step))
+        if place is not None:
+            self.command.emit(place)
 
 
 def _allow(combo: QComboBox, row: int, reason: str) -> None:
@@ -287,6 +279,8 @@ def cursor_text(snapshot: Snapshot) -> str:
     if cursor is None or plan is None:
         return ""
     where = f"step {cursor.step:,} · dispatch {cursor.dispatch}/{cursor.count}"
+    if snapshot.glance is not None:
+        return f"{where} · as recorded"
     if snapshot.mode == "running":
         return f"{where} · running"
     if cursor.at_end:

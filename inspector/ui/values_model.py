@@ -38,6 +38,7 @@ class ValuesModel(QAbstractTableModel):
         self.form: Form = "decimal"
         self.lanes: tuple[Lane, ...] = LANES
         self._window: ValuesWindow | None = None
+        self._pending = PENDING
 
     # --- what is shown
 
@@ -55,6 +56,12 @@ class ValuesModel(QAbstractTableModel):
             return
         self._window = window if self.param and window and window.param == self.param.name else None
         self._refresh()
+
+    def set_pending(self, text: str) -> None:
+        """What stands for a value that is not at hand: PENDING, or n/a where none will come."""
+        if text != self._pending:
+            self._pending = text
+            self._refresh()
 
     def set_form(self, form: Form) -> None:
         """Write numbers in another form."""
@@ -142,14 +149,14 @@ class ValuesModel(QAbstractTableModel):
         return self._tooltip(lane, element)
 
     def text(self, element: int, column: int) -> str:
-        """What stands in a column for an element; "…" while it is not at hand."""
+        """What stands in a column for an element; see `set_pending` while it is not at hand."""
         assert self.param is not None
         lane, after = self._column(column)
         if lane is None:
             return f"{element:,}" if column == FLAT else fmt.multi_index(element, self.param.shape)
         value = self.value(lane, element, before=not after)
         if value is None:
-            return PENDING
+            return self._pending
         mark = "• " if after and self.changed(lane, element) else ""
         return mark + value_text(value, self.form)
 

@@ -8,7 +8,6 @@ from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QVBoxLayout,
     QWidget,
@@ -21,10 +20,12 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.stores import LANES, Lane
 from inspector.ui import format as fmt
 from inspector.ui import theme
+from inspector.ui.moment import absent_text
 from inspector.ui.paged_table import PagedTable
 from inspector.ui.tables import set_widths
 from inspector.ui.values_model import FORMS, PENDING, ValuesModel, parse_index
 from inspector.ui.view import LazyView
+from inspector.ui.widgets import ElidedLabel
 
 FETCH_AFTER_MS = 30
 MARGIN_ROWS = 64
@@ -54,6 +55,7 @@ class ValuesView(LazyView):
         self._param = ""
         self._requested: ViewValues | None = None
         self._copy: tuple[int, int] | None = None
+        self._absent = ""
         self._wanted: int | None = None
         """An element to go to as soon as the param is shown."""
         self.model = ValuesModel()
@@ -64,8 +66,8 @@ class ValuesView(LazyView):
         self.paged.moved.connect(self._fetch_timer.start)
         self.paged.copy_wanted.connect(self.copy_selection)
         self.setFocusProxy(self.paged)
-        self.note = QLabel(CHOOSE)
-        self.note.setMinimumWidth(1)
+        self.note = ElidedLabel()
+        self.note.setText(CHOOSE)
         self.note.setContentsMargins(theme.GRID, 0, theme.GRID, theme.GRID)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
@@ -118,6 +120,8 @@ class ValuesView(LazyView):
 
     def _go_to_wanted(self) -> None:
         if self._wanted is not None and self.model.param is not None:
+            # A table that has just been given its rows has not laid them out, and would not scroll.
+            self.table.doItemsLayout()
             self.go_to(self._wanted)
             self._wanted = None
 
@@ -172,8 +176,20 @@ class ValuesView(LazyView):
             self._requested = None
             self._show_param()
         self.model.show_window(snapshot.values)
+        self._show_absence()
         if self._copy and self.model.has(*self._copy):
             self._put_on_clipboard(*self._copy)
+
+    def _show_absence(self) -> None:
+        snapshot = self._snapshot
+        absent = absent_text(snapshot, snapshot.values if snapshot else None) if self.model.param else ""
+        coming = not absent or (
+            snapshot is not None and snapshot.glance is not None and snapshot.glance.of > 0
+        )
+        self.model.set_pending(PENDING if coming else fmt.NA)
+        if absent != self._absent:
+            self._absent = absent
+            self.note.setText(absent or self._summary())
 
     def _show_param(self) -> None:
         known = self._layout is not None and self._param in self._layout
@@ -184,8 +200,10 @@ class ValuesView(LazyView):
         self.table.verticalScrollBar().setValue(0)
         self.paged.set_bar()
         self._set_widths()
+        self._absent = ""
         self._go_to_wanted()
         self.note.setText(self._summary())
+        self._show_absence()
         self._fetch_timer.start()
 
     def _summary(self) -> str:

@@ -27,7 +27,11 @@ class View(QWidget):
     command = Signal(object)
     param_selected = Signal(str)
     element_selected = Signal(str, int)
+    moved = Signal(float, float)
+    """Of a view with steps along its x axis: the first and last in view, where they changed and not by `show_range`."""
 
+    STEPS_ALONG_X: ClassVar[bool] = False
+    """True for a view that shows the same steps as others with such an axis."""
     PERIOD_S: ClassVar[float] = 0.0
     """While a run goes on, it is shown a snapshot no more often than this; 0 for every one."""
 
@@ -37,6 +41,9 @@ class View(QWidget):
 
     def select_param(self, name: str) -> None:
         """A param was selected somewhere; "" for none."""
+
+    def show_range(self, start: float, stop: float) -> None:
+        """Bring these steps into view, as another axis shows them."""
 
     def select_element(self, name: str, index: int) -> None:
         """An element of a param, by its flat index, was selected somewhere: for most views that is the param."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QSize, Qt
-from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QFileDialog, QLabel, QSizePolicy, QWidget
+from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QPalette
+from PySide6.QtWidgets import QFileDialog, QLabel, QLineEdit, QSizePolicy, QWidget
 
 
 class ElidedLabel(QLabel):
@@ -35,6 +35,62 @@ class ElidedLabel(QLabel):
         text = self.fontMetrics().elidedText(self.text(), self._mode, area.width())
         painter.drawText(area, int(self.alignment()), text)
         painter.end()
+
+
+class CentredWords(QLabel):
+    """Words in the middle of a painted widget. Opaque and of its own: what lies below is not painted with each word."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.setAutoFillBackground(True)
+        self.setBackgroundRole(QPalette.ColorRole.Base)
+        self.setContentsMargins(8, 4, 8, 4)
+        self.setWordWrap(True)
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self.hide()
+
+    def say(self, text: str, area: QRect) -> None:
+        """Say it in the middle of `area`; "" for nothing to say."""
+        self.setText(text)
+        self.setVisible(bool(text))
+        width = min(self.fontMetrics().horizontalAdvance(text) + 20, max(area.width() - 16, 1))
+        size = QSize(width, min(self.heightForWidth(width), area.height()))
+        self.setGeometry(QRect(area.center() - QPoint(size.width() // 2, size.height() // 2), size))
+
+
+class InlineEdit(QLineEdit):
+    """A line that is there only while something is typed; Enter takes it, Esc and a click elsewhere give up."""
+
+    left = Signal()
+
+    def event(self, event: QEvent) -> bool:
+        # Before any shortcut of the window.
+        if (
+            isinstance(event, QKeyEvent)
+            and event.type() == QEvent.Type.ShortcutOverride
+            and event.key() == Qt.Key.Key_Escape
+        ):
+            event.accept()
+            return True
+        return super().event(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.leave()
+        else:
+            super().keyPressEvent(event)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        # A menu or another window takes the keys for a moment only.
+        if event.reason() in (Qt.FocusReason.MouseFocusReason, Qt.FocusReason.TabFocusReason):
+            self.leave()
+
+    def leave(self) -> None:
+        """Give up; what was typed is forgotten."""
+        self.clear()
+        self.left.emit()
 
 
 def ask_file(parent: QWidget, title: str, name: str, kinds: str, act: Callable[[str], None]) -> None:

@@ -1,0 +1,327 @@
+"""Breakpoints of a run: which there are, what each has come to, and the stop that one makes. No threads, no device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from inspector.coding_error import ParamCodingError
+from inspector.diagnosis.metrics import METRICS, Scalar
+from inspector.diagnosis.rules import multi_index
+from inspector.diagnosis.watchpoints import Condition, Moment, Verdict, judge
+from inspector.findings import Finding
+from inspector.floats import shortest
+from inspector.layout import Layout
+from inspector.param_statistics import ParamStats, ParamTable
+from inspector.plan import Plan
+from inspector.statistics import NOT_COUNTED, BufferStats, StatsLevel
+from inspector.stepping import Cursor, Stepper
+
+LEVELS: tuple[StatsLevel, ...] = ("off", "light", "full")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A stop: the condition that held and its value, None for a finding; and where the run stands.
+
+    `dispatch` of `count` counts from 0: the run stands before it, and nothing of the state has changed in this step;
+    `kernel` is its entry point and `label` what it is called on screen. `index` is flat in `param`, of `shape`; all
+    None where the value belongs to no param or element. `several` is how many params satisfy the condition.
+    """
+
+    condition: Condition
+    value: float | None
+    step: int
+    dispatch: int
+    count: int
+    kernel: str
+    label: str
+    param: str | None = None
+    index: int | None = None
+    shape: tuple[int, ...] | None = None
+    several: int = 1
+    finding: Finding | None = None
+
+    @property
+    def multi_index(self) -> tuple[int, ...] | None:
+        """The element by one index a dimension."""
+        if self.index is None or self.shape is None:
+            return None
+        return tuple(int(i) for i in np.unravel_index(self.index, self.shape))
+
+    @property
+    def place(self) -> str:
+        """Param and element as people write them; "" where there is none."""
+        if self.param is None:
+            return ""
+        at = "" if self.index is None or self.shape is None else multi_index(self.index, self.shape)
+        return f"{self.param}{at}"
+
+    @property
+    def value_text(self) -> str:
+        """The value with its unit; for a finding its message."""
+        if self.value is None:
+            return self.finding.message if self.finding else ""
+        metric = METRICS[self.condition.metric]
+        single = isinstance(metric.whole, Scalar) and metric.whole.single and self.condition.glob is None
+        whole = self.value.is_integer() and abs(self.value) < 1e15
+        text = (
+            f"{int(self.value):,}"
+            if whole
+            else shortest(np.float32(self.value))
+            if single
+            else f"{self.value:.6g}"
+        )
+        return f"{text} {metric.unit}" if metric.unit in ("lr", "nats") else text
+
+    @property
+    def mark(self) -> str:
+        """In few words, for the time axis."""
+        value = "" if self.value is None else self.value_text
+        words = (value, f"in {self.place}" if self.place else "")
+        return f"stopped by {self.condition}: {' '.join(filter(None, words))}".rstrip(": ")
+
+    @property
+    def sentence(self) -> str:
+        """Where it stopped and why, in one sentence."""
+        where = f"before {self.label} (dispatch {self.dispatch}/{self.count})"
+        stopped = f"Stopped in step {self.step:,} {where} by {self.condition}"
+        if self.finding is not None:
+            return f"{stopped}: {self.finding.message}"
+        others = f" and {self.several - 1:,} more param{'s' * (self.several > 2)}" if self.several > 1 else ""
+        place = f" in {self.place}{others}" if self.place else ""
+        return f"{stopped}: {self.condition.metric} is {self.value_text}{place}."
+
+
+@dataclass(frozen=True, slots=True)
+class Breakpoint:
+    """A condition that stops the run while `enabled`, what it has come to so far, and why it cannot be judged here."""
+
+    condition: Condition
+    enabled: bool = True
+    hits: int = 0
+    last: Hit | None = None
+    note: str = ""
+
+
+@dataclass(slots=True)
+class _Kept:
+    shown: Breakpoint
+    judged: int = 0
+    passed: tuple[int, int] | None = None
+    """Step and dispatch of the last stop that the run has not gone back before: it goes on from there."""
+    layout: Layout | None = None
+    rows: Sequence[int] = field(default_factory=list)
+
+
+class Breakpoints:
+    """The breakpoints of a run in the order in which they were set."""
+
+    def __init__(self, conditions: Iterable[Condition] = ()) -> None:
+        self._kept: dict[str, _Kept] = {}
+        self._aside = 0
+        self._picture: tuple[Breakpoint, ...] | None = ()
+        self.stop: Hit | None = None
+        """The stop at which the run stands, until it moves."""
+        for condition in conditions:
+            self.set(condition)
+
+    # --- which there are
+
+    def set(self, condition: Condition, *, enabled: bool = True) -> None:
+        """Add a breakpoint, or enable or disable the one there is."""
+        kept = self._kept.get(str(condition))
+        if kept is None:
+            self._kept[str(condition)] = _Kept(Breakpoint(condition, enabled))
+        else:
+            kept.shown = replace(kept.shown, enabled=enabled)
+        self._picture = None
+
+    def remove(self, condition: Condition) -> None:
+        """Take a breakpoint away; nothing where there is none."""
+        self._kept.pop(str(condition), None)
+        self._picture = None
+
+    def forget(self) -> None:
+        """Another run begins: what they came to in the one before says nothing of it."""
+        self.stop = None
+        for key, kept in self._kept.items():
+            self._kept[key] = _Kept(Breakpoint(kept.shown.condition, kept.shown.enabled))
+        self._picture = None
+
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Within the block none stops: steps run again only to get somewhere."""
+        self._aside += 1
+        try:
+            yield
+        finally:
+            self._aside -= 1
+
+    def _enabled(self) -> list[_Kept]:
+        return [kept for kept in self._kept.values() if kept.shown.enabled]
+
+    def _armed(self) -> list[_Kept]:
+        return [] if self._aside else self._enabled()
+
+    def __bool__(self) -> bool:
+        return bool(self._armed())
+
+    @property
+    def needs(self) -> StatsLevel:
+        """How much has to be counted so that those enabled can be judged."""
+        return max((kept.shown.condition.needs for kept in self._enabled()), key=LEVELS.index, default="off")
+
+    def who_needs(self, level: StatsLevel) -> str:
+        """The first of those enabled that needs more than `level`; "" where none does."""
+        enabled = (kept.shown.condition for kept in self._enabled())
+        return next((str(c) for c in enabled if LEVELS.index(c.needs) > LEVELS.index(level)), "")
+
+    @property
+    def needs_coding(self) -> bool:
+        """True where errors of coding m and v have to be measured."""
+        return any(kept.shown.condition.needs_coding for kept in self._enabled())
+
+    @property
+    def wait_for_norm(self) -> bool:
+        """True where a step has to be looked at between finalize_grad_stats and its first update."""
+        return any(kept.shown.condition.known == "finalize" for kept in self._armed())
+
+    @property
+    def want_findings(self) -> bool:
+        """True where findings have to be looked for as soon as the gradients are in place."""
+        return any(kept.shown.condition.rule is not None for kept in self._armed())
+
+    # --- as the run goes on
+
+    def judge(self, moment: Moment, plan: Plan, cursor: Cursor) -> Hit | None:
+        """The stop of this moment: the first of those that hold and have not stopped the run in this step before.
+
+        All that hold count a hit, and none of them stops the run again in this step as it goes on.
+        """
+        stop: Hit | None = None
+        for kept in self._armed():
+            if kept.passed is not None and kept.passed[0] == cursor.step:
+                continue
+            verdict = judge(kept.shown.condition, moment, self._rows(kept, moment.layout))
+            if verdict is None:
+                continue
+            kept.judged += 1
+            if verdict.holds:
+                hit = _hit(kept.shown.condition, verdict, moment.layout, plan, cursor)
+                kept.passed = (cursor.step, cursor.dispatch)
+                kept.shown = replace(kept.shown, hits=kept.shown.hits + 1, last=hit)
+                stop = stop or hit
+                self._picture = None
+        self.stop = stop or self.stop
+        return stop
+
+    def moved(self) -> None:
+        """The run goes on, or back: it no longer stands where it was stopped."""
+        self.stop = None
+
+    def moved_back(self, cursor: Cursor) -> None:
+        """The run is at `cursor` now: what stopped it after that stops it again."""
+        self.stop = None
+        for kept in self._kept.values():
+            if kept.passed is not None and kept.passed > (cursor.step, cursor.dispatch):
+                kept.passed = None
+
+    def _rows(self, kept: _Kept, layout: Layout) -> Sequence[int]:
+        if kept.layout is not layout:
+            names = [segment.name for segment in layout.segments]
+            some = kept.shown.condition.matches(names)
+            kept.rows = [i for i in some if layout.segments[i].numel]
+            kept.layout = layout
+        return kept.rows
+
+    # --- what is shown
+
+    def never_judged(self) -> list[Condition]:
+        """Those enabled of which nothing was known at any moment so far: a loss where the source gives none."""
+        return [kept.shown.condition for kept in self._enabled() if not kept.judged]
+
+    def picture(self, plan: Plan | None) -> tuple[Breakpoint, ...]:
+        """All of them; the same object while nothing has changed. `plan` says what cannot be judged in this run."""
+        made = tuple(replace(kept.shown, note=self._note(kept, plan)) for kept in self._kept.values())
+        if self._picture is None or self._picture != made:
+            self._picture = made
+        return self._picture
+
+    def _note(self, kept: _Kept, plan: Plan | None) -> str:
+        condition = kept.shown.condition
+        if plan is None:
+            return ""
+        if condition.glob is not None and not self._rows(kept, plan.layout):
+            return f"no param here matches {condition.glob}"
+        if condition.needs_coding and plan.variant.kernel != "8bit":
+            return "needs 8-bit state (--kernel 8bit)"
+        return ""
+
+
+def moment_of(
+    stepper: Stepper,
+    *,
+    lr: float,
+    loss: float | None,
+    counts: BufferStats,
+    grad_norm: float | None = None,
+    clip_scale: float | None = None,
+    table: ParamTable | None = None,
+    whole: ParamStats | None = None,
+    coding: tuple[ParamCodingError, ...] | None = None,
+    findings: tuple[Finding, ...] = (),
+) -> Moment:
+    """What is known where a stepper stands before its first update; counts of no elements are not known."""
+    return Moment(
+        stepper.layout,
+        stepper.cursor.step,
+        lr,
+        loss,
+        counts if counts is not NOT_COUNTED else None,
+        lambda name: stepper.stats("g", name),
+        lambda start, count: stepper.read("g", start, count),
+        grad_norm,
+        clip_scale,
+        table,
+        whole,
+        coding,
+        findings,
+    )
+
+
+def before_updates(plan: Plan, cursor: Cursor) -> bool:
+    """True where nothing has been updated in the step at the cursor."""
+    return not any(d.updates for d in plan.dispatches[: cursor.dispatch])
+
+
+def norm_known_at(plan: Plan) -> int:
+    """How many dispatches of a step have run when the gradient norm is known."""
+    writes = (i for i, d in enumerate(plan.dispatches) if any(b.buffer == "grad_stats" for b in d.writes))
+    return next(writes, len(plan.dispatches) - 1) + 1
+
+
+def higher(a: StatsLevel, b: StatsLevel) -> StatsLevel:
+    """The level that counts more."""
+    return max(a, b, key=LEVELS.index)
+
+
+def _hit(condition: Condition, verdict: Verdict, layout: Layout, plan: Plan, cursor: Cursor) -> Hit:
+    shape = layout[verdict.param].param.shape if verdict.param is not None else None
+    return Hit(
+        condition,
+        verdict.value,
+        cursor.step,
+        cursor.dispatch,
+        cursor.count,
+        plan.dispatches[cursor.dispatch].entry_point,
+        plan.dispatches[cursor.dispatch].label,
+        verdict.param,
+        verdict.index,
+        shape,
+        verdict.several,
+        verdict.finding,
+    )

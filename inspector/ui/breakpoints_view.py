@@ -1,0 +1,208 @@
+"""Breakpoints: conditions to type, enable and remove, and where each stopped the run last."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QStringListModel, Qt
+from PySide6.QtGui import QKeySequence, QPalette, QShortcut, QShowEvent
+from PySide6.QtWidgets import (
+    QCompleter,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from inspector.diagnosis.watchpoints import check_params, parse_condition
+from inspector.errors import UsageError
+from inspector.runtime.breakpoints import Breakpoint, Hit
+from inspector.runtime.commands import RemoveBreakpoint, SetBreakpoint
+from inspector.runtime.snapshots import Snapshot
+from inspector.ui import theme
+from inspector.ui.breakpoints_model import BreakpointsModel, completions, meaning
+from inspector.ui.tables import dense_table, set_widths
+from inspector.ui.view import View
+
+KEYS = (
+    ("Space", "enable or disable the breakpoint"),
+    ("Delete", "remove it"),
+    ("Enter", "select the param of its last stop"),
+)
+EMPTY = (
+    "No breakpoints. A condition stops the run before the update in the step in which it holds: nonfinite > 0, "
+    "clip_scale < 0.1, update_ratio@*.attn.* > 0.01, finding:norm-overflow."
+)
+HINT = "METRIC OP NUMBER, or METRIC@PARAM-GLOB OP NUMBER, or finding:RULE"
+NOTE_LINES = 3
+
+
+class BreakpointsView(View):
+    """A field over the list. What is typed is checked here, against the params of the run."""
+
+    PERIOD_S = 0.1
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("breakpoints")
+        self._snapshot: Snapshot | None = None
+        self._shown: tuple[Breakpoint, ...] | None = None
+        self._selected: Hit | None = None
+        self.model = BreakpointsModel()
+        self.model.ticked.connect(self._on_ticked)
+        self.table = dense_table(self.model, "breakpoints-list")
+        set_widths(self.table, ("☑ update_ratio@*.attn.* > 0.0001", "8,888", ""))
+        self.table.horizontalHeader().setStretchLastSection(True)
+        self.table.activated.connect(self._on_activated)
+        self.table.selectionModel().currentRowChanged.connect(self._on_row_changed)
+        self.model.modelReset.connect(self._on_row_changed)
+        for key, act in (("Space", self._toggle), ("Delete", self._remove)):
+            QShortcut(QKeySequence(key), self.table, act, context=Qt.ShortcutContext.WidgetShortcut)
+        self.field = QLineEdit()
+        self.field.setObjectName("breakpoint_field")
+        self.field.setAccessibleName("Condition of a new breakpoint")
+        self.field.setPlaceholderText("nonfinite > 0")
+        self.field.setToolTip(f"{HINT}. Enter adds the breakpoint (F9 comes here).")
+        self.field.textEdited.connect(self._on_edited)
+        self.field.returnPressed.connect(self._add)
+        self._words = QStringListModel(self)
+        completer = QCompleter(self._words, self)
+        completer.setCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
+        completer.setFilterMode(Qt.MatchFlag.MatchContains)
+        completer.activated.connect(self._on_edited)
+        self.field.setCompleter(completer)
+        self.add_button = QPushButton("Add")
+        self.add_button.clicked.connect(self._add)
+        self.remove_button = QPushButton("Remove")
+        self.remove_button.setToolTip("Remove the selected breakpoint (Delete)")
+        self.remove_button.clicked.connect(self._remove)
+        self.note = QLabel()
+        self.note.setWordWrap(True)
+        self.note.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
+        self.note.setMinimumWidth(1)
+        self.note.setContentsMargins(theme.GRID, 0, theme.GRID, 0)
+        self.empty = QLabel(EMPTY)
+        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.empty.setWordWrap(True)
+        self.empty.setContentsMargins(8, 8, 8, 8)
+        self.stack = QStackedWidget()
+        self.stack.addWidget(self.empty)
+        self.stack.addWidget(self.table)
+        self.setFocusProxy(self.field)
+        self._lay_out()
+        self._on_row_changed()
+        theme.changes().changed.connect(self._frame_boxes)
+        self._frame_boxes()
+
+    def _lay_out(self) -> None:
+        row = QHBoxLayout()
+        row.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, 0)
+        row.addWidget(self.field, 1)
+        row.addWidget(self.add_button)
+        row.addWidget(self.remove_button)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.setSpacing(theme.GRID)
+        outer.addLayout(row)
+        outer.addWidget(self.note)
+        outer.addWidget(self.stack, 1)
+        self.note.hide()
+
+    def _frame_boxes(self) -> None:
+        # The style frames a box in a darker shade of the window, which on a dark one is not seen.
+        palette = self.table.palette()
+        palette.setColor(QPalette.ColorRole.Window, theme.colours().muted)
+        self.table.setPalette(palette)
+
+    # --- from outside
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        """Show what the breakpoints have come to."""
+        self._snapshot = snapshot
+        if self.isVisible():
+            self._update()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Catch up with what came while nobody looked."""
+        super().showEvent(event)
+        self._update()
+
+    def _update(self) -> None:
+        shown = self._snapshot.breakpoints if self._snapshot else ()
+        if shown is not self._shown:
+            row = self.table.currentIndex().row()
+            self._shown = shown
+            self.model.show_breakpoints(shown)
+            if shown and not self.table.currentIndex().isValid():
+                self.table.setCurrentIndex(self.model.index(min(max(row, 0), len(shown) - 1), 0))
+            self.stack.setCurrentWidget(self.table if shown else self.empty)
+        self._select_stop()
+
+    def _select_stop(self) -> None:
+        """Select the breakpoint that stopped the run, once."""
+        stop = self._snapshot.stop if self._snapshot else None
+        selected, self._selected = self._selected, stop
+        if stop is None or stop is selected:
+            return
+        for row, each in enumerate(self.model.breakpoints):
+            if each.condition == stop.condition:
+                self.table.setCurrentIndex(self.model.index(row, 0))
+
+    # --- typing
+
+    @property
+    def _names(self) -> list[str]:
+        plan = self._snapshot.plan if self._snapshot else None
+        return [segment.name for segment in plan.layout.segments] if plan else []
+
+    def _on_edited(self, text: str) -> None:
+        wanted = completions(text, self._names)
+        if wanted != self._words.stringList():
+            self._words.setStringList(wanted)
+        self._tell(meaning(text) or (HINT if text else ""))
+
+    def _add(self) -> None:
+        if not self.field.text().strip():
+            return
+        try:
+            condition = parse_condition(self.field.text())
+            if names := self._names:
+                check_params(condition, names)
+        except UsageError as error:
+            self._tell(f"⚠ {error}")
+            return
+        self.field.clear()
+        self._tell("")
+        self.command.emit(SetBreakpoint(condition))
+
+    def _tell(self, text: str) -> None:
+        self.note.setText(text)
+        self.note.setToolTip(text)
+        self.note.setMaximumHeight(NOTE_LINES * self.note.fontMetrics().lineSpacing() + theme.GRID)
+        self.note.setVisible(bool(text))
+
+    # --- the list
+
+    def _current(self) -> Breakpoint | None:
+        row = self.table.currentIndex().row()
+        return self.model.breakpoints[row] if 0 <= row < len(self.model.breakpoints) else None
+
+    def _on_row_changed(self) -> None:
+        self.remove_button.setEnabled(self._current() is not None)
+
+    def _on_ticked(self, shown: Breakpoint, enabled: bool) -> None:
+        self.command.emit(SetBreakpoint(shown.condition, enabled))
+
+    def _toggle(self) -> None:
+        if (shown := self._current()) is not None:
+            self._on_ticked(shown, not shown.enabled)
+
+    def _remove(self) -> None:
+        if (shown := self._current()) is not None:
+            self.command.emit(RemoveBreakpoint(shown.condition))
+
+    def _on_activated(self) -> None:
+        shown = self._current()
+        if shown is not None and shown.last is not None and shown.last.param:
+            self.param_selected.emit(shown.last.param)

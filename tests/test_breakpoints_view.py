@@ -1,0 +1,288 @@
+"""Breakpoints in the window: typed with completion and checked, ticked, removed, kept; a stop selects its element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QSettings, Qt
+from PySide6.QtGui import QAction, QImage
+from pytestqt.qtbot import QtBot
+from ui_helpers import FakeWorker, make_snapshot, make_values, small_layout
+
+from inspector.diagnosis.watchpoints import parse_condition
+from inspector.findings import Finding
+from inspector.runtime.breakpoints import Breakpoint, Hit
+from inspector.runtime.commands import Command, RemoveBreakpoint, SetBreakpoint
+from inspector.runtime.snapshots import Mark
+from inspector.ui import kept_breakpoints, theme
+from inspector.ui.app import make_views
+from inspector.ui.breakpoints_model import CONDITION, HITS, LAST, completions, last_text, meaning
+from inspector.ui.breakpoints_view import BreakpointsView
+from inspector.ui.bus import Bus
+from inspector.ui.main_window import MainWindow
+from inspector.ui.timeline_view import TimelineView
+from inspector.ui.values_view import ValuesView
+
+pytestmark = pytest.mark.qt
+
+PARAM = "h.1.attn.qkv.weight"
+SHAPE = small_layout()[PARAM].param.shape
+INDEX = 5000
+
+
+def hit(text: str = "nonfinite > 0", step: int = 128, value: float | None = 3.0) -> Hit:
+    return Hit(
+        parse_condition(text), value, step, 0, 5, "reduce_norm_sq", "reduce_norm_sq", PARAM, INDEX, SHAPE
+    )
+
+
+BREAKPOINTS = (
+    Breakpoint(parse_condition("nonfinite > 0"), hits=2, last=hit()),
+    Breakpoint(parse_condition("clip_scale < 0.1"), enabled=False),
+    Breakpoint(parse_condition("v_error@*.attn.* > 0.2"), note="needs 8-bit state (--kernel 8bit)"),
+)
+
+
+@pytest.fixture
+def view(qtbot: QtBot) -> BreakpointsView:
+    made = BreakpointsView()
+    qtbot.addWidget(made)
+    made.resize(500, 300)
+    with qtbot.waitExposed(made):
+        made.show()
+    made.show_snapshot(make_snapshot(breakpoints=BREAKPOINTS))
+    made.sent = []  # type: ignore[attr-defined]
+    made.command.connect(made.sent.append)  # type: ignore[attr-defined]
+    return made
+
+
+def sent(view: BreakpointsView) -> list[Command]:
+    return list(view.sent)  # type: ignore[attr-defined]
+
+
+def test_rows_tell_condition_hits_and_the_last_stop(view: BreakpointsView) -> None:
+    def row(i: int) -> list[object]:
+        return [view.model.index(i, column).data() for column in (CONDITION, HITS, LAST)]
+
+    where = f"{PARAM}[{INDEX // SHAPE[1]}, {INDEX % SHAPE[1]}]"
+    assert row(0) == ["nonfinite > 0", "2", f"step 128: 3 in {where}"]
+    assert row(1) == ["clip_scale < 0.1", "0", ""]
+    assert row(2) == ["v_error@*.attn.* > 0.2", "0", "needs 8-bit state (--kernel 8bit)"]
+    check = Qt.ItemDataRole.CheckStateRole
+    states = [Qt.CheckState(view.model.index(i, CONDITION).data(check)) for i in range(3)]
+    assert states == [Qt.CheckState.Checked, Qt.CheckState.Unchecked, Qt.CheckState.Checked]
+    tip = view.model.index(0, LAST).data(Qt.ItemDataRole.ToolTipRole)
+    assert tip == (
+        f"Stopped in step 128 before reduce_norm_sq (dispatch 0/5) by nonfinite > 0: nonfinite is 3 in {where}."
+    )
+
+
+def test_a_condition_typed_is_sent_and_the_field_is_ready_for_the_next(
+    qtbot: QtBot, view: BreakpointsView
+) -> None:
+    qtbot.keyClicks(view.field, "update_ratio@h.*.weight > .01")
+    assert "‖Δw‖/‖w‖" in view.note.text()
+    assert "needs statistics full" in view.note.text()
+    qtbot.keyClick(view.field, Qt.Key.Key_Return)
+    assert sent(view) == [SetBreakpoint(parse_condition("update_ratio@h.*.weight > 0.01"))]
+    assert view.field.text() == ""
+    assert view.note.isHidden()
+    qtbot.keyClick(view.field, Qt.Key.Key_Return)
+    assert len(sent(view)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("nonfinit > 0", "did you mean nonfinite"),
+        ("w_norm@h.9.* > 1", "No param matches"),
+        ("x", "METRIC OP NUMBER"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_and_stays_to_be_corrected(
+    qtbot: QtBot, view: BreakpointsView, text: str, told: str
+) -> None:
+    qtbot.keyClicks(view.field, text)
+    qtbot.mouseClick(view.add_button, Qt.MouseButton.LeftButton)
+    assert sent(view) == []
+    assert told in view.note.text()
+    assert view.field.text() == text
+
+
+def test_a_tick_and_keys_enable_disable_and_remove(qtbot: QtBot, view: BreakpointsView) -> None:
+    index = view.model.index(1, CONDITION)
+    assert not view.model.setData(index, Qt.CheckState.Checked, Qt.ItemDataRole.CheckStateRole)
+    assert sent(view)[-1] == SetBreakpoint(BREAKPOINTS[1].condition, True)
+    view.table.setFocus()
+    view.table.setCurrentIndex(view.model.index(0, LAST))
+    qtbot.keyClick(view.table, Qt.Key.Key_Space)
+    assert sent(view)[-1] == SetBreakpoint(BREAKPOINTS[0].condition, False)
+    qtbot.keyClick(view.table, Qt.Key.Key_Delete)
+    assert sent(view)[-1] == RemoveBreakpoint(BREAKPOINTS[0].condition)
+    view.show_snapshot(make_snapshot(breakpoints=BREAKPOINTS[1:]))
+    assert view.table.currentIndex().row() == 0
+    view.show_snapshot(make_snapshot())
+    assert view.stack.currentWidget() is view.empty
+    assert not view.remove_button.isEnabled()
+
+
+def test_enter_on_a_row_selects_the_param_of_its_last_stop(qtbot: QtBot, view: BreakpointsView) -> None:
+    view.table.setFocus()
+    view.table.setCurrentIndex(view.model.index(0, CONDITION))
+    with qtbot.waitSignal(view.param_selected) as selected:
+        qtbot.keyClick(view.table, Qt.Key.Key_Return)
+    assert selected.args == [PARAM]
+
+
+def test_figures_that_change_leave_the_selection(view: BreakpointsView) -> None:
+    view.table.setCurrentIndex(view.model.index(2, 0))
+    more = (Breakpoint(BREAKPOINTS[0].condition, hits=3, last=hit(step=130)), *BREAKPOINTS[1:])
+    view.show_snapshot(make_snapshot(breakpoints=more))
+    assert view.table.currentIndex().row() == 2
+    assert view.model.index(0, HITS).data() == "3"
+
+
+def test_a_stop_selects_its_row_once(view: BreakpointsView) -> None:
+    view.table.setCurrentIndex(view.model.index(2, 0))
+    stop = hit("clip_scale < 0.1", value=0.05)
+    view.show_snapshot(make_snapshot(breakpoints=BREAKPOINTS, stop=stop))
+    assert view.table.currentIndex().row() == 1
+    view.table.setCurrentIndex(view.model.index(0, 0))
+    view.show_snapshot(make_snapshot(breakpoints=BREAKPOINTS, stop=stop))
+    assert view.table.currentIndex().row() == 0
+
+
+def test_what_may_be_typed_is_offered() -> None:
+    names = ["h.0.attn.w", "h.0.norm", "head"]
+    offered = completions("upd", names)
+    assert {"update_ratio", "nonfinite", "finding:norm-overflow"} <= set(offered)
+    assert completions("w_norm@attn", names) == ["w_norm@* > ", "w_norm@h.0.attn.w > "]
+    assert completions("lr@", names) == []
+    assert completions("nonsense@", names) == []
+    assert "learning rate" in meaning("lr > 1")
+    assert meaning("lr@x > 1") == ""
+    assert meaning("finding:norm-overflow") == ""
+    finding = Finding("norm-overflow", "error", 3, "Overflow.", "")
+    stop = Hit(parse_condition("finding:norm-overflow"), None, 3, 3, 5, "k", "k", finding=finding)
+    assert last_text(Breakpoint(stop.condition, last=stop)) == "step 3"
+    assert stop.sentence == "Stopped in step 3 before k (dispatch 3/5) by finding:norm-overflow: Overflow."
+
+
+def test_they_are_kept_for_the_next_start(tmp_path: Path) -> None:
+    path = str(tmp_path / "window.ini")
+    settings = QSettings(path, QSettings.Format.IniFormat)
+    kept_breakpoints.keep(settings, BREAKPOINTS)
+    settings.sync()
+    again = QSettings(path, QSettings.Format.IniFormat)
+    found = kept_breakpoints.kept(again)
+    assert [(b.condition, b.enabled) for b in found] == [(b.condition, b.enabled) for b in BREAKPOINTS]
+    kept_breakpoints.keep(again, BREAKPOINTS[:1])
+    assert len(kept_breakpoints.kept(again)) == 1
+    again.setValue("breakpoints/1/condition", "of a later version > 1")
+    assert kept_breakpoints.kept(again) == ()
+
+
+def test_the_timeline_has_a_red_dot_where_one_stopped(qtbot: QtBot) -> None:
+    view = TimelineView()
+    qtbot.addWidget(view)
+    view.resize(800, 64)
+    with qtbot.waitExposed(view):
+        view.show()
+    view.show_snapshot(
+        make_snapshot(marks=(Mark(60, "stopped by nonfinite > 0: 3", stop=True), Mark(90, "lr")))
+    )
+    image: QImage = view.grab().toImage()
+    red = theme.colours().error.rgb()
+
+    def has_red(step: int) -> bool:
+        x = round(view.x_of(step))
+        return any(image.pixel(x, y) == red for y in range(view.height()))
+
+    assert view.hasFocus()  # which frames it, and fills nothing
+    assert has_red(60)
+    assert not has_red(90)
+    assert view.describe(view.x_of(60)).splitlines()[0] == "Step 60: stopped by nonfinite > 0: 3"
+    assert view.describe(view.x_of(90)).splitlines()[0] == "From step 90: lr"
+
+
+# --- the window
+
+
+class Window:
+    def __init__(self, qtbot: QtBot, settings: QSettings | None = None) -> None:
+        self.worker = FakeWorker(make_snapshot())
+        self.bus = Bus(self.worker.send)
+        self.window = MainWindow(self.bus, make_views(), settings=settings)
+        qtbot.addWidget(self.window)
+        self.window.resize(1280, 800)
+        with qtbot.waitExposed(self.window):
+            self.window.show()
+        self.worker.start(self.bus.post_from_worker)
+        qtbot.waitUntil(lambda: self.window.snapshot is not None)
+
+
+@pytest.fixture
+def opened(qtbot: QtBot) -> Iterator[Window]:
+    made = Window(qtbot)
+    yield made
+    made.window.close()
+
+
+def test_a_stop_selects_its_tensor_and_element_once(qtbot: QtBot, opened: Window) -> None:
+    window, worker = opened.window, opened.worker
+    values = window.views["values"]
+    assert isinstance(values, ValuesView)
+    stop = hit()
+    worker.post(stop=stop, breakpoints=BREAKPOINTS, values=make_values(PARAM, INDEX - 50, 100))
+    qtbot.waitUntil(lambda: values.model.param is not None)
+    assert values.model.param is not None
+    assert values.model.param.name == PARAM
+    assert values.model.base + values.table.currentIndex().row() == INDEX
+    assert values.paged.top <= INDEX < values.paged.top + values.paged.visible_rows
+    window.select_param("norm.weight")
+    worker.post(stop=stop)
+    qtbot.wait(50)
+    assert values.model.param.name == "norm.weight"
+    # Stopped again at the same place after going back: another stop.
+    worker.post(stop=None)
+    qtbot.wait(50)
+    worker.post(stop=hit())
+    qtbot.waitUntil(lambda: values.model.param is not None and values.model.param.name == PARAM)
+
+
+def test_keys_come_to_the_field_and_break_on_what_is_not_finite(qtbot: QtBot, opened: Window) -> None:
+    window, worker = opened.window, opened.worker
+    acts = window.actions_by_name
+    acts["breakpoint"].trigger()
+    view = window.views["breakpoints"]
+    assert isinstance(view, BreakpointsView)
+    assert view.isVisible()
+    qtbot.waitUntil(view.field.hasFocus)
+    findings = window.views["findings"]
+    window.findChild(QAction, "go_findings").trigger()
+    assert findings.isVisible()
+    assert not view.isVisible()
+    acts["break_nonfinite"].trigger()
+    assert worker.of_type(SetBreakpoint) == [SetBreakpoint(parse_condition("nonfinite > 0"), True)]
+    worker.post(breakpoints=BREAKPOINTS)
+    qtbot.waitUntil(acts["break_nonfinite"].isChecked)
+    acts["break_nonfinite"].trigger()
+    assert worker.of_type(SetBreakpoint)[-1] == SetBreakpoint(parse_condition("nonfinite > 0"), False)
+
+
+def test_the_window_sends_those_kept_and_keeps_those_there_are(qtbot: QtBot, tmp_path: Path) -> None:
+    path = str(tmp_path / "window.ini")
+    settings = QSettings(path, QSettings.Format.IniFormat)
+    kept_breakpoints.keep(settings, BREAKPOINTS[:2])
+    made = Window(qtbot, settings)
+    assert made.worker.of_type(SetBreakpoint) == [
+        SetBreakpoint(parse_condition("nonfinite > 0"), True),
+        SetBreakpoint(parse_condition("clip_scale < 0.1"), False),
+    ]
+    made.worker.post(breakpoints=BREAKPOINTS[1:])
+    qtbot.waitUntil(lambda: made.window.snapshot is not None and len(made.window.snapshot.breakpoints) == 2)
+    made.window.close()
+    again = kept_breakpoints.kept(QSettings(path, QSettings.Format.IniFormat))
+    assert [str(b.condition) for b in again] == ["clip_scale < 0.1", "v_error@*.attn.* > 0.2"]
