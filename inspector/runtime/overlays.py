@@ -40,10 +40,12 @@ class Overlays:
     `told` takes a sentence for what went wrong.
     """
 
-    def __init__(self, moved: Callable[[], None], told: Callable[[str], None]) -> None:
+    def __init__(
+        self, moved: Callable[[], None], told: Callable[[str], None], rest: Callable[[], None] = lambda: None
+    ) -> None:
         self._moved = moved
         self._told = told
-        self._background = Background("overlays", told)
+        self._background = Background("overlays", told, rest)
         self._lock = threading.Lock()
         self._shown: tuple[Overlay, ...] = ()
         self._wanted: HistogramsWanted | None = None
