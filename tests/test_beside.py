@@ -637,3 +637,17 @@ def test_two_sums_of_the_norm_are_compared(
     assert report.histograms["g"][0] == sum(report.histograms["g"])
     assert 0 <= report.metric_ulp["grad_norm"] < 64
     assert_as_the_command_says(diffing, news, picture, call)
+
+
+@pytest.mark.gpu
+def test_a_run_that_is_recorded_twice_does_not_differ(
+    gpu: Gpu, diffing: Diffing, news: News, tmp_path: Path, call: Call
+) -> None:
+    a, b = tmp_path / "a.session", tmp_path / "b.session"
+    for path in (a, b):
+        replays.record(gpu, path, 3, settings=replays.constant(max_grad_norm=0.5))
+    picture = compared(diffing, news, a, b)
+    assert picture.report is not None
+    assert picture.report.first is None
+    assert picture.report.settings == ()
+    assert_as_the_command_says(diffing, news, picture, call)
