@@ -387,6 +387,7 @@ def test_a_step_that_was_given_up_can_be_asked_for_again(qtbot: QtBot) -> None:
 @pytest.mark.qt
 def test_keys_pressed_faster_than_steps_come_go_on_from_where_they_were(qtbot: QtBot) -> None:
     line = Line(qtbot)
+    line.view._patience.setInterval(60_000)
     line.view.setFocus()
     qtbot.keyClick(line.view, Key.Key_Left)
     qtbot.keyClick(line.view, Key.Key_Left)
