@@ -164,6 +164,7 @@ def test_giving_up_leaves_what_was_recorded_on_show(gpu: Gpu, pair: tuple[Path, 
     assert made.glance is not None
     assert (made.glance.step, made.glance.of) == (14, 0)
     # What needs the buffers has to wait until they are those of step 14.
+    made.step_s = 10.0
     assert made.hold(c.StepIteration())
     while made.busy:
         made.advance()

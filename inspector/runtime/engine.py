@@ -22,7 +22,7 @@ from inspector.floats import F32Array, shortest
 from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper, check_value, with_value
 from inspector.optimizers import optimizer
-from inspector.param_statistics import ParamStats, totals
+from inspector.param_statistics import ParamStats
 from inspector.plan import Variant, required_placement
 from inspector.runtime.breakpoints import Breakpoints, before_updates, higher, moment_of, norm_known_at
 from inspector.runtime.course import Course
@@ -261,9 +261,7 @@ class Engine:
 
     def _count_params(self) -> None:
         table = self.stepper.param_stats(self._step_hyper())
-        self.counted = CountedParams(
-            self.stepper.cursor.step, table, totals(table), self.stepper.param_stats_ms
-        )
+        self.counted = CountedParams(self.stepper.cursor.step, table, self.stepper.param_stats_ms)
 
     @property
     def param_stats(self) -> Sequence[ParamStats]:
@@ -295,9 +293,15 @@ class Engine:
 
     def _diagnose(self, after: AfterStep | None = None) -> None:
         """See what is wrong with the step at the cursor; again, in place of what was seen of it before."""
+        assert self.record is not None
+        own = self.course.is_own(self.record.step)
+        self._fresh = ()
+        if not own and not self.breakpoints.want_findings:
+            # What was found in it is recorded.
+            return
         facts = self._facts(after)
         self._fresh = tuple(self._diagnosis.observe(facts))
-        if self.course.is_own(facts.step):
+        if own:
             while self.findings and self.findings[-1].step >= facts.step:
                 self.findings.pop()
             self.findings += self._fresh
@@ -519,6 +523,7 @@ class Engine:
 
     def _reformed(self) -> None:
         self.eight_bit.reformed(self.stepper)
+        self._own_check.reformed()
         self.last_times.clear()
         self.dispatch_times = [None] * self.stepper.cursor.count
 
@@ -550,6 +555,7 @@ class Engine:
         finally:
             self._laid = variant
             self.eight_bit.replaced(lost=False)
+            self._own_check.replaced()
             self.last_times.clear()
             self.counted = None
             self.dispatch_times = [None] * self.stepper.cursor.count
@@ -582,6 +588,7 @@ class Engine:
         self.stepper = stepper
         self._laid = stepper.plan.variant
         self.eight_bit.replaced(lost=False)
+        self._own_check.replaced()
         self.last_times.clear()
         # Its elements are those of the old layout.
         self.counted = None
@@ -691,6 +698,7 @@ class Engine:
         settings = {step: pending.hyper for step, pending in self._pendings.items()}
         self.stepper = stepper
         self.eight_bit.replaced(lost=True)
+        self._own_check.replaced()
         self._pending = None
         self.record = None
         self.last_times.clear()

@@ -77,6 +77,14 @@ class OwnCheck:
             gradients, _padding(stepper), _differs(stepper, hyper, before, given, own, other, scale)
         )
 
+    def replaced(self) -> None:
+        """The run goes on with a new stepper on a new device: the old device is gone, and all on it."""
+        self._built_in = self._before = None
+
+    def reformed(self) -> None:
+        """The run goes on in another form, within the step or after it."""
+        self._drop()
+
     def _drop(self) -> None:
         if self._built_in is not None:
             self._built_in.release()

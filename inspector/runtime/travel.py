@@ -29,6 +29,8 @@ SETTLE_S = 0.12
 POLL_S = 0.25
 """So often a recording that is still written is looked at, and less often where that takes long."""
 POLL_SHARE = 10
+SMALL_ELEMENTS = 1 << 20
+"""A step over fewer elements is taken to be quick until one has been timed."""
 PLAYED_SHARE = 0.5
 """While playing a recording, buffers are shown where running the steps takes no more of the time."""
 
@@ -204,7 +206,7 @@ class Travel:
             going.off = True
             engine.set_off(going.way, self._restored)
         elif cursor.finished_steps < going.way.to:
-            self._run_step()
+            self._run()
         elif going.dispatch is not None and (cursor.step, cursor.dispatch) != (going.step, going.dispatch):
             if cursor.at_end:
                 engine.begin()
@@ -323,7 +325,8 @@ class Travel:
             return
         way = self.engine.way_to(step)
         rate = playing.steps_per_second if playing is not None else 1.0
-        if way is not None and self.step_s > 0 and way.cost * self.step_s < PLAYED_SHARE / rate:
+        known = self.step_s > 0 or self.engine.stepper.layout.elements < SMALL_ELEMENTS
+        if way is not None and known and way.cost * self.step_s < PLAYED_SHARE / rate:
             self._go_at_once(way)
         else:
             self.glance = Glance(step, recorded.source.missing(step) if way is None else None)
@@ -335,10 +338,15 @@ class Travel:
         with nullcontext() if new else engine.breakpoints.set_aside():
             engine.set_off(way)
             while engine.stepper.cursor.finished_steps < way.to:
-                self._run_step()
+                self._run()
                 if engine.breakpoints.stop is not None:
                     break
         self.glance = None
+
+    def _run(self) -> None:
+        started = time.perf_counter()
+        self._run_step()
+        self.step_s = time.perf_counter() - started
 
     # --- following
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from inspector.codecs import BLOCK, Codec, dynamic_map
 from inspector.coding_error import LaneCodingError
@@ -14,16 +15,18 @@ from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
 from inspector.diagnosis.rules.rule import Seen, Story, alone, number, of_params, once, percent
 from inspector.floats import F64Array
+from inspector.optimizers import optimizer
 from inspector.plan import SMALL_ELEMENTS, required_placement
 from inspector.statistics import EXPONENT_BIAS
 
 ZEROED: dict[Codec, float] = {"linear": 0.9, "sqrt": 0.05, "dynamic": 0.05}
 """Of the elements: linear codes lose half of v in the first steps of a healthy run, and limit the update for it."""
 TOLD = 0.1
-OUTLIER = 1024.0
-"""A block whose largest m is so many times the median of the param: a typical m is a quarter of a code."""
-CODE_OF_RMS = 127 * math.sqrt(12)
-"""Codes a step apart are off by a twelfth of its square in the mean: what of the rms error the largest value is."""
+OUTLIER = 508.0
+"""The largest m over the median of the param: a typical m is then a quarter of a code in the block of the largest."""
+FEW = 8
+ISOLATED = 4
+"""So few elements within so many powers of two of the largest are outliers, more of them rows that are in use."""
 
 
 def coded(facts: StepFacts) -> bool:
@@ -64,23 +67,23 @@ def block_outlier(facts: StepFacts, memory: Memory) -> Seen | None:
     """A block of 256 in which one element is so large that all others fall below the first codes."""
     if not facts.coding or facts.table is None or facts.variant.codec != "linear":
         return None
-    rows = {name: row for row, name in enumerate(facts.table.names)}
-    ratio = np.zeros(len(rows))
-    blocks: dict[int, int] = {}
-    for error in facts.coding:
-        row = rows.get(error.name)
-        middle = math.nan if row is None else _median(facts, row)
-        if row is not None and middle > 0:
-            ratio[row] = error.m.worst_block_rms * CODE_OF_RMS / middle
-            blocks[row] = error.m.worst_block
+    table = facts.table
+    blocks = {error.name: error.m.worst_block for error in facts.coding}
+    m = table.lanes["m"]
+    ratio = np.zeros(len(table))
+    for row, name in enumerate(table.names):
+        counts = m.exponents[row].astype(np.int64)
+        filled = np.flatnonzero(counts if name in blocks else ())
+        if len(filled) and counts[max(int(filled[-1]) - ISOLATED, 0) :].sum() <= FEW:
+            ratio[row] = m.max_abs[row] / _median(counts)
 
     def tell(row: int) -> Story:
-        segment, block = facts.segment(row), blocks[row]
+        segment = facts.segment(row)
+        block = blocks[segment.name]
         return Story(
-            f"Block {block:,} of {segment.name} (elements {block * BLOCK:,} to "
-            f"{min((block + 1) * BLOCK, segment.numel) - 1:,}) holds an m about {number(ratio[row])} times the "
-            "median of the "
-            "param: in linear codes its neighbours in the block round to 0.",
+            f"{segment.name} has an m {number(ratio[row])} times the median of the param, in block {block:,} (elements "
+            f"{block * BLOCK:,} to {min((block + 1) * BLOCK, segment.numel) - 1:,}): in linear codes its neighbours "
+            "in the block round to 0.",
             "Use the dynamic codec (--codec dynamic), and look at the gradient of the outlier.",
             {"block": block, "ratio": float(ratio[row]), "block_size": BLOCK}, segment.name, block * BLOCK,
             facts.dispatch_updating(segment.offset),
@@ -89,13 +92,10 @@ def block_outlier(facts: StepFacts, memory: Memory) -> Seen | None:
     return of_params(facts, ratio >= OUTLIER, np.where(ratio >= OUTLIER, ratio, 0.0), tell)
 
 
-def _median(facts: StepFacts, row: int) -> float:
-    """The median magnitude of m before the update, within a factor of two; NaN where all are 0."""
-    assert facts.table is not None
-    counts = np.cumsum(facts.table.lanes["m"].exponents[row], dtype=np.int64)
-    if not counts[-1]:
-        return math.nan
-    return 1.5 * 2.0 ** (int(np.searchsorted(counts, (counts[-1] + 1) // 2)) - EXPONENT_BIAS)
+def _median(counts: npt.NDArray[np.int64]) -> float:
+    """The median of magnitudes in bins by powers of two, within a factor of 1.5."""
+    until = np.cumsum(counts)
+    return 1.5 * 2.0 ** (int(np.searchsorted(until, (until[-1] + 1) // 2)) - EXPONENT_BIAS)
 
 
 def coding_error_too_large(facts: StepFacts, memory: Memory) -> Seen | None:
@@ -106,7 +106,9 @@ def coding_error_too_large(facts: StepFacts, memory: Memory) -> Seen | None:
     if not math.isfinite(scale):
         return None
     rows = {name: row for row, name in enumerate(table.names)}
-    g_max = scale * table.lanes["g"].max_abs + hyper.weight_decay * table.lanes["w"].max_abs
+    g_max = scale * table.lanes["g"].max_abs
+    if optimizer(facts.variant.optimizer).decay_in_gradient:
+        g_max = g_max + hyper.weight_decay * table.lanes["w"].max_abs
     m_max = hyper.beta1 * table.lanes["m"].max_abs + (1 - hyper.beta1) * g_max
     v_max = hyper.beta2 * table.lanes["v"].max_abs + (1 - hyper.beta2) * g_max**2
     ratio: F64Array = np.zeros(len(rows))

@@ -9,9 +9,6 @@ from inspector.diagnosis.memory import Memory
 from inspector.diagnosis.rules.rule import Seen, Story, number, of_params, percent
 
 FLUSHED = 0.01
-HALF_SPACING = 2.0**-12
-"""Of a number: half the spacing of half precision, at most (2⁻¹¹ at the lower end of a power of two)."""
-STALE_STEPS = 32
 
 
 def f16_overflow(facts: StepFacts, memory: Memory) -> Seen | None:

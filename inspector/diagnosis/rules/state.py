@@ -97,7 +97,7 @@ def step_counter_reset(facts: StepFacts, memory: Memory) -> Seen | None:
     fit = 1 / second_moment_lag(facts)
     known = fit[np.isfinite(fit)]
     too_large = float(np.median(known)) if len(known) else math.nan
-    hit = correction < 0.05 and too_large >= max(10.0, 0.25 / correction)
+    hit = correction < 0.1 and too_large >= max(10.0, 0.25 / correction)
 
     def tell() -> Story:
         return Story(

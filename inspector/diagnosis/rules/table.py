@@ -389,8 +389,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "block-outlier",
         "warning",
-        "one element of a block of 256 is 1,024 times the median, so that linear codes of the others are 0",
-        "127 codes: a typical element is a quarter of one",
+        "an m is 508 times the median of its param, so that linear codes of the others in its block of 256 are 0",
+        "127 codes either way: a typical element is a quarter of one",
         eight_bit.block_outlier,
         needs="full",
         needs_coding=True,
