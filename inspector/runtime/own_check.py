@@ -73,9 +73,10 @@ class OwnCheck:
         own, other = stepper.state(), built_in.state()
         scale = built_in.grad_stats().clip_scale
         self._drop()
-        return AfterStep(
-            gradients, _padding(stepper), _differs(stepper, hyper, before, given, own, other, scale)
-        )
+        differs = _differs(stepper, hyper, before, given, own, other, scale)
+        if differs is None and stepper.plan.variant.kernel == "f16":
+            differs = _mirror_differs(stepper, own)
+        return AfterStep(gradients, _padding(stepper), differs)
 
     def replaced(self) -> None:
         """The run goes on with a new stepper on a new device: the old device is gone, and all on it."""
@@ -151,6 +152,36 @@ def _differs(
         if worst is not None:
             return worst
     return None
+
+
+def _mirror_differs(stepper: Stepper, own: HostState) -> OwnDifference | None:
+    """The element of the half-precision mirror furthest from the weight that it stands for.
+
+    WGSL rounds a conversion to f16 up or down as it likes, so that one spacing is allowed.
+    """
+    mirror, worst, most = stepper.half_weights(), None, 0.0
+    for segment in stepper.layout:
+        if not segment.numel:
+            continue
+        with np.errstate(all="ignore"):
+            right = np.asarray(own.w[segment.name], np.float32).reshape(-1).astype(np.float16)
+            got = mirror[segment.name]
+            a, b = got.astype(np.float64), right.astype(np.float64)
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            off = np.where(same, 0.0, np.abs(a - b))
+            spacing = np.abs(np.spacing(right)).astype(np.float64)
+            far = ~same & ~(off <= spacing)
+            # The largest finite number is what infinity rounds to in the other direction.
+            far &= ~(np.isinf(b) & (np.abs(a) == float(np.finfo(np.float16).max)))
+        if far.any():
+            off = np.where(np.isnan(off), np.inf, off)
+            at = int(np.argmax(np.where(far, off, -1.0)))
+            if worst is None or off[at] > most:
+                most, norm = float(off[at]), float(np.linalg.norm(np.where(np.isfinite(b), b, 0.0)))
+                worst = OwnDifference(
+                    segment.name, "w_f16", at, float(a[at]), float(b[at]), most, max(norm, 1e-30), "w_f16"
+                )
+    return worst
 
 
 def _first_line(

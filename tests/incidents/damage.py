@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+
 from incidents.incident import Act, Incident, Wanted
 from incidents.sources import F32, NO_CLIP, PARAMS, Drawn, from_step, times, trained
-
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
 from inspector.runtime.engine import Engine
@@ -130,7 +130,8 @@ INCIDENTS = (
     ),
     Incident(
         "m and v exchanged", "m was restored into v and v into m", FIRST,
-        Wanted("negative-second-moment", FIRST, "half of v is negative", (LOWEST,), None, WD if LOWEST != "norm.bias" else NO_WD),
+        Wanted("negative-second-moment", FIRST, "half of v is negative", (LOWEST,), None,
+               WD if LOWEST != "norm.bias" else NO_WD),
         lambda: Drawn(state=lanes_exchanged(trained())), follows=UNBOUNDED,
     ),
     Incident(
@@ -161,8 +162,8 @@ INCIDENTS = (
     ),
     Incident(
         "a bit of a weight flips", "an exponent bit of one weight of h.1.mlp.down.weight, between steps 5 and 6", 6,
-        Wanted("unexplained-weights", 6, "‖w‖ goes from 1 to 3,000 by an update of 0.02", ("h.1.mlp.down.weight",), None,
-               WD),
+        Wanted("unexplained-weights", 6, "‖w‖ goes from 1 to 3,000 by an update of 0.02", ("h.1.mlp.down.weight",),
+               None, WD),
         Drawn, before={6: overwritten("w", "h.1.mlp.down.weight", with_value(100, 3000.0))},
     ),
     Incident(
@@ -178,8 +179,8 @@ INCIDENTS = (
     ),
     Incident(
         "weights restored in mid-run", "h.0.mlp.up.weight is set back to where it was before step 6, before step 7", 7,
-        Wanted("update-not-applied", 7, "exact: weights as before an update that was not 0", ("h.0.mlp.up.weight",), None,
-               WD),
+        Wanted("update-not-applied", 7, "exact: weights as before an update that was not 0", ("h.0.mlp.up.weight",),
+               None, WD),
         Drawn, before=put_back("h.0.mlp.up.weight", 6),
     ),
 )  # fmt: skip

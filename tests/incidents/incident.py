@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -35,7 +35,7 @@ class Wanted:
     step: int
     why: str
     params: Sequence[str] | Literal["any"] = ()
-    index: int | None | Literal["any"] = None
+    index: int | Literal["any"] | None = None
     dispatch: str = ""
     evidence: Mapping[str, float | int | str] = field(default_factory=dict)
 
@@ -70,6 +70,7 @@ class Healthy:
     source: Callable[[], Source]
     steps: int = 40
     variant: Variant = field(default_factory=Variant)
+    shaders: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,16 @@ class Outcome:
     incident: Incident
     findings: tuple[Finding, ...]
     labels: tuple[str, ...]
-    """Of the dispatches."""
+    """Of the dispatch that each finding names, in the same order; "" where it names none."""
 
     @property
     def told(self) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.rule == self.incident.wanted.rule)
+
+    @property
+    def label(self) -> str:
+        """Of the dispatch that the first finding of the rule names."""
+        return self.labels[self.findings.index(self.told[0])]
 
     @property
     def wrong(self) -> str:
@@ -91,8 +97,7 @@ class Outcome:
         wanted = self.incident.wanted
         if not self.told:
             return "not found"
-        first = self.told[0]
-        label = "" if first.dispatch is None else self.labels[first.dispatch]
+        first, label = self.told[0], self.label
         wrong = [] if first.step == wanted.step else [f"step {first.step}, not {wanted.step}"]
         if wanted.params != ANY and first.param not in (wanted.params or (None,)):
             wrong.append(f"param {first.param}, not {' or '.join(wanted.params) or None}")
@@ -135,32 +140,36 @@ def engine_of(gpu: Gpu, source: Source, variant: Variant) -> Engine:
 
 def run_incident(gpu: Gpu, incident: Incident, folder: Path) -> Outcome:
     """Run it to where the fault has to be named, or a little beyond; `folder` is for its shaders."""
-    variant = incident.variant
-    if incident.shaders:
-        for name, text in incident.shaders.items():
-            (folder / f"{name}.wgsl").write_text(text, encoding="utf-8")
-        variant = replace(variant, own=load_own_kernels(folder))
-    engine = engine_of(gpu, incident.source(), variant)
-    labels = tuple(d.label for d in engine.stepper.plan.dispatches)
+    engine = engine_of(gpu, incident.source(), _form(incident, folder))
     first = engine.stepper.cursor.finished_steps + 1
     last = incident.wanted.step if incident.steps is None else first + incident.steps - 1
-    found = _run(gpu, engine, range(first, last + 1), incident.before)
-    return Outcome(incident, tuple(found), labels)
+    found = list(_run(gpu, engine, range(first, last + 1), incident.before))
+    return Outcome(incident, tuple(f for f, _ in found), tuple(label for _, label in found))
 
 
-def run_healthy(gpu: Gpu, healthy: Healthy, steps: int | None = None) -> list[Finding]:
-    """Run it, for so many steps in place of its own; what was found."""
-    engine = engine_of(gpu, healthy.source(), healthy.variant)
+def run_healthy(gpu: Gpu, healthy: Healthy, folder: Path) -> list[Finding]:
+    """Run it; what was found."""
+    engine = engine_of(gpu, healthy.source(), _form(healthy, folder))
     first = engine.stepper.cursor.finished_steps + 1
-    return _run(gpu, engine, range(first, first + (steps or healthy.steps)), {})
+    return [f for f, _ in _run(gpu, engine, range(first, first + healthy.steps), {})]
 
 
-def _run(gpu: Gpu, engine: Engine, steps: range, before: Mapping[int, Act]) -> list[Finding]:
-    found: list[Finding] = []
+def _form(planted: Incident | Healthy, folder: Path) -> Variant:
+    """Its form of the step, with its own kernels."""
+    if not planted.shaders:
+        return planted.variant
+    for name, text in planted.shaders.items():
+        (folder / f"{name}.wgsl").write_text(text, encoding="utf-8")
+    return replace(planted.variant, own=load_own_kernels(folder))
+
+
+def _run(gpu: Gpu, engine: Engine, steps: range, before: Mapping[int, Act]) -> Iterator[tuple[Finding, str]]:
+    """What is found, with the label of the dispatch in the plan as it is then."""
     for step in steps:
         if step in before:
             before[step](engine, gpu)
         engine.step_iteration()
-        found += engine.take_findings()
+        for finding in engine.take_findings():
+            at = finding.dispatch
+            yield finding, "" if at is None else engine.stepper.plan.dispatches[at].label
     engine.stepper.release()
-    return found

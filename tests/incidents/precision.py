@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 from gpu_helpers import make_stepper
+
 from incidents.incident import Act, Incident, Wanted
 from incidents.sources import NO_CLIP, PARAMS, Drawn, Lanes, from_step, in_step, put, weights
-
 from inspector.codecs import BLOCK
 from inspector.gpu.device import Gpu
 from inspector.hyper import Hyper
@@ -27,7 +27,7 @@ RISING = Param("gain.weight", (8, 16))
 def outliers(g: Lanes) -> None:
     """Gradients of b.weight of one size, but for one in each block of 256 that is 30 times as large.
 
-    Its m is 30 times that of the others, which is 4 linear codes of 127; its v 900 times, so theirs is a seventh of one.
+    Its m is 30 times that of the others, which is 4 linear codes of 127; its v 900 times: theirs is a seventh of one.
     """
     b = g["b.weight"]
     b[:] = np.copysign(np.float32(1e-3), b)
@@ -81,7 +81,7 @@ INCIDENTS = (
     ),
     Incident(
         "outlier in a block", "one gradient of b.weight is 100,000 times the others", 6,
-        Wanted("block-outlier", 6, "its m is 10,000 times that of its block, which falls below the first of 127 codes",
+        Wanted("block-outlier", 7, "m is coded at the end of step 6: the others of its block are below half a code",
                ("b.weight",), 3 * BLOCK, "adamw_8bit_update wd", {"block": 3}),
         lambda: Drawn(params=BIG, hyper=NO_CLIP, edit=in_step(6, put("b.weight", 3 * BLOCK + 77, 100.0))), LINEAR,
         follows=frozenset({"param-gradient-spike", "gradient-spike", "lagging-second-moment"}),

@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 
 import numpy as np
+
 from incidents.incident import Incident, Wanted
 from incidents.sources import NO_CLIP, PARAMS, Drawn, weights
-
 from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.plan import Variant
@@ -25,7 +25,8 @@ UNBOUNDED = frozenset({"large-update", "lagging-second-moment", "eps-dominates",
 INCIDENTS = (
     Incident(
         "clip limit 0", "max_grad_norm 0", 1,
-        Wanted("invalid-max-grad-norm", 1, "exact", dispatch=FINALIZE, evidence={"max_grad_norm": 0.0, "clip_scale": 0.0}),
+        Wanted("invalid-max-grad-norm", 1, "exact", dispatch=FINALIZE,
+               evidence={"max_grad_norm": 0.0, "clip_scale": 0.0}),
         lambda: Drawn(hyper=Hyper(max_grad_norm=0.0)),
     ),
     Incident(
@@ -101,7 +102,7 @@ INCIDENTS = (
     ),
     Incident(
         "weight decay as large as 1/lr", "λ 300 at lr 0.001", 1,
-        Wanted("large-update", 1, "0.3 of each weight goes, most where lr is the largest share of the weights beside it",
+        Wanted("large-update", 1, "0.3 of each weight goes, and the more the larger lr is beside the weights",
                (SMALLEST,), None, "adamw_update wd"),
         lambda: Drawn(hyper=replace(NO_CLIP, weight_decay=300.0)),
     ),

@@ -1,4 +1,4 @@
-"""Sources for incidents: drawn gradients that a fault is planted in, a trained model, and a network in half precision."""
+"""Sources for incidents: drawn gradients to plant a fault in, the live model, and a network in half precision."""
 
 from __future__ import annotations
 
@@ -22,13 +22,18 @@ Edit = Callable[[int, Lanes], None]
 
 SIZE = 1e-3
 """The standard deviation of drawn gradients."""
-BLOCK = (("attn.weight", (16, 16)), ("mlp.up.weight", (16, 32)), ("mlp.down.weight", (32, 16)), ("norm.weight", (16,)))
+BLOCK = (
+    ("attn.weight", (16, 16)),
+    ("mlp.up.weight", (16, 32)),
+    ("mlp.down.weight", (32, 16)),
+    ("norm.weight", (16,)),
+)
 PARAMS: tuple[Param, ...] = (
     Param("embed.weight", (24, 16)),
     *(Param(f"h.{layer}.{name}", shape) for layer in range(2) for name, shape in BLOCK),
     Param("norm.bias", (16,)),
 )
-"""2,928 elements; the norm of their gradients is about 0.054."""
+"""2,992 elements; the norm of their gradients is about 0.054."""
 NO_CLIP = Hyper(max_grad_norm=float("inf"))
 TINY = CharLmConfig(width=16, layers=1, heads=2, context=16, rows=4, ffn=32)
 
@@ -89,7 +94,9 @@ def weights(params: Sequence[Param], size: float = 0.05, seed: int = 0) -> Lanes
     }
 
 
-def trained(params: Sequence[Param] = PARAMS, step: int = 5000, sizes: Mapping[str, float] | None = None) -> HostState:
+def trained(
+    params: Sequence[Param] = PARAMS, step: int = 5000, sizes: Mapping[str, float] | None = None
+) -> HostState:
     """The state after many steps of Drawn at β₁ = 0.9: v is the square of the size, m has √(0.1/1.9) of it."""
     rng = np.random.default_rng(7)
     size = {p.name: (sizes or {}).get(p.name, SIZE) for p in params}
@@ -171,7 +178,9 @@ class HalfNetwork:
         up[:, self.HOT] *= 100
         down = 0.1 * rng.standard_normal((24, 4))
         down[self.HOT] = 0.5
-        return HostState({"up.weight": up.astype("f4").ravel(), "down.weight": down.astype("f4").ravel()}, {}, {})
+        return HostState(
+            {"up.weight": up.astype("f4").ravel(), "down.weight": down.astype("f4").ravel()}, {}, {}
+        )
 
     def gradients(self, step: int, read_weights: ReadWeights) -> HostGradients:
         w = {name: value.astype(np.float16) for name, value in read_weights().items()}

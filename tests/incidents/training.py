@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+
 from incidents.incident import Incident, Wanted
 from incidents.sources import (
     NO_CLIP,
@@ -24,7 +25,6 @@ from incidents.sources import (
     weights,
     with_hyper,
 )
-
 from inspector.hyper import Hyper
 from inspector.schedule import Schedule
 from inspector.sources.charlm import CharLmConfig, initial_weights, make_params
@@ -37,7 +37,13 @@ FIRST = 5001
 def nan_below(g: Lanes) -> None:
     """NaN in three elements of a layer, which the backward pass spreads over all layers before it."""
     g["h.1.mlp.up.weight"][[70, 71, 300]] = np.nan
-    for name in ("embed.weight", "h.0.attn.weight", "h.0.mlp.up.weight", "h.0.mlp.down.weight", "h.0.norm.weight"):
+    for name in (
+        "embed.weight",
+        "h.0.attn.weight",
+        "h.0.mlp.up.weight",
+        "h.0.mlp.down.weight",
+        "h.0.norm.weight",
+    ):
         g[name][:] = np.nan
 
 
@@ -80,9 +86,6 @@ def large_weights(name: str, size: float, share: float, rest: float) -> Drawn:
     return Drawn(state=replace(trained(step=0), w=w, m={}, v={}), hyper=Hyper(lr=1e-8))
 
 
-UNIT = 16
-"""Elements of a row of embed.weight and of a bias."""
-
 INCIDENTS = (
     Incident(
         "NaN in one layer", "one NaN in the gradient of h.0.mlp.down.weight in step 5", 5,
@@ -102,8 +105,8 @@ INCIDENTS = (
         lambda: Drawn(edit=in_step(6, nan_below)),
     ),
     Incident(
-        "loss scale too large for float16", "a loss scale of 256 overflows the gradient of one unit in half precision", 6,
-        Wanted("nonfinite-gradient", 6, "hidden · back is 100 times that of other units and beyond 65,504 in its 4 weights",
+        "loss scale too large for float16", "a loss scale of 256: the gradient of one unit overflows", 6,
+        Wanted("nonfinite-gradient", 6, "100 times that of other units, and beyond 65,504 in its 4 weights",
                ("down.weight",), 4 * HalfNetwork.HOT, REDUCE, {"in_param": 4}),
         lambda: HalfNetwork(scale=lambda t: 1.0 if t < 6 else 256.0, inputs=lambda t: 1.0),
     ),
@@ -174,7 +177,7 @@ INCIDENTS = (
         lambda: Drawn(edit=in_step(40, times(64.0, "norm.bias"))),
     ),
     Incident(
-        "v lags behind", "β₂ = 0.999, and the gradients of h.1.attn.weight are 14 times as large from one step on", 5003,
+        "v lags behind", "β₂ = 0.999, and gradients of h.1.attn.weight 14 times as large from one step on", 5003,
         Wanted("lagging-second-moment", 5003, "m becomes 1.4 g, v 1.2 to 2.5: 2 to 3 learning rates",
                ("h.1.attn.weight",), largest_update("h.1.attn.weight", 14.0, 5003), "adamw_update wd"),
         lambda: Drawn(hyper=NO_CLIP, state=trained(), edit=from_step(5003, times(14.0, "h.1.attn.weight"))),
