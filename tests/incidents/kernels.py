@@ -85,6 +85,18 @@ def with_dispatches(change: Callable[[Plan], list[int]]) -> Act:
     return act
 
 
+def with_alignment(nbytes: int) -> Act:
+    """The plan is held against a device that binds at multiples of `nbytes` only."""
+
+    def act(engine: Engine, gpu: Gpu) -> None:
+        stepper = engine.stepper
+        assert isinstance(stepper, GpuStepper)
+        limits = replace(stepper.plan.limits, min_storage_buffer_offset_alignment=nbytes)
+        stepper._plan = replace(stepper.plan, limits=limits)
+
+    return act
+
+
 def without(label: str) -> Callable[[Plan], list[int]]:
     return lambda plan: [d.index for d in plan.dispatches if d.label != label]
 
@@ -127,7 +139,7 @@ INCIDENTS = (
          source=lambda: Drawn(hyper=LIMIT, edit=from_step(5, times(40.0)))),
     slip("gradient norm in the place of the scale", "grad_stats[0] instead of grad_stats[1]",
          "the norm is 0.05, the scale 1, in step 1", ("grad_stats[1]", "grad_stats[0]"), line="m"),
-    slip("m and v exchanged", "m is written to v and v to m", "in step 1",
+    slip("m and v written crosswise", "m is written to v and v to m", "in step 1",
          ("m[i] = m1", "m[i] = v1"), ("v[i] = v1", "v[i] = m1"), line="m"),
     slip("test for NaN by comparison", "g = g in the place of a test of the exponent bits: +Inf passes",
          "step 5 is the first with an infinite gradient", ("finite(g[i])", "g[i] == g[i]"), line="m", step=5,
@@ -210,6 +222,12 @@ INCIDENTS = (
         Wanted("overlapping-bindings", 1, "exact", ("h.0.attn.weight",), 0, "adamw_update h.0.attn.weight"),
         Drawn, Variant(dispatch="per-tensor"),
         before={1: with_dispatches(twice("adamw_update h.0.attn.weight"))},
+    ),
+    Incident(
+        "params laid out for another device", "bindings begin at multiples of 256 bytes, the device asks for 4,096", 1,
+        Wanted("misaligned-binding", 1, "exact: the second param begins at byte 1,536",
+               dispatch="adamw_update h.0.attn", evidence={"offset": 1536, "align": 4096, "slot": 0}),
+        Drawn, Variant(dispatch="per-tensor"), before={1: with_alignment(4096)},
     ),
     Incident(
         "half-precision mirror left behind", "adamw_update_f16 writes the weights from before the update to w_f16", 1,
