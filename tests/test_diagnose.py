@@ -276,6 +276,25 @@ def test_gradients_that_an_own_kernel_leaves(call: Call, tmp_path: Path) -> None
     assert (found["step"], found["evidence"]["elements"]) == (1, 512 + 16 + 1 + 27)
 
 
+def test_a_breakpoint_on_what_a_kernel_left_stops_in_the_next_step(call: Call, tmp_path: Path) -> None:
+    folder = own_wgsl.write(tmp_path / "own", update=own_wgsl.UPDATE.replace("g[i] = 0.0;", ""))
+    source = state(tmp_path / "s", healthy, steps=5)
+    words = (
+        "run",
+        source,
+        "--steps",
+        5,
+        "--shaders",
+        folder,
+        "--break",
+        "finding:gradients-not-zeroed",
+        "--json",
+    )
+    report = document(call(*words), 1)
+    assert (report["stopped"]["step"], report["stopped"]["dispatch"]) == (2, 0)
+    assert "gradients are not 0 after the step" in report["stopped"]["message"]
+
+
 def test_an_own_kernel_that_writes_beyond_the_end(call: Call, tmp_path: Path) -> None:
     slip = own_wgsl.UPDATE.replace(
         "    v[i] = v1;", "    v[i] = v1;\n    if (i == size - 1u) { m[i + 1u] = 1.0; }"

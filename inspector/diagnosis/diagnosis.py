@@ -75,7 +75,7 @@ class Diagnosis:
 
     def _begin_at(self, step: int) -> None:
         """Start from nothing, or from the steps that are known from before: they are looked at and not told again."""
-        self._memory.clear()
+        self._memory = Memory(HELD)
         self._onsets = {rule.name: Onsets() for rule in self.rules}
         before: list[StepFacts] = []
         while self._earlier is not None and len(before) < WINDOW + 1 and step - len(before) > 1:

@@ -121,19 +121,15 @@ class Memory:
         """The last step that was taken in."""
         return self.now.step if self.first is not None else None
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self.__init__(self._held)  # type: ignore[misc]
-
     def truncate(self, step: int) -> bool:
-        """Forget what came after `step`; False where that is too far back to know what was known then."""
+        """Forget what came after `step`; False where that is too far back to know what was known then, which leaves
+        nothing of use."""
         if self.first is None or self.now.step <= step:
             return True
         while self._kept and self._kept[-1].step > step:
             gone = self._kept.pop()
             self._bytes -= _nbytes(gone)
         if not self._kept:
-            self.clear()
             return False
         self.now = self.before = self._kept[-1]
         keep = step + 1 - self.first
@@ -266,4 +262,4 @@ def _nbytes(past: Past) -> int:
     """About how much of memory one step takes."""
     arrays = [past.total, past.squares, past.values, *past.runs.values()]
     columns = 9 if past.columns is not None else 0
-    return 500 + sum(a.nbytes for a in arrays) + 8 * columns * len(past.names)
+    return 1200 + sum(a.nbytes for a in arrays) + 8 * columns * len(past.names)

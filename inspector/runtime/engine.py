@@ -121,6 +121,8 @@ class Engine:
         self._own_check = OwnCheck()
         self._fresh: tuple[Finding, ...] = ()
         """What was found last, in the step at the cursor."""
+        self._left: tuple[int, tuple[Finding, ...]] = (0, ())
+        """What a step was found to have left behind once it was complete: breakpoints stop in the next."""
         self._initial_state = MappingProxyType({lane: stepper.given_counts(lane) for lane in ("w", "m", "v")})
         self._initial_moments = stepper.cursor.finished_steps == 0 and any(
             self._initial_state[lane].zeros != stepper.layout.elements for lane in ("m", "v")
@@ -219,6 +221,8 @@ class Engine:
         findings: tuple[Finding, ...] = ()
         if self.breakpoints.want_findings:
             findings = self._fresh if known else tuple(self._diagnosis.observe(self._facts()))
+            if self._left[0] == record.step - 1:
+                findings += self._left[1]
         return moment_of(
             self.stepper,
             lr=record.lr,
@@ -286,7 +290,9 @@ class Engine:
             self.last_times.append(record.kernels)
         after = self._own_check.finished(self.stepper, self._step_hyper())
         if after is not None:
+            before = self._fresh
             self._diagnose(after)
+            self._left = record.step, tuple(f for f in self._fresh if f not in before)
         self._make_checkpoint()
         if self.follower is not None:
             self.follower.completed(self, record, self._step_hyper())
