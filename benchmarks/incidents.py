@@ -55,10 +55,10 @@ def section(
     yield ""
     yield (
         "`incidents.py`: runs with one planted fault each, those of `tests/incidents`, through the engine with full\n"
-        "statistics on the software adapter; [incidents.md](incidents.md) has them one by one. Named right is rule, step,\n"
-        "param, index, dispatch and numbers as worked out beforehand from what was planted. What is named later than it\n"
-        "acts has to last first (8, 16, 32 or 128 steps), shows in what the next step begins with, or in what comes of it.\n"
-        "A false alarm is a warning or an error that the fault does not bring about; on healthy runs it is any."
+        "statistics on the software adapter; [incidents.md](incidents.md) has them one by one. Named right is rule,\n"
+        "step, param, index, dispatch and numbers as worked out beforehand from what was planted. What is named later\n"
+        "than it acts has to last first (8, 16, 32 or 128 steps), shows in what the next step begins with, or in what\n"
+        "comes of it. A false alarm is a warning or an error that the fault does not bring about; on healthy runs any."
     )
     yield ""
     yield "| faults | runs | found | named right | in the same step | 1 to 15 steps later | 16 to 127 | false alarms |"

@@ -125,7 +125,7 @@ HEALTHY = (
 LONG = (
     Healthy("charlm, 5,000 steps", "the live model at its defaults", charlm(), 5000),
     *(
-        Healthy(f"charlm in {name}, 1,000 steps", "", charlm(seed), 1000, variant)
+        Healthy(f"charlm in {name}, 500 steps", "", charlm(seed), 500, variant)
         for seed, (name, variant) in enumerate(
             {
                 "half precision": Variant(kernel="f16"),
@@ -137,6 +137,6 @@ LONG = (
         )
     ),
     Healthy("charlm, 1,000 steps by a cosine", "", charlm(15, Schedule(100, 1000, 0.1)), 1000),
-    Healthy("small charlm, one row a batch, 2,000 steps", "", lambda: tiny(rows=1, seed=16), 2000),
-    *(replace(each, name=f"{each.name}, 2,000 steps", steps=2000) for each in HEALTHY[12:17]),
+    Healthy("small charlm, one row a batch, 1,000 steps", "", lambda: tiny(rows=1, seed=16), 1000),
+    *(replace(each, name=f"{each.name}, 1,000 steps", steps=1000) for each in HEALTHY[12:17]),
 )  # fmt: skip

@@ -142,8 +142,8 @@ def times(factor: float, *names: str) -> Callable[[Lanes], None]:
 class WrongTokens(CharLm):
     """The live model, reading its text by another vocabulary from a step on: characters are exchanged for others."""
 
-    def __init__(self, config: CharLmConfig, *, since: int) -> None:
-        super().__init__(config)
+    def __init__(self, model: CharLm, *, since: int) -> None:
+        super().__init__(model.config, schedule=model.schedule)
         self._since = since
 
     def batch(self, step: int) -> npt.NDArray[np.uint8]:

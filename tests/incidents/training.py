@@ -206,9 +206,9 @@ INCIDENTS = (
         lambda: Drawn(loss=rising_loss), follows=frozenset({"loss-spike"}),
     ),
     Incident(
-        "wrong vocabulary", "charlm reads its text by another vocabulary from step 300 on", 300,
-        Wanted("loss-spike", 300, "what was learnt of characters holds for none of them"),
-        lambda: WrongTokens(tiny().config, since=300),
+        "wrong vocabulary", "charlm reads by another vocabulary from step 60 on, while its loss still falls", 60,
+        Wanted("loss-spike", 60, "what was learnt of characters holds for none: the loss is as before step 1"),
+        lambda: WrongTokens(tiny(Schedule(), rows=32), since=60),
         follows=frozenset({"gradient-spike", "param-gradient-spike", "lagging-second-moment"}),
     ),
     Incident(

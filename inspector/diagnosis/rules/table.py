@@ -426,7 +426,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "loss-spike",
         "warning",
-        "the loss is 6 standard deviations and a quarter above the last 128 steps",
+        "the loss is 6 standard deviations about its trend, and a quarter, above the last 128 steps",
         f"{_HEALTHY}: up to 3.6",
         spikes.loss_spike,
     ),
