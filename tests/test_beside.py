@@ -651,3 +651,24 @@ def test_a_run_that_is_recorded_twice_does_not_differ(
     assert picture.report.first is None
     assert picture.report.settings == ()
     assert_as_the_command_says(diffing, news, picture, call)
+
+
+@pytest.mark.gpu
+def test_what_if_runs_in_the_form_of_now(
+    pair: tuple[Path, Path], open_at: Callable[[Path], Watched], tmp_path: Path, call: Call
+) -> None:
+    path, _ = pair
+    made, other = tmp_path / "made.session", tmp_path / "other.session"
+    watched = open_at(path)
+    watched.worker.send(c.SetVariant(Variant(kernel="8bit", codec="dynamic")))
+    changes = watched.until(lambda s: s.beside.changes != "" and s.mode == "paused").beside.changes
+    assert changes == "kernel 8bit, codec dynamic"
+    watched.worker.send(c.WhatIf(str(made)))
+    watched.until(lambda s: "made.session" in read(s))
+    assert call("replay", path, "--kernel", "8bit", "--codec", "dynamic", "--save", other)[0] == 0
+    code, out, _ = call("diff", other, made, "--json")
+    assert code == 0
+    assert json.loads(out)["same"]
+    with Session.open(made) as session:
+        assert session.step(3).variant.kernel == "8bit"
+        assert session.codes(3, replays.PARAMS[0].name).codec == "dynamic"
