@@ -817,7 +817,7 @@ class Worker:
             histograms=self._viewer.histograms,
             eight_bit=engine.eight_bit.picture(stepper),
             stats=self._stats,
-            counted=engine.counted,
+            counted=engine.counted.with_totals() if engine.counted else None,
             choices=self._choices.of(stepper.plan),
             findings=engine.all_findings(),
             breakpoints=self._breakpoints.picture(stepper.plan),
