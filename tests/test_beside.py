@@ -661,8 +661,15 @@ def test_what_if_runs_in_the_form_of_now(
     made, other = tmp_path / "made.session", tmp_path / "other.session"
     watched = open_at(path)
     watched.worker.send(c.SetVariant(Variant(kernel="8bit", codec="dynamic")))
-    changes = watched.until(lambda s: s.beside.changes != "" and s.mode == "paused").beside.changes
-    assert changes == "kernel 8bit, codec dynamic"
+    shown = watched.until(lambda s: s.beside.changes != "" and s.mode == "paused")
+    assert shown.beside.changes == "kernel 8bit, codec dynamic"
+    # The params are laid out anew for it, and the run goes on in it, whatever was recorded.
+    assert shown.plan is not None
+    assert (shown.plan.variant.kernel, shown.plan.variant.codec) == ("8bit", "dynamic")
+    watched.worker.send(c.StepIteration())
+    shown = watched.until(lambda s: s.cursor is not None and s.cursor.finished_steps == 1)
+    assert shown.plan is not None
+    assert shown.plan.variant.kernel == "8bit"
     watched.worker.send(c.WhatIf(str(made)))
     watched.until(lambda s: "made.session" in read(s))
     assert call("replay", path, "--kernel", "8bit", "--codec", "dynamic", "--save", other)[0] == 0

@@ -562,9 +562,16 @@ class Engine:
             self._checkpoint_at = -float("inf")
             self.mark(self._form_since, changed)
 
-    def replace_stepper(self, stepper: Stepper, cursor: Cursor) -> None:
-        """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood."""
+    def replace_stepper(self, stepper: Stepper, cursor: Cursor, *, chosen: bool = False) -> None:
+        """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood.
+
+        `chosen` where a person wants its form, which a recording then no longer says.
+        """
         self.stepper = stepper
+        if chosen:
+            step = cursor.step + (cursor.dispatch > 0)
+            self.course.choose(step, stepper.plan.variant)
+            self._part(step)
         self._laid = stepper.plan.variant
         self.eight_bit.replaced(lost=False)
         self.last_times.clear()

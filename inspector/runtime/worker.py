@@ -711,7 +711,7 @@ class Worker:
             # What ran before is brought back before the reason is told.
             engine.replace_stepper(self._opener.make_stepper(engine.source, before, state), cursor)
             raise
-        engine.replace_stepper(stepper, cursor)
+        engine.replace_stepper(stepper, cursor, chosen=True)
         engine.mark_variant(before, variant)
         limited = [v.kernel == "8bit" and v.codec == "linear" for v in (before, variant)]
         lost = lost_moments(state) if limited == [True, False] else 0
