@@ -23,6 +23,7 @@ from inspector.runtime.commands import (
     Command,
     DiffSessions,
     Run,
+    Seek,
     SetBreakpoint,
     ShowOverlay,
     StartLockstep,
@@ -33,6 +34,7 @@ from inspector.runtime.snapshots import Notice, Snapshot
 from inspector.runtime.worker import Worker
 from inspector.session.policy import Policy
 from inspector.sources.base import Source
+from inspector.sources.recording import Recording
 from inspector.statistics import StatsLevel
 from inspector.stepping import Cursor, State, Stepper
 
@@ -163,6 +165,7 @@ def take_picture(
 ) -> None:
     """Run `steps`, then `dispatches` more, and draw the window or one view to a PNG.
 
+    A recording from which no step can be rebuilt is shown as recorded after `steps`, or at its end.
     Without `stats` as much is counted as the view needs. The recording `beside` is laid under the run, and in the view
     `compare` the one drawn is held against it.
     """
@@ -177,12 +180,19 @@ def take_picture(
 
     level: StatsLevel = stats or ("full" if view == "params" else "light")
     worker = Worker(opener, spec, variant, reread=opener.reread, stats=level)
-    first = source.initial_state().finished_steps
+    only_shown = isinstance(source, Recording) and not source.stretches
+    if isinstance(source, Recording) and only_shown:
+        first = source.session.steps.start - 1
+        if dispatches:
+            raise UsageError(f"{spec}: {source.missing(first + max(steps, 1))} Leave --dispatches out.")
+    else:
+        first = source.initial_state().finished_steps
     commands: list[Command] = [StartLockstep(lockstep)] if lockstep is not None else []
     if beside is not None:
         commands.append(ShowOverlay(str(beside)))
         commands += [DiffSessions("", str(beside))] if view == "compare" else []
-    plan: list[Command] = [*([Run(until=first + steps)] if steps else []), *[StepDispatch()] * dispatches]
+    going: Command = Seek(first + steps) if only_shown else Run(until=first + steps)
+    plan: list[Command] = [*([going] if steps else []), *[StepDispatch()] * dispatches]
 
     told: list[str] = []
     at_opening: list[Notice | None] = []
@@ -198,6 +208,14 @@ def take_picture(
             told[:] = [notice.text]
             return True
         if not settled(snapshot) or snapshot.cursor is None or not is_read(snapshot.beside):
+            return False
+        if only_shown:
+            # Without --steps the last one is on show.
+            wanted = min(first + steps, snapshot.last_step or first)
+            if not steps or snapshot.cursor.finished_steps == wanted:
+                return True
+            while plan:
+                worker.send(plan.pop(0))
             return False
         # One after the other: a dispatch asked for while the run goes on would pause it.
         stepping = snapshot.cursor.finished_steps >= first + steps
