@@ -641,10 +641,14 @@ class Engine:
 
     def uniforms(self) -> Mapping[str, tuple[float, ...]]:
         """The uniforms of the step at the cursor, by key; those of step 1 before it."""
+        step = self.stepper.cursor.step
+        return self.uniforms_of(max(step, 1), self._step_hyper() if step else None)
+
+    def uniforms_of(self, step: int, hyper: Hyper | None = None) -> Mapping[str, tuple[float, ...]]:
+        """The uniforms of a step, by key, with what it runs with where `hyper` is not given."""
         variant = self.stepper.plan.variant
-        step = max(self.stepper.cursor.step, 1)
-        hyper = self._step_hyper() if self.stepper.cursor.step else self.course.hyper_at(1)
-        values = optimizer(variant.optimizer).uniforms(hyper, step, variant.numerics)
+        used = self.course.hyper_at(step) if hyper is None else hyper
+        values = optimizer(variant.optimizer).uniforms(used, step, variant.numerics)
         return MappingProxyType({key: tuple(float(x) for x in value) for key, value in values.items()})
 
     @property

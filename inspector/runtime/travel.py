@@ -128,6 +128,7 @@ class Travel:
         return replace(
             picture,
             cursor=self.cursor,
+            uniforms=self.engine.uniforms_of(glance.step),
             record=record,
             counted=recorded.counted(glance.step),
             dispatch_times=times,
