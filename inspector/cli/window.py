@@ -16,6 +16,7 @@ from inspector.codecs import Codec
 from inspector.comparison import Comparison
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
+from inspector.layout import Layout
 from inspector.own_shaders import load_own_kernels
 from inspector.plan import Variant
 from inspector.runtime.beside import BesidePicture
@@ -76,13 +77,15 @@ class RunOpener:
         """`variant` with its own kernels as they are in their files now: what a start of the source runs."""
         return variant if self.shaders is None else replace(variant, own=load_own_kernels(self.shaders))
 
-    def make_stepper(self, source: Source, variant: Variant, state: State) -> GpuStepper:
-        """A stepper on a new device."""
+    def make_stepper(
+        self, source: Source, variant: Variant, state: State, layout: Layout | None = None
+    ) -> GpuStepper:
+        """A stepper on a new device, the params as in `layout` where that can bind them there."""
         # wgpu takes a while to import: here it does so on the worker's thread, beside the first paint.
         from inspector.gpu.opener import StepperMaker
 
         undo = None if self.undo_mb is None else self.undo_mb << 20
-        return StepperMaker(self.adapter, undo).make(source.params, variant, state)
+        return StepperMaker(self.adapter, undo).make(source.params, variant, state, layout)
 
     def replay_maker(self) -> StepperMaker:
         """Steppers on the same adapter, with no memory for going back."""
