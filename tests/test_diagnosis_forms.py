@@ -277,6 +277,28 @@ def test_going_back_and_on_again_finds_the_same() -> None:
     assert at > 0
 
 
+def test_what_is_usual_is_of_the_last_128_steps() -> None:
+    from inspector.diagnosis.memory import Memory
+
+    run, memory, norms = Run(), Memory({}), []
+    for t in range(1, 201):
+        g = run.gradients(1e-3 * (1 + t % 5))
+        facts = run.look(g)
+        memory.take(facts)
+        run.update(g, facts)
+        norms.append([float(np.linalg.norm(g[s.name].astype(np.float64))) for s in run.layout])
+    mean, spread = memory.now.usual_log2()
+    logs = np.log2(norms[-128:])
+    assert memory.now.values.tolist() == [128] * 4
+    assert mean == pytest.approx(logs.mean(axis=0), abs=2e-5)
+    assert spread == pytest.approx(logs.std(axis=0), abs=2e-5)
+    assert memory.truncate(150)
+    mean, spread = memory.now.usual_log2()
+    logs = np.log2(norms[22:150])
+    assert mean == pytest.approx(logs.mean(axis=0), abs=2e-5)
+    assert spread == pytest.approx(logs.std(axis=0), abs=2e-5)
+
+
 def test_a_step_may_be_looked_at_again_with_more_known() -> None:
     run = Run()
     run.go(50)

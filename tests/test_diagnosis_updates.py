@@ -102,7 +102,10 @@ def test_updates_that_are_rounded_away() -> None:
 def test_the_end_of_a_schedule_loses_updates_as_it_should() -> None:
     run = Run(hyper=FREE)
     run.go(3)
-    assert "lost-update" not in rules(run.go(20, hyper=replace(FREE, lr=1e-13)))
+    assert not {"lost-update", "unchanged-param"} & set(rules(run.go(20, hyper=replace(FREE, lr=1e-13))))
+    rising = Run(hyper=FREE)
+    found = [f for t in range(1, 20) for f in rising.go(hyper=replace(FREE, lr=1e-13 * t))]
+    assert not {"lost-update", "unchanged-param"} & set(rules(found))
 
 
 def test_epsilon_that_rules_the_update() -> None:

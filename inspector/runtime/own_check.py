@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from inspector.codecs import BLOCK
 from inspector.diagnosis.facts import AfterStep, OwnDifference
+from inspector.diagnosis.rules.eight_bit import largest_error
 from inspector.errors import DeviceLostError, InspectorError
-from inspector.floats import F32Array
+from inspector.floats import F32Array, F64Array
 from inspector.hyper import Hyper
 from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import update
@@ -25,6 +27,8 @@ OFTEN = 4
 """So many first steps are looked at, and then those at powers of two after the first."""
 TOLERANCE = 1e-4
 """Of the norm of the lane of a param; rounding of elements comes to 1e-7, the published 1 - β₂ to 1.3e-5."""
+LINEAR_EPS = 1e-6
+"""The least ε over linear codes, as published."""
 _LANES: tuple[Lane, ...] = ("m", "v", "w")
 """In the order in which an update works them out."""
 
@@ -49,7 +53,7 @@ class OwnCheck:
             self._first = step
         since = step - self._first
         looked = since < OFTEN or since & (since - 1) == 0
-        if not looked or stepper.layout.padded_elements > MAX_ELEMENTS or not _comparable(variant):
+        if not looked or stepper.layout.padded_elements > MAX_ELEMENTS:
             return
         try:
             self._built_in = stepper.beside(replace(variant, own=NO_OWN_KERNELS))
@@ -92,9 +96,16 @@ class OwnCheck:
         self._built_in = self._before = None
 
 
-def _comparable(variant: Variant) -> bool:
-    """Codes of 8 bits differ by a whole code where a value is near the middle of two."""
-    return variant.kernel != "8bit"
+def _code_spacing(stepper: Stepper, param: str, lane: Lane, values: F64Array) -> F64Array:
+    """How far two codes next to each other are apart at most, for each element of `values`; 0 where they are float32.
+
+    Rounding may make another code of a value near the middle of two, no more.
+    """
+    if lane == "w" or stepper.layout[param].state != "8bit":
+        return np.zeros(len(values))
+    blocks = np.abs(np.pad(values, (0, -len(values) % BLOCK))).reshape(-1, BLOCK)
+    largest = np.repeat(np.nanmax(blocks, axis=1), BLOCK)[: len(values)]
+    return 2 * largest_error(stepper.plan.variant.codec, lane) * largest
 
 
 def _padding(stepper: Stepper) -> dict[str, int]:
@@ -133,6 +144,8 @@ def _differs(
             was = np.asarray(getattr(before, lane)[segment.name], np.float64).reshape(-1)
             with np.errstate(all="ignore"):
                 off = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+                # Of codes one is allowed, with what the scale is rounded by.
+                off[off <= (1 + TOLERANCE) * _code_spacing(stepper, segment.name, lane, b)] = 0.0
                 # Of what the step changed: weights move by a thousandth of their norm.
                 moved = np.abs(b - was)
                 norm = float(np.sqrt(np.sum(np.square(moved[np.isfinite(moved)]))))
@@ -145,7 +158,7 @@ def _differs(
             if worst is None or relative > share or math.isnan(total):
                 share = relative
                 at = int(np.nanargmax(np.where(np.isnan(off), np.inf, off)))
-                line = _first_line(stepper, hyper, segment.name, at, before, given, own, scale)
+                line = _first_line(stepper, hyper, segment.name, at, before, given, own, scale, lane)
                 worst = OwnDifference(
                     segment.name, lane, at, float(a[at]), float(b[at]), float(off[at]), max(norm, 1e-30), line
                 )
@@ -193,8 +206,12 @@ def _first_line(
     given: dict[str, F32Array],
     own: HostState,
     scale: float,
+    lane: Lane,
 ) -> str:
-    """The first line of the update that the kernel's results do not fit; a usual slip that explains them names it."""
+    """The first line of the update that the kernel's results do not fit; a usual slip that explains them names it.
+
+    `lane` is the first lane that is off.
+    """
     variant, step = stepper.plan.variant, stepper.cursor.step
     decays = stepper.layout[param].block == "wd"
 
@@ -205,11 +222,18 @@ def _first_line(
 
     w, g, m, v = value(before, "w"), value(given), value(before, "m"), value(before, "v")
     got: dict[str, float] = {lane: float(value(own, lane)[0]) for lane in _LANES}
+    if stepper.layout[param].state == "8bit" and variant.codec == "linear":
+        hyper = replace(hyper, eps=max(hyper.eps, LINEAR_EPS))
     exact = update(
         w, g, m, v, scale=scale, hyper=hyper, step=step, decays=decays, numerics=variant.numerics,
         l2=optimizer(variant.optimizer).decay_in_gradient,
     )  # fmt: skip
     line = {each.name: float(each.value[0]) for each in exact.lines}
+    if stepper.layout[param].state == "8bit":
+        # What was coded is not what the update went on with.
+        if lane != "w":
+            return lane
+        got |= {"m": line["m"], "v": line["v"]}
     beta1, beta2 = float(np.float32(hyper.beta1)), float(np.float32(hyper.beta2))
     raw = float(g[0]) if np.isfinite(g[0]) else 0.0
     if not _near(got["m"], line["m"]):

@@ -85,13 +85,14 @@ def loss_divergence(facts: StepFacts, memory: Memory) -> Seen | None:
     usual = memory.window("loss", until=DIVERGING_STEPS)
     if len(recent) < DIVERGING_STEPS or len(usual) < LEAST or not np.isfinite(recent).all():
         return _nothing()
-    mean, now = float(usual.mean()), float(recent.mean())
-    hit = float(recent.min()) > float(usual.max()) and now - mean >= LOSS_RISE * abs(mean)
+    # The lower of the two in the middle: more than half are as high.
+    mean, now = float(usual.mean()), float(np.sort(recent)[DIVERGING_STEPS // 2 - 1])
+    hit = now > float(usual.max()) and now - mean >= LOSS_RISE * abs(mean)
 
     def tell() -> Story:
         return Story(
-            f"The loss has been {number(now)} nats over the last {DIVERGING_STEPS} steps, and {number(mean)} over the "
-            f"{len(usual)} before, none of which was as high as any of these: training diverges.",
+            f"The loss has been {number(now)} nats over the last {DIVERGING_STEPS} steps (median), above all of the "
+            f"{len(usual)} before, whose mean is {number(mean)}: training diverges.",
             "Go back to before the rise; lower the learning rate there, or lower β₂ to 0.95 so that v keeps up "
             "with g².",
             {"loss": now, "mean": mean, "highest_before": float(usual.max()), "steps": DIVERGING_STEPS},

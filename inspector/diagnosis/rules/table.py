@@ -433,7 +433,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "loss-divergence",
         "warning",
-        "the loss has been above all of the window before for 16 steps",
+        "the median loss of 16 steps is above all of the window before, by a quarter of its mean",
         _HEALTHY,
         spikes.loss_divergence,
     ),

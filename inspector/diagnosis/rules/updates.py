@@ -26,8 +26,8 @@ EPS_STEPS = 8
 LOST_SHARE = 0.5
 LOST_STEPS = 8
 STUCK_STEPS = 8
-RATE_LEFT = 1e-4
-"""Of the highest learning rate: below it, as at the end of a schedule, weights are meant to stand still."""
+RATE_LEFT = 0.01
+"""Of the highest learning rate: below it, as at the end of a schedule, weights are meant to come to rest."""
 
 _MIDDLES = 2.0 ** (np.arange(BINS) - EXPONENT_BIAS) * (1 / math.log(2))
 """The mean of a number spread evenly over the logarithm of a bin: [1, 2) has 1 / ln 2."""
@@ -169,7 +169,8 @@ def is_stuck(facts: StepFacts, past: Past) -> BoolArray:
     """Params that have gradients and an update of 0."""
     table = facts.table
     assert table is not None
-    still = (table.update.norm == 0) | (table.update.lost + table.update.skipped >= table.numel)
+    rounded = (table.update.lost + table.update.skipped >= table.numel) & (not _at_an_end(facts, past))
+    still = (table.update.norm == 0) | rounded | (table.update.skipped >= table.numel)
     return np.asarray((table.lanes["g"].norm > 0) & still & _moves(facts))
 
 
@@ -205,8 +206,16 @@ def is_lost(facts: StepFacts, past: Past) -> BoolArray:
     """Params half of whose updates are rounded away."""
     table = facts.table
     assert table is not None
-    low_rate = facts.hyper.lr < RATE_LEFT * max(past.lr_peak, facts.hyper.lr)
-    return np.asarray((table.update.lost > LOST_SHARE * table.numel) & (table.numel > 0) & (not low_rate))
+    return np.asarray(
+        (table.update.lost > LOST_SHARE * table.numel) & (table.numel > 0) & (not _at_an_end(facts, past))
+    )
+
+
+def _at_an_end(facts: StepFacts, past: Past) -> bool:
+    """True at either end of a schedule, where the rate is as small as it is meant to be: rising, or nearly gone."""
+    lr = facts.hyper.lr
+    rising = past.facts is not None and lr > past.facts.hyper.lr
+    return rising or lr < RATE_LEFT * max(past.lr_peak, lr)
 
 
 def lost_update(facts: StepFacts, memory: Memory) -> Seen | None:
