@@ -15,8 +15,8 @@ from inspector.floats import F32Array, F64Array
 from inspector.hyper import Hyper
 from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import update
+from inspector.optimizers.adamw.oracle_8bit import kernel_eps
 from inspector.own_kernels import NO_OWN_KERNELS
-from inspector.plan import Variant
 from inspector.statistics import StatsLevel
 from inspector.stepping import HostState, Stepper
 from inspector.stores import LANES, Lane
@@ -27,8 +27,6 @@ OFTEN = 4
 """So many first steps are looked at, and then those at powers of two after the first."""
 TOLERANCE = 1e-4
 """Of the norm of the lane of a param; rounding of elements comes to 1e-7, the published 1 - β₂ to 1.3e-5."""
-LINEAR_EPS = 1e-6
-"""The least ε over linear codes, as published."""
 _LANES: tuple[Lane, ...] = ("m", "v", "w")
 """In the order in which an update works them out."""
 
@@ -103,8 +101,9 @@ def _code_spacing(stepper: Stepper, param: str, lane: Lane, values: F64Array) ->
     """
     if lane == "w" or stepper.layout[param].state != "8bit":
         return np.zeros(len(values))
-    blocks = np.abs(np.pad(values, (0, -len(values) % BLOCK))).reshape(-1, BLOCK)
-    largest = np.repeat(np.nanmax(blocks, axis=1), BLOCK)[: len(values)]
+    sizes = np.where(np.isfinite(values), np.abs(values), 0.0)
+    blocks = np.pad(sizes, (0, -len(values) % BLOCK)).reshape(-1, BLOCK)
+    largest = np.repeat(blocks.max(axis=1), BLOCK)[: len(values)]
     return 2 * largest_error(stepper.plan.variant.codec, lane) * largest
 
 
@@ -222,8 +221,8 @@ def _first_line(
 
     w, g, m, v = value(before, "w"), value(given), value(before, "m"), value(before, "v")
     got: dict[str, float] = {lane: float(value(own, lane)[0]) for lane in _LANES}
-    if stepper.layout[param].state == "8bit" and variant.codec == "linear":
-        hyper = replace(hyper, eps=max(hyper.eps, LINEAR_EPS))
+    if stepper.layout[param].state == "8bit":
+        hyper = replace(hyper, eps=kernel_eps(variant.codec, hyper.eps))
     exact = update(
         w, g, m, v, scale=scale, hyper=hyper, step=step, decays=decays, numerics=variant.numerics,
         l2=optimizer(variant.optimizer).decay_in_gradient,

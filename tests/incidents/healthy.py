@@ -9,7 +9,9 @@ import numpy as np
 from own_wgsl import FINALIZE, NORM, UPDATE, UPDATE_F16
 
 from incidents.incident import Healthy
+from incidents.kernels import BIG, UPDATE_8BIT
 from incidents.sources import PARAMS, Drawn, Lanes, tiny, weights, with_hyper
+from inspector.codecs import CODECS
 from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.plan import Variant
@@ -119,6 +121,11 @@ HEALTHY = (
     Healthy("synthetic", "20,000 elements drawn on the device", lambda: Synthetic.of_size(20_000), 40),
     Healthy("own kernels without a slip", "update, norm and finalize", Drawn, 12,
             shaders={"update": UPDATE, "norm": NORM, "finalize": FINALIZE}),
+    *(
+        Healthy(f"own kernel over 8 bits without a slip, {codec} codes", "", lambda: Drawn(params=BIG), 12,
+                in_8_bits(codec), {"update": UPDATE_8BIT})
+        for codec in CODECS
+    ),
     Healthy("own half-precision kernel without a slip", "", Drawn, 12, Variant(kernel="f16"), {"update": UPDATE_F16}),
 )  # fmt: skip
 

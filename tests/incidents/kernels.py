@@ -11,13 +11,18 @@ from own_wgsl import FINALIZE, NORM, UPDATE, UPDATE_F16
 
 from incidents.incident import ANY, Act, Incident, Wanted
 from incidents.sources import NO_CLIP, PARAMS, Drawn, from_step, in_step, put, times
+from inspector.codecs import Codec
 from inspector.gpu.device import Gpu
+from inspector.gpu.pipelines import SHARED, shader_source
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
+from inspector.layout import Param
 from inspector.plan import Plan, Variant
 from inspector.runtime.engine import Engine
 
 KERNEL = "adamw_update"
+UPDATE_8BIT = "\n".join(shader_source(name) for name in (*SHARED["adamw_8bit_update"], "adamw_8bit_update"))
+BIG = (Param("a.weight", (64, 128)),)
 LIMIT = Hyper(max_grad_norm=1.0)
 MATRICES = tuple(p.name for p in PARAMS if len(p.shape) == 2)
 GAINS = tuple(p.name for p in PARAMS if len(p.shape) < 2)
@@ -44,6 +49,24 @@ def slip(
         Wanted("own-kernel-differs", step, why, params or ANY, ANY if index is None else index, KERNEL,
                {"line": line} if line else {}),
         source, shaders=bug(*slips), follows=follows,
+    )  # fmt: skip
+
+
+def slip_8bit(
+    name: str,
+    fault: str,
+    why: str,
+    *slips: tuple[str, str],
+    line: str = "",
+    codec: Codec = "linear",
+    step: int = 1,
+) -> Incident:
+    """A slip in a kernel over an 8-bit state, which is as the built-in one otherwise."""
+    return Incident(
+        name, fault, step,
+        Wanted("own-kernel-differs", step, why, ("a.weight",), ANY, "adamw_8bit_update wd",
+               {"line": line} if line else {}),
+        lambda: Drawn(params=BIG, hyper=NO_CLIP), Variant(kernel="8bit", codec=codec), bug(*slips, text=UPDATE_8BIT),
     )  # fmt: skip
 
 
@@ -158,6 +181,21 @@ INCIDENTS = (
     slip("neighbour's gradient", "the gradient of element i + 1", "in step 1",
          ("select(0.0, g[i], finite(g[i]))", "select(0.0, g[i + 1u], finite(g[i + 1u]))"), line="m",
          follows=frozenset({"padding-not-zero"})),
+    slip_8bit("8 bits: m not corrected for bias", "m̂ = m", "the update is a tenth in step 1",
+              ("to.m_hat = to.m / max(1.0 - bias.x, 1e-12)", "to.m_hat = to.m"), line="m̂"),
+    slip_8bit("8 bits: scale of v for m", "codes of m are made with the scale of v", "codes are at their end in step 1",
+              ("encode_m(m1, new_m_scale)", "encode_m(m1, new_v_scale)"), line="m"),
+    slip_8bit("8 bits: sign of the update", "w + Δw", "in step 1",
+              ("select(w0, to.w, mine)", "select(w0, w0 + to.change, mine)"), line="update"),
+    slip_8bit("8 bits: scale of one thread", "the scale of a block is that of its first four elements",
+              "codes of the others are cut off in step 1",
+              ("block_maxima(local, vec2(largest4(m1), largest4(v1)))", "vec2(largest4(m1), largest4(v1))"), line="m",
+              codec="dynamic"),
+    slip_8bit("8 bits: ε not raised", "linear codes without ε of 1e-6 at least",
+              "ε 1e-6 takes a thousandth off where g is 0.001 in step 1",
+              ("max(bias.z, LINEAR_EPS_FLOOR)", "bias.z")),
+    slip_8bit("8 bits: update not limited", "linear codes without [-1, 1] for m̂/√v̂", "v that rounded to 0 in step 2",
+              ("clamp(to.ratio, vec4(-1.0), vec4(1.0))", "to.ratio"), line="update", step=2),
     Incident(
         "gradients not zeroed", "g is left as it is", 1,
         Wanted("gradients-not-zeroed", 1, "exact", dispatch="adamw_update no-wd", evidence={"elements": 2992}),

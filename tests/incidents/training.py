@@ -68,8 +68,8 @@ def largest_update(name: str, factor: float, step: int) -> int:
 
 
 def rising_loss(step: int) -> float:
-    """Steady for 40 steps, then up by a twentieth a step."""
-    return steady_loss(step) if step <= 40 else 2.0 + 0.1 * (step - 40)
+    """Steady for 40 steps, then up by 0.11 a step."""
+    return steady_loss(step) if step <= 40 else 2.0 + 0.11 * (step - 40)
 
 
 def large_weights(name: str, size: float, share: float, rest: float) -> Drawn:
@@ -201,8 +201,8 @@ INCIDENTS = (
         lambda: Drawn(loss=lambda t: 3.5 if t == 40 else steady_loss(t)),
     ),
     Incident(
-        "divergence", "the loss rises by 0.1 a step from step 41 on", 41,
-        Wanted("loss-divergence", 53, "the median of steps 38 to 53 is 2.55, that of 37 to 52 2.45: above 2 by a quarter"),
+        "divergence", "the loss rises by 0.11 a step from step 41 on", 41,
+        Wanted("loss-divergence", 53, "half of steps 38 to 53 are above 2.5, a quarter more than 2; of 37 to 52 above 2.4"),
         lambda: Drawn(loss=rising_loss), follows=frozenset({"loss-spike"}),
     ),
     Incident(
