@@ -1,6 +1,6 @@
 """What the diagnosis finds in runs with one planted fault each, and what it tells of healthy ones.
 
-    python benchmarks/incidents.py [--long] [--write]
+    python benchmarks/incidents.py [--long] [--jobs 2] [--write]
 
 The runs are those of tests/incidents, through the engine with full statistics. `--long` adds the long healthy runs,
 charlm for 5,000 steps among them; `--write` puts every run into incidents.md and the sums into README.md, both beside
@@ -14,14 +14,17 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
 from incidents.healthy import HEALTHY, LONG  # noqa: E402
-from incidents.incident import ALARMING, Healthy, Incident, Outcome, run_healthy, run_incident  # noqa: E402
-from incidents.suite import KINDS  # noqa: E402
+from incidents.incident import ALARMING, run_healthy, run_incident  # noqa: E402
+from incidents.suite import INCIDENTS, KINDS  # noqa: E402
 
 from inspector.findings import Finding  # noqa: E402
 from inspector.gpu.device import Gpu  # noqa: E402
@@ -30,26 +33,64 @@ HEADING = "## Incidents"
 YES, NO = "yes", "**no**"
 
 
-def run_all(gpu: Gpu, *, long: bool) -> tuple[dict[str, list[Outcome]], list[tuple[Healthy, list[Finding]]]]:
-    """Outcomes by kind of fault, and what was found in healthy runs."""
-    outcomes = {kind: [_run(gpu, each) for each in incidents] for kind, incidents in KINDS.items()}
-    healthy = []
-    for each in (*HEALTHY, *(LONG if long else ())):
-        print(each.name, file=sys.stderr)
-        with tempfile.TemporaryDirectory() as folder:
-            healthy.append((each, run_healthy(gpu, each, Path(folder))))
-    return outcomes, healthy
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """What a run with a fault came to. `after` is how many steps after the fault acts it was named."""
+
+    name: str
+    fault: str
+    rule: str
+    planted: int
+    after: int | None
+    wrong: str
+    alarms: tuple[str, ...]
 
 
-def _run(gpu: Gpu, incident: Incident) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Calm:
+    """What was told of a healthy run: alarms, and the rules that made a note."""
+
+    name: str
+    what: str
+    steps: int
+    alarms: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@cache
+def the_gpu() -> Gpu:
+    """One device a process."""
+    return Gpu()
+
+
+def run_planted(at: int) -> Planted:
+    """Run an incident, by its place in INCIDENTS."""
+    incident = INCIDENTS[at]
     print(incident.name, file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
-        return run_incident(gpu, incident, Path(folder))
+        o = run_incident(the_gpu(), incident, Path(folder))
+    return Planted(
+        incident.name, incident.fault, incident.wanted.rule, incident.planted, o.steps_until_named, o.wrong,
+        tuple(map(_place, o.false_alarms)),
+    )  # fmt: skip
 
 
-def section(
-    outcomes: dict[str, list[Outcome]], healthy: Sequence[tuple[Healthy, list[Finding]]]
-) -> Iterator[str]:
+def run_calm(at: int) -> Calm:
+    """Run a healthy run, by its place in HEALTHY and LONG."""
+    run = (*HEALTHY, *LONG)[at]
+    print(run.name, file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        found = run_healthy(the_gpu(), run, Path(folder))
+    alarms = tuple(_place(f) for f in found if f.severity in ALARMING)
+    notes = tuple(sorted({f.rule for f in found if f.severity not in ALARMING}))
+    return Calm(run.name, run.what, run.steps, alarms, notes)
+
+
+def _place(finding: Finding) -> str:
+    return f"`{finding.rule}` in step {finding.step:,}"
+
+
+def section(planted: Sequence[Planted], calm: Sequence[Calm]) -> Iterator[str]:
     """The sums, as a section of README.md."""
     yield HEADING
     yield ""
@@ -63,64 +104,59 @@ def section(
     yield ""
     yield "| faults | runs | found | named right | in the same step | 1 to 15 steps later | 16 to 127 | false alarms |"
     yield "|---|---|---|---|---|---|---|---|"
-    total = [0] * 7
-    for kind, each in outcomes.items():
-        after = [o.steps_until_named for o in each]
-        row = [
-            len(each),
-            sum(bool(o.told) for o in each),
-            sum(not o.wrong for o in each),
-            *(
-                sum(a is not None and low <= a < high for a in after)
-                for low, high in ((0, 1), (1, 16), (16, 128))
-            ),
-            sum(len(o.false_alarms) for o in each),
+    for kind, rows in (*by_kind(planted), ("all", planted)):
+        within = [
+            sum(row.after is not None and low <= row.after < high for row in rows)
+            for low, high in ((0, 1), (1, 16), (16, 128))
         ]
-        total = [a + b for a, b in zip(total, row, strict=True)]
-        yield f"| {kind} | {' | '.join(map(str, row))} |"
-    yield f"| all | {' | '.join(map(str, total))} |"
+        counts = [
+            len(rows), sum(row.after is not None for row in rows), sum(not row.wrong for row in rows), *within,
+            sum(len(row.alarms) for row in rows),
+        ]  # fmt: skip
+        yield f"| {kind} | {' | '.join(map(str, counts))} |"
     yield ""
-    steps = sum(each.steps for each, _ in healthy)
-    alarms = sum(f.severity in ALARMING for _, found in healthy for f in found)
-    longest = max(healthy, key=lambda pair: pair[0].steps)[0]
+    steps, alarms = sum(run.steps for run in calm), sum(len(run.alarms) for run in calm)
+    longest = max(calm, key=lambda run: run.steps)
     yield (
-        f"{len(healthy)} healthy runs of {steps:,} steps in all, the longest {longest.name.split(',')[0]} for "
-        f"{longest.steps:,}: {alarms or 'no'} false alarm{'' if alarms == 1 else 's'}."
+        f"{len(calm)} healthy runs, {steps:,} steps in all, {longest.name.split(',')[0]} for {longest.steps:,} among "
+        f"them: {alarms or 'no'} false alarm{'' if alarms == 1 else 's'}."
     )
-    yield ""
 
 
-def every_run(
-    outcomes: dict[str, list[Outcome]], healthy: Sequence[tuple[Healthy, list[Finding]]]
-) -> Iterator[str]:
+def every_run(planted: Sequence[Planted], calm: Sequence[Calm]) -> Iterator[str]:
     """Every run, as a document."""
     yield "# Incidents, run by run"
     yield ""
     yield "Written by `incidents.py`; the sums and what the columns mean are in [README.md](README.md)."
-    for kind, each in outcomes.items():
+    for kind, rows in by_kind(planted):
         yield ""
         yield f"## {kind[0].upper()}{kind[1:]}"
         yield ""
         yield "| incident | planted | rule | acts in step | named after | found | named right | false alarms |"
         yield "|---|---|---|---|---|---|---|---|"
-        for o in each:
-            i = o.incident
-            after = "" if o.steps_until_named is None else _steps(o.steps_until_named)
-            right = YES if not o.wrong else f"{NO}: {o.wrong}"
-            alarms = ", ".join(f"{f.rule} in step {f.step:,}" for f in o.false_alarms) or "none"
-            found = YES if o.told else NO
+        for row in rows:
+            after, found = ("", NO) if row.after is None else (_steps(row.after), YES)
+            right = f"{NO}: {row.wrong}" if row.wrong else YES
             yield (
-                f"| {i.name} | {i.fault} | `{i.wanted.rule}` | {i.planted:,} | {after} | {found} | {right} | {alarms} |"
+                f"| {row.name} | {row.fault} | `{row.rule}` | {row.planted:,} | {after} | {found} | {right} | "
+                f"{', '.join(row.alarms) or 'none'} |"
             )
     yield ""
     yield "## Healthy runs"
     yield ""
     yield "| run | what | steps | false alarms | notes |"
     yield "|---|---|---|---|---|"
-    for run, found in healthy:
-        alarms = ", ".join(f"{f.rule} in step {f.step:,}" for f in found if f.severity in ALARMING) or "none"
-        notes = ", ".join(sorted({f"`{f.rule}`" for f in found if f.severity not in ALARMING}))
-        yield f"| {run.name} | {run.what} | {run.steps:,} | {alarms} | {notes} |"
+    for run in calm:
+        notes = ", ".join(f"`{rule}`" for rule in run.notes)
+        yield f"| {run.name} | {run.what} | {run.steps:,} | {', '.join(run.alarms) or 'none'} | {notes} |"
+
+
+def by_kind(planted: Sequence[Planted]) -> Iterator[tuple[str, Sequence[Planted]]]:
+    """The rows of each kind of fault."""
+    at = 0
+    for kind, incidents in KINDS.items():
+        yield kind, planted[at : at + len(incidents)]
+        at += len(incidents)
 
 
 def _steps(count: int) -> str:
@@ -133,29 +169,31 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--long", action="store_true", help="also the long healthy runs")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="so many processes, each with a device of its own"
+    )
     parser.add_argument("--write", action="store_true", help="into incidents.md and README.md")
     options = parser.parse_args()
-    gpu = Gpu()
-    try:
-        outcomes, healthy = run_all(gpu, long=options.long)
-    finally:
-        gpu.close()
-    text = "\n".join(section(outcomes, healthy))
+    count = len(HEALTHY) + (len(LONG) if options.long else 0)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        # The longest first.
+        calm_runs = {at: pool.submit(run_calm, at) for at in reversed(range(count))}
+        planted_runs = [pool.submit(run_planted, at) for at in range(len(INCIDENTS))]
+        calm = [calm_runs[at].result() for at in range(count)]
+        planted = [run.result() for run in planted_runs]
+    text = "\n".join(section(planted, calm))
     if options.write:
-        (HERE / "incidents.md").write_text("\n".join(every_run(outcomes, healthy)) + "\n", encoding="utf-8")
+        (HERE / "incidents.md").write_text("\n".join(every_run(planted, calm)) + "\n", encoding="utf-8")
         readme = HERE / "README.md"
         old = readme.read_text(encoding="utf-8")
         found = re.search(rf"^{HEADING}\n.*?(?=^## |\Z)", old, re.MULTILINE | re.DOTALL)
-        new = (
-            old.rstrip("\n") + f"\n\n{text}"
-            if found is None
-            else old[: found.start()] + text + "\n" + old[found.end() :]
+        before, after = (
+            (old.rstrip("\n") + "\n\n", "") if found is None else (old[: found.start()], old[found.end() :])
         )
-        readme.write_text(new.rstrip("\n") + "\n", encoding="utf-8")
+        readme.write_text(f"{before}{text}\n\n{after}".rstrip("\n") + "\n", encoding="utf-8")
     else:
         print(text)
-    wrong = any(o.wrong or o.false_alarms for each in outcomes.values() for o in each)
-    return int(wrong or any(f.severity in ALARMING for _, found in healthy for f in found))
+    return int(any(row.wrong or row.alarms for row in planted) or any(run.alarms for run in calm))
 
 
 if __name__ == "__main__":

@@ -129,8 +129,10 @@ HEALTHY = (
     Healthy("own half-precision kernel without a slip", "", Drawn, 12, Variant(kernel="f16"), {"update": UPDATE_F16}),
 )  # fmt: skip
 
+DRAWN = ("heavy tails", "heavy tails, β₂ 0.95", "bursts", "rare words", "experts and adapters")
 LONG = (
-    Healthy("charlm, 5,000 steps", "the live model at its defaults", charlm(), 5000),
+    *(replace(each, name=f"{each.name}, 1,000 steps", steps=1000) for each in HEALTHY if each.name in DRAWN),
+    Healthy("small charlm, one row a batch, 1,000 steps", "", lambda: tiny(rows=1, seed=16), 1000),
     *(
         Healthy(f"charlm in {name}, 500 steps", "", charlm(seed), 500, variant)
         for seed, (name, variant) in enumerate(
@@ -144,6 +146,5 @@ LONG = (
         )
     ),
     Healthy("charlm, 1,000 steps by a cosine", "", charlm(15, Schedule(100, 1000, 0.1)), 1000),
-    Healthy("small charlm, one row a batch, 1,000 steps", "", lambda: tiny(rows=1, seed=16), 1000),
-    *(replace(each, name=f"{each.name}, 1,000 steps", steps=1000) for each in HEALTHY[12:17]),
+    Healthy("charlm, 5,000 steps", "the live model at its defaults", charlm(), 5000),
 )  # fmt: skip

@@ -202,7 +202,7 @@ INCIDENTS = (
     ),
     Incident(
         "divergence", "the loss rises by 0.11 a step from step 41 on", 41,
-        Wanted("loss-divergence", 53, "half of steps 38 to 53 are above 2.5, a quarter more than 2; of 37 to 52 above 2.4"),
+        Wanted("loss-divergence", 53, "half of steps 38 to 53 are above 2.5, of 37 to 52 above 2.4; the limit is 2.5"),
         lambda: Drawn(loss=rising_loss), follows=frozenset({"loss-spike"}),
     ),
     Incident(
