@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from incidents.incident import Act, Incident, Wanted
-from incidents.sources import F32, NO_CLIP, PARAMS, Drawn, from_step, times, trained
+from incidents.sources import F32, NO_CLIP, PARAMS, Drawn, Lanes, from_step, times, trained
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
+from inspector.layout import Param
 from inspector.runtime.engine import Engine
 from inspector.stepping import HostState
 from inspector.stores import Lane
@@ -82,6 +83,24 @@ def layers_exchanged(state: HostState) -> HostState:
     return replace(state, m=m, v=v)
 
 
+LADDER = (Param("a.weight", (16, 16)), Param("b.weight", (16, 16)), Param("c.weight", (16, 16)), *PARAMS[:1])
+"""Gradients of a, b and c are 1, 16 and 256 times the usual size."""
+
+
+def shifted() -> Drawn:
+    """Moments of three params of one shape each a place further on: a has those of c, b of a, c of b."""
+    sizes = {"b.weight": 16e-3, "c.weight": 256e-3}
+    state = trained(LADDER, sizes=sizes)
+
+    def edit(step: int, g: Lanes) -> None:
+        times(16.0, "b.weight")(g)
+        times(256.0, "c.weight")(g)
+
+    come_from = {"a.weight": "c.weight", "b.weight": "a.weight", "c.weight": "b.weight"}
+    m, v = ({n: lane[come_from.get(n, n)] for n in lane} for lane in (state.m, state.v))
+    return Drawn(params=LADDER, state=replace(state, m=m, v=v), hyper=NO_CLIP, edit=edit)
+
+
 def lanes_exchanged(state: HostState) -> HostState:
     """m in the place of v."""
     return replace(state, m=state.v, v=state.m)
@@ -127,6 +146,12 @@ INCIDENTS = (
         Wanted("swapped-moments", FIRST, "v is 256 times too small or too large, and fits the other",
                ("h.0.attn.weight", "h.1.attn.weight"), None, WD),
         exchanged(layers_exchanged), follows=frozenset({"lagging-second-moment"}),
+    ),
+    Incident(
+        "moments shifted by one", "m and v of three params of one shape, each a place further on in the list", FIRST,
+        Wanted("swapped-moments", FIRST, "v of a is 65,536 times its g², and once that of c", ("a.weight",), None, WD,
+               {"other": "c.weight"}),
+        shifted, follows=frozenset({"lagging-second-moment"}),
     ),
     Incident(
         "m and v exchanged", "m was restored into v and v into m", FIRST,
