@@ -20,6 +20,8 @@ COMMANDS = (
     "diff",
     "export",
     "explain",
+    "policies",
+    "report",
     "bench",
     "screenshot",
     "window",

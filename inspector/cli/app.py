@@ -424,6 +424,55 @@ def explain(
 
 
 @app.command()
+def policies(
+    context: typer.Context,
+    source: o.SourceArgument,
+    step: Annotated[
+        int | None, typer.Option(help="The step to look at; the first there is if left out.")
+    ] = None,
+    param: Annotated[
+        str | None,
+        typer.Option(help="Show an element of this param; of the first non-finite gradient if left out."),
+    ] = None,
+    index: Annotated[
+        str | None, typer.Option(help="The element of --param: flat, or as 12,3; the first if left out.")
+    ] = None,
+    optimizer: o.Optimizer = "adamw",
+    numerics: o.Numerics = "published",
+    lr: o.Lr = None,
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    schedule: o.ScheduleText = None,
+    seed: o.Seed = None,
+    adapter: o.Adapter = None,
+    json: o.Json = False,
+) -> int:
+    """Print what optimizers that treat non-finite gradients differently would each make of one step."""
+    from inspector.cli.policies import describe, show
+
+    made = o.make_source(source, schedule, seed)
+    hyper = o.make_hyper(
+        made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
+    )
+    variant = o.form_for(context, source, plan.Variant(optimizer=optimizer, numerics=numerics))
+    document = describe(
+        made,
+        hyper,
+        variant,
+        given=o.given_form(context, variant),
+        adapter=adapter,
+        param=param,
+        index=index,
+        step=step,
+    )
+    o.print_json(document) if json else show(document)
+    return 0
+
+
+@app.command()
 def bench(
     preset: Annotated[str | None, typer.Option(help="A layout by name: gpt-116m.")] = None,
     elements: Annotated[int | None, typer.Option(help="As many elements instead.")] = None,
