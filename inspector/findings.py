@@ -22,3 +22,5 @@ class Finding:
     param: str | None = None
     index: int | None = None
     evidence: Mapping[str, float | int | str] = field(default_factory=dict)
+    source: str = ""
+    """Where the threshold comes from: a paper, a library's default, or what was measured on healthy runs."""

@@ -178,9 +178,7 @@ def weigh(
     )
 
 
-def _look_at_gradients(
-    tensors: Sequence[Tensor], read: Read, advance: Callable[[int], None]
-) -> _Gradients:
+def _look_at_gradients(tensors: Sequence[Tensor], read: Read, advance: Callable[[int], None]) -> _Gradients:
     found = _Gradients()
     for tensor in tensors:
         before, squares, finite_squares = found.total, 0.0, 0.0
@@ -211,7 +209,7 @@ def _look_at_gradients(
 def _root_f32(squares: float) -> np.float32:
     """√ of a sum of squares as float32 arithmetic can give it: infinite where the sum overflows."""
     with np.errstate(all="ignore"):
-        return np.sqrt(np.float32(squares))
+        return np.float32(np.sqrt(np.float32(squares)))
 
 
 class _Way:
@@ -262,7 +260,9 @@ class _Way:
             self._finite += len(finite)
         if at is not None:
             before = dict(zip(STATE_LANES, (float(x[at]) for x in (w, m, v)), strict=True))
-            self._element = Element(before, dict(zip(STATE_LANES, (float(x[at]) for x in after), strict=True)))
+            self._element = Element(
+                before, dict(zip(STATE_LANES, (float(x[at]) for x in after), strict=True))
+            )
 
     def end_of_param(self) -> None:
         """The next part is of another param."""
@@ -311,10 +311,10 @@ class _Way:
             w = w * np.float32(1 - h.lr * decay)
         m = m + np.float32(1 - h.beta1) * (g - m)
         v = v * np.float32(h.beta2) + np.float32(1 - h.beta2) * g * g
-        first, second = (1 - np.float64(b) ** self.step for b in (h.beta1, h.beta2))
+        first, second = (np.float64(1) - np.float64(b) ** self.step for b in (h.beta1, h.beta2))
         denominator = np.sqrt(v) / np.float32(np.sqrt(second)) + np.float32(h.eps)
-        w = w + np.float32(-h.lr / first) * m / denominator
-        return _f32(w), _f32(m), _f32(v)
+        moved = w + np.float32(-h.lr / first) * m / denominator
+        return _f32(moved), _f32(m), _f32(v)
 
     def _says(self) -> str:
         """What it comes to, in a sentence or two."""

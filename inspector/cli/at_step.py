@@ -30,8 +30,9 @@ def stepper_at(
 ) -> Iterator[tuple[GpuStepper, Hyper]]:
     """A stepper with the gradients of `step` in place and nothing of it run, and what the step runs with.
 
-    The first step there is where `step` is None. Of a recording it comes from the nearest state before it, `given` being
-    the parts of `variant` that hold over what was recorded. UsageError where there is no such step: it cannot be `what`.
+    The first step there is where `step` is None. Of a recording it comes from the nearest state before it, `given`
+    being the parts of `variant` that hold over what was recorded. UsageError where there is no such step: it cannot be
+    `what`.
     """
     if isinstance(source, Recording) and step is not None:
         yield from _recorded(source, hyper, given, adapter, step, what)

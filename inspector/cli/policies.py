@@ -42,9 +42,7 @@ def describe(
     if tensor is None and index is not None:
         raise UsageError("--index is of a param: name it with --param.")
     element = None if tensor is None else (tensor.name, flat_index(index or "0", tensor))
-    table = weigh_step(
-        source, hyper, variant, given=given, adapter=adapter, step=step, element=element
-    )
+    table = weigh_step(source, hyper, variant, given=given, adapter=adapter, step=step, element=element)
     return document(source, table)
 
 
@@ -116,7 +114,9 @@ def _of_keyframe(
 
 
 def _replaced(form: Variant, typed: Mapping[str, Any]) -> Variant:
-    return Variant(optimizer=typed.get("optimizer", form.optimizer), numerics=typed.get("numerics", form.numerics))
+    return Variant(
+        optimizer=typed.get("optimizer", form.optimizer), numerics=typed.get("numerics", form.numerics)
+    )
 
 
 @contextmanager
@@ -196,7 +196,9 @@ def show(document: dict[str, Any]) -> None:
         lanes = o["nonfinite"]
         table.add_row(
             o["title"],
-            f"counts, t = {document['step']:,}" if o["step_counts"] else f"is skipped, t = {document['step'] - 1:,}",
+            f"counts, t = {document['step']:,}"
+            if o["step_counts"]
+            else f"is skipped, t = {document['step'] - 1:,}",
             _digits(o["grad_norm"]),
             "none" if o["clip_scale"] is None else _digits(o["clip_scale"]),
             _digits(o["update_norm"]),
