@@ -76,8 +76,8 @@ def as_text(finding: Finding) -> str:
 
 
 def cause(rule: str) -> str:
-    """A rule's name as a heading: "Nonfinite gradient"."""
-    words = rule.replace("-", " ")
+    """A rule's name as a heading: "Non-finite gradient"."""
+    words = rule.replace("-", " ").replace("nonfinite", "non-finite")
     return words[:1].upper() + words[1:]
 
 

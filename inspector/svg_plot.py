@@ -80,13 +80,13 @@ class _Up:
     ticks: tuple[float, ...]
 
     def at(self, value: float) -> float:
-        share = (self._scaled(value) - self._scaled(self.low)) / (
-            self._scaled(self.high) - self._scaled(self.low)
-        )
+        low, high = self._scaled(self.low), self._scaled(self.high)
+        share = min(max((self._scaled(value) - low) / (high - low), 0.0), 1.0)
         return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
     def _scaled(self, value: float) -> float:
-        return math.log10(value) if self.log else value
+        # Half of each: the difference of two floats may not be one.
+        return math.log10(value) if self.log else value / 2
 
 
 def _up(lines: Sequence[Line], log: bool) -> _Up:
@@ -98,8 +98,8 @@ def _up(lines: Sequence[Line], log: bool) -> _Up:
         return _Up(0.1, 10.0, True, (0.1, 1.0, 10.0)) if log else _Up(0.0, 1.0, False, (0.0, 1.0))
     low, high = float(values.min()), float(values.max())
     if log:
-        bottom, top = math.floor(math.log10(low)), math.ceil(math.log10(high))
-        top = max(top, bottom + 1)
+        bottom = min(max(math.floor(math.log10(low)), -307), 307)
+        top = max(min(math.ceil(math.log10(high)), 308), bottom + 1)
         stride = max(1, math.ceil((top - bottom) / 4))
         exponents = range(bottom, top + 1, stride)
         return _Up(10.0**bottom, 10.0**top, True, tuple(10.0**e for e in exponents))
@@ -107,15 +107,15 @@ def _up(lines: Sequence[Line], log: bool) -> _Up:
     return _Up(min(low, ticks[0]), max(high, ticks[-1]), False, ticks)
 
 
-def _ticks(low: float, high: float) -> tuple[float, ...]:
-    """Three to six round numbers around what is drawn."""
+def _ticks(low: float, high: float, parts: int = 2) -> tuple[float, ...]:
+    """Round numbers around what is drawn, about twice as many as `parts`."""
     # Half of each first: their difference may not be a float.
     span = high / 2 - low / 2
     if not span:
         span = abs(low) / 2 or 0.5
         low, high = low - span, high + span
-    power = 10.0 ** math.floor(math.log10(span / 2))
-    stride = next(power * k for k in (1, 2, 5, 10) if span / 2 <= power * k)
+    power = 10.0 ** math.floor(math.log10(span / parts))
+    stride = next(power * k for k in (1, 2, 5, 10, 20) if span / parts <= power * k)
     start, stop = math.floor(low / stride), math.ceil(high / stride)
     return tuple(i * stride for i in range(start, stop + 1))
 
@@ -139,7 +139,7 @@ def _grid(across: _Across, up: _Up) -> list[str]:
 
 
 def _step_ticks(across: _Across) -> list[int]:
-    whole = [int(t) for t in _ticks(across.first, across.last) if float(t).is_integer()]
+    whole = [int(t) for t in _ticks(across.first, across.last, 4) if float(t).is_integer()]
     return [t for t in whole if across.first <= t <= across.last]
 
 

@@ -147,10 +147,9 @@ def summary(findings: Sequence[Finding], steps: range) -> str:
     if not findings:
         return f"{span}. Nothing was found to be wrong."
     worst = max(findings, key=lambda f: (SEVERITIES.index(f.severity), -f.step))
+    found = {s: sum(f.severity == s for f in findings) for s in reversed(SEVERITIES)}
     counts = ", ".join(
-        f"{sum(f.severity == s for f in findings):,} {s}{'' if s == 'info' else 's'}"
-        for s in reversed(SEVERITIES)
-        if any(f.severity == s for f in findings)
+        f"{n:,} {s}{'' if n == 1 or s == 'info' else 's'}" for s, n in found.items() if n
     )
     return f"{span}. Found: {counts}. First of the worst, at step {worst.step:,}: {worst.message}"
 
