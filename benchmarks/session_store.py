@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
 import statistics
 import tempfile
@@ -31,6 +32,7 @@ from inspector.session import tensor_store
 from inspector.session.reader import Session
 from inspector.session.recorder import Recorder
 from inspector.session.records import About, RecordedStep
+from inspector.session.tensorboard import write_tensorboard
 from inspector.stepping import DeviceInfo, KernelTime
 
 ROUNDS = 5
@@ -100,6 +102,7 @@ def scalars(work: Path, steps: int) -> None:
         f"  open {opened:.1f} ms, with the first metric {first:.0f} ms, with kernel times {kernels:.0f} ms, "
         f"another metric {again:.2f} ms; {rate:,.0f} random steps a second; follow {median_ms(session.follow):.2f} ms"
     )
+    exported(session)
 
 
 def with_statistics(work: Path, steps: int) -> None:
@@ -132,6 +135,21 @@ def with_statistics(work: Path, steps: int) -> None:
     print(
         f"full statistics of 74 params: durable {steps / wrote:,.0f} steps a second, {size / steps / 1000:.1f} kB "
         f"a step ({size / steps / len(params):.0f} bytes a param); {rate:,.0f} random histograms a second"
+    )
+    exported(session)
+
+
+def exported(session: Session) -> None:
+    """A TensorBoard event file of a session whose metrics were read: time, bytes, and memory that it takes more."""
+    out = session.path.with_suffix(".board")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    written = write_tensorboard(session, out)
+    took = time.perf_counter() - began
+    more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(
+        f"  for TensorBoard: {took:.1f} s, {(out / written.file).stat().st_size / 1e6:.0f} MB, params at "
+        f"{written.param_steps:,} and histograms at {written.histogram_steps:,} steps, {more / 1024:+.0f} MiB of memory"
     )
 
 

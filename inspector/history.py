@@ -103,6 +103,7 @@ class HistoryRecorder:
         self._last_step: int | None = None
         self._tail: deque[tuple[int, dict[str, float]]] = deque(maxlen=TAIL)
         self._frozen_to = 0
+        self._frozen: History | None = None
         self._version = 0
 
     @property
@@ -189,14 +190,17 @@ class HistoryRecorder:
         self._version += 1
 
     def freeze(self) -> History:
-        """The metrics so far, as read-only views."""
+        """The metrics so far, as read-only views; the same object as long as there is nothing new."""
         n = self._buckets
         self._frozen_to = n
+        if self._frozen is not None and self._frozen.version == self._version:
+            return self._frozen
         series = {
             name: Series(_view(c.low, n), _view(c.high, n), _view(c.last, n), _view(c.gaps, n))
             for name, c in self._columns.items()
         }
-        return History(self._stride, _view(self._first, n), MappingProxyType(series), self._version)
+        self._frozen = History(self._stride, _view(self._first, n), MappingProxyType(series), self._version)
+        return self._frozen
 
     def _halve(self) -> None:
         n = self._buckets // 2

@@ -18,20 +18,24 @@ import replays
 from recordings import NAMES, about, recorded, state, table, values
 from test_worker import WAIT_S, Opener, Watched
 
+from inspector.coding_error import merged_error
 from inspector.gpu.device import Gpu
 from inspector.gpu.opener import StepperMaker
+from inspector.plan import Variant
 from inspector.runtime import commands as c
 from inspector.runtime.background import Background, EndedError
 from inspector.runtime.beside import DiffPicture, Overlay
 from inspector.runtime.diffing import Diffing
 from inspector.runtime.overlays import HistogramsWanted, Overlays
 from inspector.runtime.snapshots import Snapshot
+from inspector.session.coding_errors import coding_errors
+from inspector.session.compare import grad_stats_dispatch
 from inspector.session.reader import Session
 from inspector.session.recorder import Recorder
 from inspector.sources.base import Source
 from inspector.sources.open import open_source
 from inspector.statistics import buffer_stats
-from inspector.stepping import Cursor
+from inspector.stepping import Cursor, HostGradients
 
 Call = Any
 
@@ -265,6 +269,42 @@ def test_a_recording_in_progress_is_followed(
         recordings.record_on(recorder, 5, statistics=False)
         news.until(lambda: len(overlays.picture[0].history) == 5)
     news.until(lambda: overlays.picture[0].state == "complete")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("codec", ["linear", "dynamic"])
+def test_errors_of_8_bit_state_are_those_that_the_device_measures(
+    gpu: Gpu, overlays: Overlays, news: News, tmp_path: Path, codec: Any
+) -> None:
+    form = replays.constant(Variant(kernel="8bit", codec=codec), max_grad_norm=0.5)
+    replays.record(gpu, tmp_path / "a.session", 4, "keyframes:2+grads:1", form)
+    overlays.show(str(tmp_path / "a.session"))
+    shown(overlays, news)
+    found = news.until(lambda: len(overlays.picture[0].coding) and overlays.picture[0].coding)
+    # There is a state before steps 1 and 3, and none before 2 and 4.
+    assert found.first.tolist() == [1, 3]
+    stepper = replays.stepper_of(gpu, form(1)[1], replays.start())
+    for step in range(1, 4):
+        stepper.begin_step(HostGradients(replays.gradients(step)))
+        norm_at = grad_stats_dispatch(stepper.plan.dispatches)
+        assert norm_at is not None
+        for _ in range(norm_at + 1):
+            stepper.run_dispatch(form(step)[0])
+        if step in (1, 3):
+            measured = merged_error(stepper.coding_errors(form(step)[0]))
+            at = found.first.tolist().index(step)
+            assert found.series["coding/m"].last[at] == pytest.approx(measured.m.relative, rel=1e-3)
+            assert found.series["coding/v"].last[at] == pytest.approx(measured.v.relative, rel=1e-3)
+            assert measured.m.relative > 0
+            assert found.series["coding/lost"].last[at] == measured.lost
+        stepper.run_to_end(form(step)[0])
+
+
+@pytest.mark.gpu
+def test_a_recording_of_float32_state_has_no_errors_of_coding(gpu: Gpu, tmp_path: Path) -> None:
+    replays.record(gpu, tmp_path / "a.session", 3)
+    with Session.open(tmp_path / "a.session") as session:
+        assert len(coding_errors(session).steps) == 0
 
 
 # --- two recordings compared
@@ -596,4 +636,18 @@ def test_two_sums_of_the_norm_are_compared(
     # The gradients are the same bits, and a norm added up in another order is at most a few ULP away.
     assert report.histograms["g"][0] == sum(report.histograms["g"])
     assert 0 <= report.metric_ulp["grad_norm"] < 64
+    assert_as_the_command_says(diffing, news, picture, call)
+
+
+@pytest.mark.gpu
+def test_a_run_that_is_recorded_twice_does_not_differ(
+    gpu: Gpu, diffing: Diffing, news: News, tmp_path: Path, call: Call
+) -> None:
+    a, b = tmp_path / "a.session", tmp_path / "b.session"
+    for path in (a, b):
+        replays.record(gpu, path, 3, settings=replays.constant(max_grad_norm=0.5))
+    picture = compared(diffing, news, a, b)
+    assert picture.report is not None
+    assert picture.report.first is None
+    assert picture.report.settings == ()
     assert_as_the_command_says(diffing, news, picture, call)

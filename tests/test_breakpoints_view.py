@@ -167,6 +167,10 @@ def test_what_may_be_typed_is_offered() -> None:
     finding = Finding("norm-overflow", "error", 3, "Overflow.", "")
     stop = Hit(parse_condition("finding:norm-overflow"), None, 3, 3, 5, "k", "k", finding=finding)
     assert last_text(Breakpoint(stop.condition, last=stop)) == "step 3"
+    for value, text in ((0.1, "0.1"), (float("inf"), "Infinity"), (float("nan"), "NaN"), (3e4, "30,000")):
+        assert hit("grad_norm > 0", value=value).value_text == text
+    assert hit("loss != 0", value=float("nan")).value_text == "NaN nats"
+    assert hit("update_ratio@* > 0", value=1 / 3).value_text == "0.333333"
     assert stop.sentence == "Stopped in step 3 before k (dispatch 3/5) by finding:norm-overflow: Overflow."
 
 

@@ -180,3 +180,19 @@ def test_what_a_column_lacks_is_as_if_it_was_never_appended(
     ):
         for name in ("low", "high", "gaps"):
             np.testing.assert_array_equal(getattr(series, name), getattr(wanted, name))
+
+
+def test_a_picture_is_the_same_object_as_long_as_nothing_is_new() -> None:
+    recorder = HistoryRecorder(4)
+    recorder.append(1, {"loss": 1.0})
+    first = recorder.freeze()
+    assert recorder.freeze() is first
+    recorder.append(2, {"loss": 2.0})
+    second = recorder.freeze()
+    assert second is not first
+    recorder.truncate(5)
+    assert recorder.freeze() is second
+    recorder.truncate(1)
+    assert recorder.freeze() is not second
+    assert recorder.freeze().series["loss"].last.tolist() == [1.0]
+    assert second.series["loss"].last.tolist() == [1.0, 2.0]

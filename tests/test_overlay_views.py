@@ -15,13 +15,14 @@ from PySide6.QtWidgets import QToolButton
 from pytestqt.qtbot import QtBot
 from ui_helpers import make_histograms, make_history, make_snapshot
 
-from inspector.history import EMPTY_HISTORY, History, HistoryRecorder
+from inspector.history import EMPTY_HISTORY, History, HistoryRecorder, Series
 from inspector.runtime.beside import BesidePicture, Overlay, OverlayHistograms, WhatIfProgress
 from inspector.runtime.commands import CancelWhatIf, DropOverlay, ShowOverlay, WhatIf
 from inspector.runtime.snapshots import Notice, Snapshot
 from inspector.ui import theme
 from inspector.ui.actions import reasons
 from inspector.ui.histogram_view import HistogramView
+from inspector.ui.lockstep_view import LockstepView
 from inspector.ui.overlay_style import DASHES, beside, difference
 from inspector.ui.plots_view import PlotsView
 from inspector.ui.timing_view import TimingView
@@ -203,6 +204,39 @@ def test_histograms_of_the_same_step_are_outlined(qtbot: QtBot) -> None:
     under = replace(under, histograms=OverlayHistograms(None, 129, absent="x.session has no step 129."))
     view.show_snapshot(moment(make_history(), under, histograms=mine))
     assert "x.session has no step 129." in view.words.text()
+
+
+def test_errors_of_8_bit_state_are_drawn_in_the_colours_of_m_and_v(qtbot: QtBot) -> None:
+    view = LockstepView()
+    under = overlay(0, loss=[1.0] * 9)
+    steps = np.array([1, 5, 9])
+    values = {"coding/m": np.array([0.01, 0.02, 0.03]), "coding/v": np.array([0.1, 0.2, 0.3])}
+    series = {name: Series(v, v, v, np.zeros(3, np.uint32)) for name, v in values.items()}
+    under = replace(under, coding=History(1, steps, MappingProxyType(series), 1))
+    on_screen(qtbot, view, moment(run_of(loss=[1.0] * 9), under))
+    chart = view.plots.errors
+    np.testing.assert_allclose(chart.drawn_under(0, "coding/m").last, np.log10(values["coding/m"]))
+    assert chart._under[0, "coding/v"].line.opts["pen"].color() == theme.LANE_COLOURS["v"]
+    assert chart._under[0, "coding/v"].line.opts["pen"].dashPattern()
+    assert chart.message == ""
+    assert chart.title.endswith("m ① 3 %  v ① 30 %")
+    chart.hovered.emit(6.0)
+    # Of a step without a value the nearest that has one is told, and which that is.
+    assert "m ① 2 % at 5  v ① 20 % at 5" in chart.title
+    assert view.legend.isVisible()
+    view.show_snapshot(moment(run_of(loss=[1.0] * 9), overlay(0, loss=[1.0] * 9)))
+    assert not view.legend.isVisible()
+
+
+def test_with_a_kernel_selected_only_its_times_are_drawn(qtbot: QtBot) -> None:
+    view = TimingView()
+    labels = list(dict.fromkeys(d.timing_key for d in make_snapshot().plan.dispatches))  # type: ignore[union-attr]
+    times = {f"ms/{label}": np.full(8, 0.5) for label in labels}
+    under = replace(overlay(0), steps=range(1, 9), history=history_of(1, times))
+    on_screen(qtbot, view, moment(make_history(8, labels=labels), under))
+    assert len(view.chart._under) == len(labels)
+    view.table.selectRow(1)
+    assert list(view.chart._under) == [(0, f"ms/{labels[1]}")]
 
 
 # --- what can be asked for

@@ -17,7 +17,7 @@ from ui_helpers import lane_values, make_snapshot, small_layout, wide_layout
 
 from inspector.hyper import Hyper
 from inspector.layout import Layout
-from inspector.param_statistics import ParamStats, ParamTable, merged, param_stats, totals
+from inspector.param_statistics import ParamStats, ParamTable, param_stats, totals
 from inspector.runtime.commands import SetStats
 from inspector.runtime.snapshots import CountedParams, Snapshot
 from inspector.stepping import Cursor
@@ -48,7 +48,7 @@ def stats_of(layout: Layout, step: int = 128) -> tuple[ParamStats, ...]:
 
 def counted_of(stats: Sequence[ParamStats], step: int = 128, ms: float | None = 0.71) -> CountedParams:
     table = ParamTable.of(stats)
-    return CountedParams(step, table, totals(table), ms)
+    return CountedParams(step, table, ms)
 
 
 @pytest.fixture(scope="module")
@@ -383,7 +383,7 @@ def test_what_is_written_is_what_is_in_sight_however_many_params(
         ParamStats(s.name, s.block, s.numel, lanes, replace(one.update, largest=float(i % 977)))
         for i, s in enumerate(layout.segments)
     )
-    counted = CountedParams(128, many, (merged("all", many[:9]),), 1.0)
+    counted = CountedParams(128, many, 1.0)
     plan = replace(make_snapshot().plan, layout=layout)  # type: ignore[type-var]
     view = shown(qtbot, make_snapshot(plan=plan, stats="full", counted=counted))
     written: list[int] = []

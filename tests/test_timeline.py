@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
@@ -312,6 +312,18 @@ def test_the_wheel_comes_close_enough_to_hit_any_single_step(qtbot: QtBot) -> No
 
 
 @pytest.mark.qt
+def test_the_step_under_the_mouse_is_numbered_before_it_is_clicked(qtbot: QtBot) -> None:
+    line = Line(qtbot)
+    in_labels = round(track_top(64) + TRACK) + 4
+    background = line.colours(43_000)[in_labels]
+    qtbot.mouseMove(line.view, line.at(43_000))
+    assert line.colours(43_000)[in_labels] != background
+    QApplication.sendEvent(line.view, QEvent(QEvent.Type.Leave))
+    assert line.colours(43_000)[in_labels] == background
+    assert line.sent == []
+
+
+@pytest.mark.qt
 def test_the_view_follows_the_cursor_where_it_leaves(qtbot: QtBot) -> None:
     line = Line(qtbot)
     line.view.show_range(400, 600)
@@ -375,6 +387,7 @@ def test_a_step_that_was_given_up_can_be_asked_for_again(qtbot: QtBot) -> None:
 @pytest.mark.qt
 def test_keys_pressed_faster_than_steps_come_go_on_from_where_they_were(qtbot: QtBot) -> None:
     line = Line(qtbot)
+    line.view._patience.setInterval(60_000)
     line.view.setFocus()
     qtbot.keyClick(line.view, Key.Key_Left)
     qtbot.keyClick(line.view, Key.Key_Left)
@@ -397,11 +410,11 @@ def test_a_step_that_never_comes_is_forgotten(qtbot: QtBot) -> None:
 @pytest.mark.qt
 def test_a_run_on_its_way_is_waited_for(qtbot: QtBot) -> None:
     line = Line(qtbot)
-    line.view._patience.setInterval(60)
+    patience = line.view._patience
     qtbot.mouseClick(line.view, Left, pos=line.at(40_000))
-    for step in range(1000, 6000, 1000):
-        qtbot.wait(25)
-        line.show(cursor=Cursor(step, 5, 5))
+    patience.stop()
+    line.show(cursor=Cursor(1000, 5, 5))
+    assert patience.isActive(), "it moves: another while"
     qtbot.mouseClick(line.view, Left, pos=line.at(40_000))
     assert line.sent == [Seek(40_000)]
     between = line.colours(20_000)[round(track_top(64)) + 6]

@@ -11,7 +11,6 @@ import typer
 from inspector import __version__, codecs, plan
 from inspector.cli import USAGE
 from inspector.cli import options as o
-from inspector.cli.breakpoints import Break, make_conditions
 from inspector.cli.shaders import Shaders, with_shaders
 from inspector.files import check_writable
 from inspector.hyper import Numerics
@@ -74,7 +73,7 @@ def window(
     lockstep: o.Lockstep = None,
     save: o.SavePath = None,
     capture: o.Capture = None,
-    breaks: Break = None,
+    breaks: o.Break = None,
 ) -> int:
     """Open the window on SOURCE, paused before its first dispatch."""
     from inspector.cli.recording import level_of, make_save
@@ -186,10 +185,11 @@ def run(
     save: o.SavePath = None,
     capture: o.Capture = None,
     resume: o.Resume = False,
-    breaks: Break = None,
+    breaks: o.Break = None,
     json: o.Json = False,
 ) -> int:
     """Run steps without a window and print their numbers. Exit code 1 where a finding is an error, or at a --break."""
+    from inspector.cli.breakpoints import make_conditions
     from inspector.cli.recording import level_of, make_save
     from inspector.cli.run import Request, run_steps
 
@@ -296,7 +296,7 @@ def replay(
     capture: Annotated[
         str | None, typer.Option(help="With --save: what to capture, as in grads:10+keyframes:100.")
     ] = None,
-    breaks: Break = None,
+    breaks: o.Break = None,
     json: o.Json = False,
 ) -> int:
     """Run a recording again, bit for bit, or its gradients under other settings.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from inspector.diagnosis.watchpoints import Condition, check_params, parse_condition
 from inspector.errors import UsageError
@@ -14,16 +12,6 @@ from inspector.layout import Param
 from inspector.plan import Variant
 from inspector.runtime.breakpoints import Breakpoints, Hit, higher
 from inspector.statistics import StatsLevel
-
-Break = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--break",
-        metavar="CONDITION",
-        help="Stop before the update where this holds: METRIC OP NUMBER, as in 'nonfinite > 0', with @PARAM-GLOB after "
-        "the metric, or finding:RULE. May be given several times.",
-    ),
-]
 
 
 def make_conditions(

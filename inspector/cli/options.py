@@ -82,6 +82,15 @@ Capture = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue the session of --save from its last keyframe.")
 ]
+Break = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--break",
+        metavar="CONDITION",
+        help="Stop before the update where this holds: METRIC OP NUMBER, as in 'nonfinite > 0', with @PARAM-GLOB after "
+        "the metric, or finding:RULE. May be given several times.",
+    ),
+]
 Lr = Annotated[float | None, typer.Option(help="Learning rate.")]
 Beta1 = Annotated[float | None, typer.Option(help="Decay of the first moment, in [0, 1).")]
 Beta2 = Annotated[float | None, typer.Option(help="Decay of the second moment, in [0, 1).")]

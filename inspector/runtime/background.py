@@ -19,13 +19,16 @@ class EndedError(Exception):
 class Background:
     """Does what it is given on a thread of its own, which starts with the first of it.
 
-    `told` is called on the thread with a sentence for whatever goes wrong. Of what waits under one name only the newest
-    is done.
+    `told` is called on the thread with a sentence for whatever goes wrong, `rest` at each `check`: a moment in which
+    others may have the interpreter. Of what waits under one name only the newest is done.
     """
 
-    def __init__(self, name: str, told: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, told: Callable[[str], None], rest: Callable[[], None] = lambda: None
+    ) -> None:
         self._name = name
         self._told = told
+        self._rest = rest
         self._changed = threading.Condition()
         self._waiting: dict[str, Act] = {}
         self._doing = ""
@@ -69,6 +72,7 @@ class Background:
 
     def check(self) -> None:
         """EndedError where what goes on is no longer wanted."""
+        self._rest()
         if self._stopped:
             raise EndedError
 

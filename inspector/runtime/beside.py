@@ -49,6 +49,8 @@ class Overlay:
     state: State = "complete"
     loading: bool = False
     histograms: OverlayHistograms | None = None
+    coding: History = EMPTY_HISTORY
+    """Errors of its own 8-bit state, "coding/m" and the others of runtime.lockstep.METRICS, at a few steps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -67,14 +68,12 @@ class Hit:
             return self.finding.message if self.finding else ""
         metric = METRICS[self.condition.metric]
         single = isinstance(metric.whole, Scalar) and metric.whole.single and self.condition.glob is None
-        whole = self.value.is_integer() and abs(self.value) < 1e15
-        text = (
-            f"{int(self.value):,}"
-            if whole
-            else shortest(np.float32(self.value))
-            if single
-            else f"{self.value:.6g}"
-        )
+        if self.value.is_integer() and abs(self.value) < 1e15:
+            text = f"{int(self.value):,}"
+        elif single or not math.isfinite(self.value):
+            text = shortest(np.float32(self.value))
+        else:
+            text = f"{self.value:.6g}"
         return f"{text} {metric.unit}" if metric.unit in ("lr", "nats") else text
 
     @property

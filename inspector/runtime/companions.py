@@ -30,11 +30,12 @@ Severity = Literal["info", "warning", "error"]
 class Companions:
     """Held by whoever runs the engine, and called on its thread. `wake` is called, on any thread, for news."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], rest: Callable[[], None] = lambda: None) -> None:
+        """`rest` is called, on any thread, between parts of what takes long: it may wait for a busy UI."""
         self._wake = wake
         self._said: deque[tuple[Severity, str]] = deque()
-        self._overlays = Overlays(wake, self._complain)
-        self._diffing = Diffing(wake, self._complain)
+        self._overlays = Overlays(wake, self._complain, rest)
+        self._diffing = Diffing(wake, self._complain, rest)
         self._recording: Recording | None = None
         self._by_itself: str | None = None
         """The overlay that came with the open recording, and goes with it."""

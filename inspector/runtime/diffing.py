@@ -13,15 +13,17 @@ from inspector.session.diff import SessionDiff, diff
 from inspector.session.diff_report import param_curves, report
 from inspector.session.reader import Session
 
-PROGRESS_S = 0.1
+PROGRESS_S = 0.25
 
 
 class Diffing:
     """One comparison at a time; another one takes its place. `moved` is called, on any thread, as it goes on."""
 
-    def __init__(self, moved: Callable[[], None], told: Callable[[str], None]) -> None:
+    def __init__(
+        self, moved: Callable[[], None], told: Callable[[str], None], rest: Callable[[], None] = lambda: None
+    ) -> None:
         self._moved = moved
-        self._background = Background("diff", told)
+        self._background = Background("diff", told, rest)
         self._picture: DiffPicture | None = None
         self._found: SessionDiff | None = None
         self._param = ""

@@ -21,7 +21,7 @@ from inspector.floats import F32Array, shortest
 from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper, check_value, with_value
 from inspector.optimizers import optimizer
-from inspector.param_statistics import ParamStats, totals
+from inspector.param_statistics import ParamStats
 from inspector.plan import Variant, required_placement
 from inspector.runtime.breakpoints import Breakpoints, before_updates, higher, moment_of, norm_known_at
 from inspector.runtime.course import Course
@@ -255,9 +255,7 @@ class Engine:
 
     def _count_params(self) -> None:
         table = self.stepper.param_stats(self._step_hyper())
-        self.counted = CountedParams(
-            self.stepper.cursor.step, table, totals(table), self.stepper.param_stats_ms
-        )
+        self.counted = CountedParams(self.stepper.cursor.step, table, self.stepper.param_stats_ms)
 
     @property
     def param_stats(self) -> Sequence[ParamStats]:

@@ -11,10 +11,11 @@ from types import MappingProxyType
 import numpy as np
 
 from inspector.errors import UsageError
-from inspector.history import History, HistoryRecorder
+from inspector.history import EMPTY_HISTORY, History, HistoryRecorder, Series
 from inspector.runtime.background import Background
 from inspector.runtime.beside import MAX_OVERLAYS, Overlay, OverlayHistograms
 from inspector.runtime.recorded import metric_columns
+from inspector.session.coding_errors import coding_errors
 from inspector.session.reader import Session
 from inspector.statistics import BufferStats, buffer_stats
 from inspector.stepping import Cursor
@@ -39,10 +40,12 @@ class Overlays:
     `told` takes a sentence for what went wrong.
     """
 
-    def __init__(self, moved: Callable[[], None], told: Callable[[str], None]) -> None:
+    def __init__(
+        self, moved: Callable[[], None], told: Callable[[str], None], rest: Callable[[], None] = lambda: None
+    ) -> None:
         self._moved = moved
         self._told = told
-        self._background = Background("overlays", told)
+        self._background = Background("overlays", told, rest)
         self._lock = threading.Lock()
         self._shown: tuple[Overlay, ...] = ()
         self._wanted: HistogramsWanted | None = None
@@ -75,6 +78,8 @@ class Overlays:
         name = None if path is None else _resolved(path)
         with self._lock:
             self._shown = _named(tuple(o for o in self._shown if name is not None and o.path != name))
+        for each in (name,) if name is not None else tuple(self._sessions):
+            self._background.stop(f"coding {each}")
         self._background.do("tidy", self._tidy)
         self._moved()
 
@@ -101,6 +106,12 @@ class Overlays:
         self._put(path, steps=session.steps, history=history, state=session.state, loading=False)
         self._read_histograms()
         self._follow()
+        self._background.do(f"coding {path}", lambda: self._read_coding(path))
+
+    def _read_coding(self, path: str) -> None:
+        """What takes longest comes last."""
+        if (session := self._sessions.get(path)) is not None:
+            self._put(path, coding=coding_history(session, self._background.check))
 
     def _read_histograms(self) -> None:
         wanted = self._wanted
@@ -141,6 +152,14 @@ def read_history(session: Session) -> History:
     recorder = HistoryRecorder()
     recorder.extend(session.steps.start, *metric_columns(session))
     return recorder.freeze()
+
+
+def coding_history(session: Session, check: Callable[[], None]) -> History:
+    """Errors of 8-bit state by step, each step its own bucket."""
+    found = coding_errors(session, check)
+    columns = {"coding/m": found.m, "coding/v": found.v, "coding/lost": found.lost}
+    series = {name: Series(v, v, v, np.isnan(v).astype(np.uint32)) for name, v in columns.items()}
+    return History(1, found.steps, MappingProxyType(series), 1) if len(found.steps) else EMPTY_HISTORY
 
 
 def histograms_at(session: Session, wanted: HistogramsWanted) -> OverlayHistograms:

@@ -9,7 +9,6 @@ import numpy as np
 from inspector.diagnosis.findings import Finding
 from inspector.floats import F64Array
 from inspector.history import BoolArray, History, HistoryRecorder
-from inspector.param_statistics import totals
 from inspector.runtime.snapshots import METRICS, CountedParams, Mark, Recorded, StepRecord
 from inspector.session.reader import Session
 from inspector.session.records import NoteKind
@@ -68,7 +67,7 @@ class RecordedRun:
         if known is None and step in self.steps:
             table = self.session.param_statistics(step)
             if table is not None:
-                known = CountedParams(step, table, totals(table), None)
+                known = CountedParams(step, table, None).with_totals()
                 self._counted.append(known)
         return known
 

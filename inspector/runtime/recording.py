@@ -140,6 +140,10 @@ class Recording:
         first, last = self.first_step, self.last_step
         return f"steps {first:,} to {last:,}: {self.path}" if last >= first else f"no step: {self.path}"
 
+    def flush(self) -> None:
+        """Wait until every step that was offered is on disk."""
+        self._recorder.flush()
+
     def fire(self) -> None:
         """A breakpoint was hit: the flight recorder writes what it holds."""
         self._recorder.fire()

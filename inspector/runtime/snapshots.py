@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Literal
 
@@ -15,7 +16,7 @@ from inspector.diagnosis.findings import Finding
 from inspector.floats import F32Array
 from inspector.history import EMPTY_HISTORY, History
 from inspector.hyper import Hyper
-from inspector.param_statistics import ParamStats, ParamTable
+from inspector.param_statistics import ParamStats, ParamTable, totals
 from inspector.plan import Plan
 from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
 from inspector.runtime.breakpoints import Breakpoint, Hit
@@ -93,17 +94,26 @@ class Histograms:
     stats: Mapping[Lane, BufferStats]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class CountedParams:
-    """Statistics of every param right before the update of `step`, and added up: all, then each block.
+    """Statistics of every param right before the update of `step`.
 
     `ms` is the GPU time of the pass that counted them, None where the device has no clock.
     """
 
     step: int
     params: ParamTable
-    totals: tuple[ParamStats, ...]
     ms: float | None
+
+    @cached_property
+    def totals(self) -> tuple[ParamStats, ...]:
+        """Added up: all params, then each block. Only where somebody looks, since it takes a while."""
+        return totals(self.params)
+
+    def with_totals(self) -> CountedParams:
+        """Itself, with the totals worked out on this thread rather than on that of who looks."""
+        _ = self.totals
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class Worker:
         self._rate: float | None = None
         self._steps_run = 0
         self._copy: tuple[DeviceInfo, float] | None = None
-        self._beside = Companions(lambda: self._queue.put(c.LookBeside()))
+        self._beside = Companions(lambda: self._queue.put(c.LookBeside()), lambda: self._yield(YIELD_S))
         self._comparing: Comparing | None = None
         self._comparison: Comparison | None = None
 
@@ -811,13 +811,13 @@ class Worker:
             dispatch_times=tuple(engine.dispatch_times),
             uniforms=engine.uniforms(),
             history=engine.history(),
-            marks=engine.all_marks(),
+            marks=_kept(engine.all_marks(), self._last.marks),
             map=self._viewer.map,
             values=self._viewer.values,
             histograms=self._viewer.histograms,
             eight_bit=engine.eight_bit.picture(stepper),
             stats=self._stats,
-            counted=engine.counted,
+            counted=engine.counted.with_totals() if engine.counted else None,
             choices=self._choices.of(stepper.plan),
             findings=engine.all_findings(),
             breakpoints=self._breakpoints.picture(stepper.plan),
@@ -833,9 +833,16 @@ class Worker:
             last_step=engine.source.last_step,
             recording=self._recording.picture() if self._recording else None,
             beside=self._beside.picture,
-            bookmarks=tuple(Mark(each.step, each.text) for each in self._bookmarks.all),
+            bookmarks=_kept(
+                tuple(Mark(each.step, each.text) for each in self._bookmarks.all), self._last.bookmarks
+            ),
             notice=self._notice,
         )
+
+
+def _kept(now: tuple[Mark, ...], before: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    """The object of the last snapshot where it holds the same: views look at what is another one."""
+    return before if now == before else now
 
 
 class _Choices:

@@ -114,7 +114,7 @@ class ParamOverSteps(QWidget):
         """Show every step that was compared."""
         first = self._history.first
         if len(first):
-            room = max((float(first[-1]) - float(first[0])) * 0.01, 0.5)
+            room = max((float(first[-1]) - float(first[0])) * 0.03, 0.5)
             self.charts[RELATIVE].box.setXRange(float(first[0]) - room, float(first[-1]) + room, padding=0)
         for chart in self.charts.values():
             chart.draw()

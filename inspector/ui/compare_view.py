@@ -44,7 +44,12 @@ KEYS = (("D", "go to the first difference"), ("W G M V", "the lane that is compa
 HELP = "Two recordings of the same params are held against each other: name them and press Compare."
 GOING = "Comparing …"
 NOTHING = "Nothing is compared yet."
-BY_ULP, SETTINGS, TIMES = "By ULP", "Settings that differ", "Kernel times"
+BY_ULP, SETTINGS, TIMES = "By ULP", "Settings", "Kernel times"
+TAB_TIPS = (
+    "Elements by how many ULP they are apart, over all steps captured in both",
+    "Settings that differ, and from which step on",
+    "What kernels took, medians of warm samples",
+)
 TABLE_WIDTH = 560
 """Pixels at most that the params take beside the plots, until a person moves what parts them."""
 
@@ -72,6 +77,8 @@ class CompareView(LazyView):
         self.details.addTab(self.histogram, BY_ULP)
         self.details.addTab(self.setting_table, SETTINGS)
         self.details.addTab(self.timing_table, TIMES)
+        for tab, tip in enumerate(TAB_TIPS):
+            self.details.setTabToolTip(tab, tip)
         self._across = QSplitter(Qt.Orientation.Horizontal)
         self._across.setChildrenCollapsible(False)
         for widget in (self.table, self.over_steps, self.details):

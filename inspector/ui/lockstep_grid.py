@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from PySide6.QtCore import Qt, Signal
@@ -10,6 +12,7 @@ from PySide6.QtWidgets import QGridLayout, QWidget
 
 from inspector.floats import F64Array
 from inspector.history import EMPTY_HISTORY, History
+from inspector.runtime.beside import Overlay
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.ui import format as fmt
 from inspector.ui import theme
@@ -17,7 +20,8 @@ from inspector.ui.bars import low_axis
 from inspector.ui.curves import has_values
 from inspector.ui.lockstep_model import percent
 from inspector.ui.lockstep_plots import BlockChart, ErrorHistogram
-from inspector.ui.readouts import bucket_at, bucket_steps, read_out
+from inspector.ui.overlay_style import SIGNS, difference, shown
+from inspector.ui.readouts import bucket_at, bucket_steps, read_out, read_out_at
 from inspector.ui.step_chart import StepChart
 
 DRIFT, M_ERROR, V_ERROR = "lockstep/drift", "coding/m", "coding/v"
@@ -37,6 +41,7 @@ class LockstepGrid(QWidget):
         super().__init__(parent)
         self._picture: EightBitPicture | None = None
         self._history: History = EMPTY_HISTORY
+        self._overlays: tuple[Overlay, ...] = ()
         self._follow = True
         self._hovered: float | None = None
         self._absent = ""
@@ -72,12 +77,17 @@ class LockstepGrid(QWidget):
         for chart in self._over_steps:
             chart.show_current(step)
 
-    def show_steps(self, picture: EightBitPicture | None, history: History) -> None:
-        """Draw what was measured over steps."""
+    def show_steps(
+        self, picture: EightBitPicture | None, history: History, overlays: Sequence[Overlay] = ()
+    ) -> None:
+        """Draw what was measured over steps, and the errors of recordings with 8-bit state."""
         self._picture, self._history = picture, history
+        self._overlays = tuple(replace(o, history=o.coding) for o in shown(overlays) if len(o.coding))
         for chart, names in ((self.drift, (DRIFT,)), (self.errors, (M_ERROR, V_ERROR))):
-            chart.show_history(history, names)
-            some = any(has_values(history.series.get(name)) for name in names)
+            chart.show_history(history, [name for name in names if name in history.series])
+            under = self._overlays if chart is self.errors else ()
+            chart.show_overlays(under, names=names)
+            some = bool(under) or any(has_values(history.series.get(name)) for name in names)
             chart.set_message("" if some else self._absence(drift=chart is self.drift))
             chart.bottom.setStyle(showValues=not chart.message)
         self._set_range()
@@ -113,13 +123,15 @@ class LockstepGrid(QWidget):
     def _set_range(self) -> None:
         history = self._history
         known = [history.series[n].last for n in (DRIFT, M_ERROR) if n in history.series]
-        if self._follow and known and len(history):
+        ends = [float(o.history.first[i]) for o in self._overlays for i in (0, -1)]
+        if known and len(history):
             # From where it was measured first: what ran before has nothing to show.
             seen = [first for first in (_first_known(values) for values in known) if first is not None]
-            start = float(history.first[min(seen)]) if seen else float(history.first[0])
-            stop = float(history.first[-1]) + max(history.stride - 1, 0)
-            room = max((stop - start) * 0.01, 0.5)
-            self.drift.box.setXRange(start - room, stop + room, padding=0)
+            ends.append(float(history.first[min(seen)]) if seen else float(history.first[0]))
+            ends.append(float(history.first[-1]) + max(history.stride - 1, 0))
+        if self._follow and ends:
+            room = max((max(ends) - min(ends)) * 0.01, 0.5)
+            self.drift.box.setXRange(min(ends) - room, max(ends) + room, padding=0)
         for chart in self._over_steps:
             chart.draw()
 
@@ -138,6 +150,8 @@ class LockstepGrid(QWidget):
         at = self._hovered
         if at is None and len(history):
             at = float(history.first[-1])
+        elif at is None and self._overlays:
+            at = max(float(o.history.first[-1]) for o in self._overlays)
         bucket = bucket_at(history, at) if at is not None else None
         values = {}
         measured = {}
@@ -156,7 +170,10 @@ class LockstepGrid(QWidget):
         m, v = values[M_ERROR], values[V_ERROR]
         errors = "" if m is None or v is None else f"  m {percent(m)}  v {percent(v)}"
         long, short = "rms error / rms over steps", "rms error"
+        step = None if at is None else float(round(at) if bucket is None else history.first[bucket])
+        under = "".join(self._under_text(name, step, values[name]) for name in (M_ERROR, V_ERROR))
         texts = (
+            *((f"{short}{errors}{under}{where}", f"{errors}{under}".strip()) if under else ()),
             f"{long}{errors}{where}",
             f"{short}{errors}{where}",
             f"{short}{errors}",
@@ -164,8 +181,27 @@ class LockstepGrid(QWidget):
         )
         self.errors.set_titles(*texts)
         for chart in self._over_steps:
-            shown = bucket is not None and self._hovered is not None
-            chart.show_cross(float(history.first[bucket]) if shown and bucket is not None else None)
+            there = bucket is not None and self._hovered is not None
+            chart.show_cross(float(history.first[bucket]) if there and bucket is not None else None)
+
+    def _under_text(self, name: str, step: float | None, value: float | None) -> str:
+        """What the recordings have of an error at the step nearest to `step`, and the difference at the same one."""
+        words: list[str] = []
+        for overlay in self._overlays if step is not None else ():
+            assert step is not None
+            found = read_out_at(overlay.history, name, step)
+            bucket = bucket_at(overlay.history, step)
+            if found is None or bucket is None:
+                continue
+            text = f"{SIGNS[overlay.slot]} {percent(found.last)}"
+            at = int(overlay.history.first[bucket])
+            if at != step:
+                text += f" at {at:,}"
+            elif value is not None and not math.isnan(value):
+                text += f" ({difference(100 * value, 100 * found.last)})"
+            words.append(text)
+        lane = name.rpartition("/")[2]
+        return f"  {lane} {' '.join(words)}" if words else ""
 
 
 def _first_known(values: F64Array) -> int | None:

@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
 
 from inspector.codecs import CODECS
 from inspector.history import EMPTY_HISTORY, History
+from inspector.runtime.beside import Overlay
 from inspector.runtime.commands import StartLockstep, StopLockstep, ViewEightBit
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.runtime.snapshots import Snapshot
@@ -25,6 +26,7 @@ from inspector.ui import theme
 from inspector.ui.lockstep_grid import LockstepGrid
 from inspector.ui.lockstep_model import SAMPLES, V_ERROR, MemoryRows, ParamErrors
 from inspector.ui.moment import absent_text
+from inspector.ui.overlay_legend import OverlayLegend
 from inspector.ui.readouts import picked_step
 from inspector.ui.tables import dense_table, row_height, set_widths
 from inspector.ui.view import LazyView
@@ -39,7 +41,7 @@ MEMORY_SAMPLES = ("float32", *4 * ("888 MB",), "8.88 GB", "88.8 %", "8.88 GB")
 TABLES_WIDTH = 580
 """Pixels at most that the tables take beside the plots, until a person moves what parts them."""
 STACKED_BELOW = 620
-"""Pixels of width below which the plots stand under the tables."""
+"""Pixels of width: in less the plots stand under the tables."""
 
 
 class LockstepView(LazyView):
@@ -52,6 +54,7 @@ class LockstepView(LazyView):
         self.setObjectName("lockstep")
         self._picture: EightBitPicture | None = None
         self._history: History | None = None
+        self._overlays: tuple[Overlay, ...] = ()
         self._selected = ""
         self._own_choice = ""
         """Whose blocks are shown while no param with 8-bit state is selected."""
@@ -70,7 +73,10 @@ class LockstepView(LazyView):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(theme.GRID)
+        self.legend = OverlayLegend(coloured=False)
+        self.legend.command.connect(self.command)
         outer.addLayout(self._bar)
+        outer.addWidget(self.legend)
         outer.addWidget(self._split, 1)
         for (key, _), act in zip(
             KEYS, (self.button.click, self._next_codec, self.plots.show_all), strict=True
@@ -204,12 +210,13 @@ class LockstepView(LazyView):
 
     def _update(self, snapshot: Snapshot) -> None:
         picture = snapshot.eight_bit
-        absent = absent_text(snapshot, picture)
+        absent, overlays = absent_text(snapshot, picture), snapshot.beside.overlays
         known = snapshot.cursor is not None and len(snapshot.history) > 0
         self.plots.show_current(snapshot.cursor.step if snapshot.cursor and known else None, absent)
-        if picture is not self._picture or snapshot.history is not self._history or absent != self._absent:
+        before, now = (self._picture, self._history, self._overlays), (picture, snapshot.history, overlays)
+        if absent != self._absent or any(a is not b for a, b in zip(before, now, strict=True)):
             self._absent = absent
-            self._picture, self._history = picture, snapshot.history
+            self._picture, self._history, self._overlays = now
             self._draw()
         self._request()
 
@@ -219,7 +226,8 @@ class LockstepView(LazyView):
         self.memory.show(self._picture)
         self._show_row()
         self._draw_bar()
-        self.plots.show_steps(self._picture, self._history or EMPTY_HISTORY)
+        self.legend.show_overlays(tuple(o for o in self._overlays if len(o.coding)))
+        self.plots.show_steps(self._picture, self._history or EMPTY_HISTORY, self._overlays)
         self._draw_param()
 
     def _on_picked(self, at: float) -> None:

@@ -14,8 +14,8 @@ from inspector.runtime.breakpoints import Hit
 from inspector.runtime.commands import Command, OpenSource, RecoverDevice, SetBreakpoint, ShowOverlay
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
-from inspector.ui import kept_breakpoints, theme
-from inspector.ui.actions import STATS_HELP, Actions
+from inspector.ui import kept_breakpoints, menus, theme
+from inspector.ui.actions import Actions
 from inspector.ui.banner import Banner
 from inspector.ui.bus import Bus
 from inspector.ui.form_menu import FormMenu
@@ -167,34 +167,10 @@ class MainWindow(QMainWindow):
     def _make_menus(self) -> None:
         acts = self.actions_by_name
         bar = self.menuBar()
-        file_menu = bar.addMenu("&File")
-        file_menu.addActions(
-            [acts[name] for name in ("open", "open_recording", "restart", "record", "follow")]
-        )
-        file_menu.addSeparator()
-        file_menu.addActions([acts[name] for name in ("overlay", "drop_overlays", "what_if")])
-        file_menu.addSeparator()
-        file_menu.addAction(acts["quit"])
-        run_menu = bar.addMenu("&Run")
-        for name in ("step_dispatch", "step_iteration", "run", "pause"):
-            run_menu.addAction(acts[name])
-        run_menu.addSeparator()
-        for name in ("undo_dispatch", "undo_iteration", "go_to_step"):
-            run_menu.addAction(acts[name])
-        run_menu.addSeparator()
-        run_menu.addActions([acts["breakpoint"], acts["break_nonfinite"]])
-        run_menu.addSeparator()
-        run_menu.addActions([acts[f"stats_{level}"] for level in STATS_HELP])
-        run_menu.addSeparator()
-        run_menu.addAction(acts["recover"])
-        time_menu = bar.addMenu("&Time")
-        time_menu.addActions([acts[n] for n in ("play", "slower", "faster")])
-        time_menu.addSeparator()
-        time_menu.addActions([acts[n] for n in ("loop", "loop_start", "loop_end", "loop_clear")])
-        time_menu.addSeparator()
-        time_menu.addActions([acts["stay"], acts["bookmark"]])
+        for title, groups in (("&File", menus.FILE), ("&Run", menus.RUN), ("&Time", menus.TIME)):
+            menus.add_menu(bar, title, groups, acts)
         bar.addMenu(self.form_menu)
-        view_menu = bar.addMenu("&View")
+        view_menu = menus.add_menu(bar, "&View", (), acts)
         for panel in panels.PANELS:
             if panel.name in self.docks:
                 view_menu.addAction(self._go_action(panel.name, panel.title, panel.key, panel.front))
@@ -207,10 +183,7 @@ class MainWindow(QMainWindow):
             view_menu.addAction(dock.toggleViewAction())
         view_menu.addSeparator()
         view_menu.addActions([acts["dismiss"], acts["restore_layout"]])
-        help_menu = bar.addMenu("&Help")
-        help_menu.addAction(acts["keys"])
-        for menu in (file_menu, run_menu, time_menu, view_menu, help_menu):
-            menu.setToolTipsVisible(True)
+        menus.add_menu(bar, "&Help", menus.HELP, acts)
 
     def _go_action(self, panel: str, title: str, key: str, view: str = "") -> QAction:
         action = QAction(f"Go to {title.lower()}", self)

@@ -43,7 +43,8 @@ class Opening(QObject):
         value = settings.value(RECENT_KEY) if settings is not None else None
         # One entry comes back as text, none as nothing at all.
         given = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-        return tuple(spec for spec in given if isinstance(spec, str) and spec)[:MAX_RECENT]
+        found = (spec for spec in given if isinstance(spec, str) and spec and spec not in self._fixed)
+        return tuple(found)[:MAX_RECENT]
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Remember a source once it is open."""

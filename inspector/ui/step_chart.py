@@ -74,8 +74,15 @@ class StepChart(Chart):
                 self._stale = True
         self._history = history
 
-    def show_overlays(self, overlays: Sequence[Overlay], dashes: Mapping[str, Dash] | None = None) -> None:
-        """Show the same metrics of recordings, each in its dash, or with signs in that of the metric where given.
+    def show_overlays(
+        self,
+        overlays: Sequence[Overlay],
+        dashes: Mapping[str, Dash] | None = None,
+        *,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        """Show the same metrics of recordings, or those of `names`: each recording in its dash, or with its signs in
+        the dash of the metric where given.
 
         They are drawn last, so that where both are the same the run's line shows through the gaps of the dash. Call
         `draw` once the x range is set.
@@ -84,14 +91,15 @@ class StepChart(Chart):
         wanted = {
             (o.slot, name): (dashes or {}).get(name, DASHES[o.slot])
             for o in self._overlays
-            for name in dashes or self._traces
+            for name in names or dashes or self._traces
             if name in o.history.series
         }
         for key in [k for k, trace in self._under.items() if wanted.get(k) != trace.dash]:
             self._under.pop(key).remove(self)
+            self._stale = True
         for key in wanted.keys() - self._under.keys():
             self._under[key] = Trace(self, wanted[key], above=True, symbol=SYMBOLS[key[0]] if dashes else "")
-            self._under[key].set_colour(colour_of(key[0]))
+            self._style_under(key)
             self._stale = True
         self._stale |= [id(o.history) for o in before] != [id(o.history) for o in self._overlays]
 
@@ -174,6 +182,8 @@ class StepChart(Chart):
         self._colours = dict(colours)
         for name in self._traces:
             self._style_trace(name)
+        for key in self._under:
+            self._style_under(key)
 
     # --- what is drawn
 
@@ -237,6 +247,11 @@ class StepChart(Chart):
         own = self._colours.get(name, colours.text)
         self._traces[name].set_colour(colours.accent if chosen else own)
 
+    def _style_under(self, key: tuple[int, str]) -> None:
+        slot, name = key
+        # Where colours say what a line is of, the dash alone says whose it is.
+        self._under[key].set_colour(self._colours.get(name, colour_of(slot)))
+
     def _restyle_items(self) -> None:
         colours = theme.colours()
         self.edges.restyle()
@@ -247,5 +262,5 @@ class StepChart(Chart):
         self.progress_dot.setBrush(pg.mkBrush(colours.base))
         for name in self._traces:
             self._style_trace(name)
-        for (slot, _), trace in self._under.items():
-            trace.set_colour(colour_of(slot))
+        for key in self._under:
+            self._style_under(key)

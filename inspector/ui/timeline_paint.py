@@ -61,6 +61,8 @@ class Moving:
     glance: Glance | None
     loop: tuple[int, int] | None
     looping: bool
+    hovered: int | None
+    """The step that a click would mean."""
 
 
 class TimelinePainter:
@@ -89,6 +91,8 @@ class TimelinePainter:
             painter.fillRect(
                 _bar(ground.span, low, high, top, TRACK), theme.faded(theme.colours().accent, 0.25)
             )
+        if moving.hovered is not None:
+            _paint_hovered(painter, top, ground.span, moving.hovered)
         _paint_cursor(painter, top, ground.span, moving)
         if ground.zoomed:
             x = ground.whole.x_of(moving.at)
@@ -201,6 +205,21 @@ def _paint_loop(painter: QPainter, top: float, span: Span, loop: tuple[int, int]
         painter.drawLine(QLineF(x, area.top(), x + inward, area.top()))
         painter.drawLine(QLineF(x, area.bottom(), x + inward, area.bottom()))
     painter.setRenderHint(QPainter.RenderHint.Antialiasing, True)
+
+
+def _paint_hovered(painter: QPainter, top: float, span: Span, step: int) -> None:
+    """Its number, before a click goes there."""
+    c = theme.colours()
+    x = span.x_of(step)
+    painter.setPen(QPen(c.muted, 1))
+    painter.drawLine(QLineF(x, top - KEYFRAME, x, top + TRACK + 3))
+    text = f"{step:,}"
+    wide = QFontMetricsF(painter.font()).horizontalAdvance(text) + 8
+    left = min(max(x - wide / 2, span.left), span.left + span.width - wide)
+    area = QRectF(left, top + TRACK + 2, wide, LABELS - 2)
+    painter.fillRect(area, c.raised)
+    painter.setPen(c.text)
+    painter.drawText(area, int(Qt.AlignmentFlag.AlignCenter), text)
 
 
 def _paint_progress(painter: QPainter, top: float, span: Span, glance: Glance) -> None:

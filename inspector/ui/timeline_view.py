@@ -47,6 +47,7 @@ class TimelineView(View):
         self.setObjectName("timeline")
         self.setAccessibleName("Timeline")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.setMinimumHeight(SIGNS + TRACK + LABELS)
         self._snapshot: Snapshot | None = None
@@ -56,6 +57,7 @@ class TimelineView(View):
         self._target: int | None = None
         self._wanted: Seek | None = None
         self._dragging = False
+        self._hovered: float | None = None
         self._loop_from: int | None = None
         self._loop: tuple[int, int] | None = None
         self._looping = False
@@ -192,7 +194,13 @@ class TimelineView(View):
             self._dragging = True
             self._go(step)
 
+    def leaveEvent(self, event: QEvent) -> None:
+        self._hovered = None
+        self.update()
+
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        self._hovered = event.position().x()
+        self.update()
         step = self.step_at(event.position().x())
         if self._loop_from is not None:
             first, last = sorted((self._loop_from, step))
@@ -303,7 +311,8 @@ class TimelineView(View):
         # What memory holds is of the step the device stands at, which a glance does not show.
         earliest = finished if s.glance is not None else self.earliest
         at = position(s.cursor)
-        return Moving(at, earliest, finished, self._target, s.glance, self._loop, self._looping)
+        hovered = None if self._hovered is None or self._dragging else self.step_at(self._hovered)
+        return Moving(at, earliest, finished, self._target, s.glance, self._loop, self._looping, hovered)
 
 
 def _last_seen(s: Snapshot) -> int:
