@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from inspector import __version__
 from inspector.errors import UsageError
+from inspector.files import check_writable, write_text
 from inspector.finding_words import SEVERITIES, FindingGroups
 from inspector.findings import Finding
 from inspector.floats import BoolArray, F64Array, shortest
@@ -18,7 +20,8 @@ from inspector.history import History
 from inspector.hyper import HYPER_NAMES, Hyper
 from inspector.plan import Variant
 from inspector.policies import PolicyTable
-from inspector.report import Plot, Report, Section
+from inspector.report import Plot, Report, Section, render
+from inspector.runtime.engine import Engine
 from inspector.session.reader import Session
 from inspector.stepping import DeviceInfo
 from inspector.svg_plot import Line
@@ -141,6 +144,21 @@ def report_of_run(
     )
 
 
+def save_report(engine: Engine, path: Path, policies: Sequence[PolicyTable]) -> None:
+    """Write the report of what is open: of the recording while its steps run as recorded, else of the run."""
+    check_writable(path)
+    if engine.recorded is not None and engine.course.as_recorded:
+        report = report_of_session(engine.recorded.session, policies=policies)
+    else:
+        stepper = engine.stepper
+        report = report_of_run(
+            engine.source.name, engine.source.description, engine.history(), engine.all_findings(),
+            hyper=engine.hyper, schedule=str(engine.schedule), variant=stepper.plan.variant, device=stepper.device,
+            marks=[(mark.step, mark.text) for mark in engine.all_marks()], policies=policies,
+        )  # fmt: skip
+    write_text(path, render(report))
+
+
 def summary(findings: Sequence[Finding], steps: range) -> str:
     """One line: how many steps, and what was found in them."""
     span = f"{len(steps):,} steps, {steps.start:,} to {steps.stop - 1:,}"
@@ -148,9 +166,7 @@ def summary(findings: Sequence[Finding], steps: range) -> str:
         return f"{span}. Nothing was found to be wrong."
     worst = max(findings, key=lambda f: (SEVERITIES.index(f.severity), -f.step))
     found = {s: sum(f.severity == s for f in findings) for s in reversed(SEVERITIES)}
-    counts = ", ".join(
-        f"{n:,} {s}{'' if n == 1 or s == 'info' else 's'}" for s, n in found.items() if n
-    )
+    counts = ", ".join(f"{n:,} {s}{'' if n == 1 or s == 'info' else 's'}" for s, n in found.items() if n)
     return f"{span}. Found: {counts}. First of the worst, at step {worst.step:,}: {worst.message}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +18,14 @@ from inspector.sources.base import Source
 from inspector.stepping import HostGradients, HostState, Stepper
 from inspector.stores import Lane
 
+if TYPE_CHECKING:
+    from inspector.runtime.commands import WeighPolicies
+    from inspector.runtime.engine import Engine
+    from inspector.runtime.snapshots import Glance
+
 GIVEN_LANES = ("w", "g", "m", "v")
+MAX_TABLES = 8
+"""Kept of a run, for its report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,42 @@ class Weighing:
     step: int
     done: int = 0
     of: int = 0
+
+
+class Policies:
+    """The tables that were worked out for a run, and the one that is."""
+
+    def __init__(self) -> None:
+        self.weighing: Weighing | None = None
+        self.latest: PolicyTable | None = None
+        self._tables: dict[int, PolicyTable] = {}
+
+    @property
+    def tables(self) -> tuple[PolicyTable, ...]:
+        """By step, the last one made of each, of at most MAX_TABLES."""
+        return tuple(self._tables[step] for step in sorted(self._tables))
+
+    def stands_at(self, step: int, engine: Engine, glance: Glance | None) -> bool:
+        """True where the device holds what step `step` was given."""
+        return glance is None and engine.stepper.cursor.step == step and stands_before(engine.stepper)
+
+    def weigh(self, engine: Engine, asked: WeighPolicies, look_up: Callable[[], None]) -> None:
+        """Make the table of the step at the cursor; `look_up` is called in between, and may end it by an exception."""
+        element = None
+        if asked.param is not None and asked.param in engine.stepper.layout:
+            element = asked.param, min(asked.index or 0, engine.stepper.layout[asked.param].numel - 1)
+
+        def progress(done: int, of: int) -> None:
+            self.weighing = Weighing(asked.step, done, of)
+            look_up()
+
+        try:
+            self.latest = weigh_on_device(engine.stepper, engine.step_hyper, element, progress)
+        finally:
+            self.weighing = None
+        self._tables[self.latest.step] = self.latest
+        while len(self._tables) > MAX_TABLES:
+            del self._tables[next(iter(self._tables))]
 
 
 def tensors_of(params: Sequence[Param]) -> tuple[Tensor, ...]:

@@ -27,9 +27,11 @@ from inspector.runtime.engine import Engine
 from inspector.runtime.lockstep import Asked
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.recording import Recording
+from inspector.runtime.reporting import save_report
 from inspector.runtime.snapshots import Comparing, Mark, Mode, Notice, Snapshot
 from inspector.runtime.travel import GivenUpError, Travel, opened
 from inspector.runtime.viewer import Viewer
+from inspector.runtime.weighing import Policies
 from inspector.runtime.what_if import check_what_if, run_what_if
 from inspector.session.bookmarks import Bookmarks
 from inspector.session.policy import Policy
@@ -116,6 +118,7 @@ class Worker:
         self._beside = Companions(lambda: self._queue.put(c.LookBeside()), lambda: self._yield(YIELD_S))
         self._comparing: Comparing | None = None
         self._comparison: Comparison | None = None
+        self._policies = Policies()
 
     # --- called on any thread
 
@@ -345,7 +348,11 @@ class Worker:
                 self._compare(engine, command)
             case c.WhatIf():
                 self._what_if(engine, command)
-            case c.CancelCompare() | c.CancelWhatIf():
+            case c.WeighPolicies():
+                self._weigh(engine, command)
+            case c.SaveReport(path):
+                self._save_report(engine, path)
+            case c.CancelCompare() | c.CancelWhatIf() | c.CancelPolicies():
                 # It ended what went on by being the next command.
                 pass
             case c.StartLockstep(codec, small_state):
@@ -476,6 +483,33 @@ class Worker:
             self._copy = (device, made.reports[0].copy_gbps)
         finally:
             self._comparing = None
+
+    def _weigh(self, engine: Engine, asked: c.WeighPolicies) -> None:
+        """Work policies out on the step asked for, once the run stands at its start."""
+        self._pause()
+        travel = self._travel_or_none()
+        if travel.recorded is None and asked.step > engine.stepper.cursor.step:
+            raise UsageError(f"Step {asked.step:,} has not run yet: there is nothing to set side by side.")
+        if not self._policies.stands_at(asked.step, engine, travel.glance):
+            self._seek(engine, asked.step, 0)
+            if travel.busy:
+                travel.after.append(asked)
+                return
+            if travel.glance is not None and travel.glance.missing:
+                raise UsageError(travel.glance.missing)
+        try:
+            self._policies.weigh(engine, asked, self._look_up)
+        except EndedError:
+            self._notify("info", f"The policies for step {asked.step:,} were not worked out to the end.")
+
+    def _save_report(self, engine: Engine, path: str) -> None:
+        try:
+            save_report(engine, Path(path), self._policies.tables)
+        except UsageError as error:
+            # The run goes on.
+            self._notify("error", str(error))
+        else:
+            self._notify("info", f"Wrote the report {path}.")
 
     def _what_if(self, engine: Engine, asked: c.WhatIf) -> None:
         """Run the open recording again under the settings of now, then show both under the run, which stays."""
@@ -656,6 +690,7 @@ class Worker:
             self._mode, self._stale, self._spec = "starting", False, spec
             self._opened += 1
             self._comparison = None
+            self._policies = Policies()
             self._breakpoints.forget()
             self._viewer.forget()
             self._publish()
@@ -829,6 +864,8 @@ class Worker:
             copy_gbps=self._copy_gbps(stepper.device),
             comparing=self._comparing,
             comparison=self._comparison,
+            weighing=self._policies.weighing,
+            policies=self._policies.latest,
             last_times=tuple(engine.last_times),
             last_step=engine.source.last_step,
             recording=self._recording.picture() if self._recording else None,
