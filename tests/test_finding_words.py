@@ -30,7 +30,9 @@ def test_text_has_all_of_a_finding() -> None:
 
 
 def test_figures_of_evidence() -> None:
-    rows = evidence_rows(finding(evidence={"grad_norm": float("inf"), "loss": float("nan"), "z": 7.25, "x": 1e-9}))
+    rows = evidence_rows(
+        finding(evidence={"grad_norm": float("inf"), "loss": float("nan"), "z": 7.25, "x": 1e-9})
+    )
     assert rows == (
         ("grad norm", "Infinity", ""),
         ("loss", "NaN", "nats"),

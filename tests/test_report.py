@@ -28,7 +28,7 @@ from inspector.svg_plot import Line
 
 Call = Callable[..., tuple[int, str, str]]
 EXAMPLE = Path(__file__).parent.parent / "sessions" / "nan-gradient.session.zip"
-HOSTILE = '<script>alert(1)</script>"onload=\'x\'&amp;'
+HOSTILE = "<script>alert(1)</script>\"onload='x'&amp;"
 VOID = {"meta", "line", "circle", "polyline", "path", "i"}
 
 
@@ -71,7 +71,15 @@ def hostile_report() -> Report:
         step=2,
     )
     finding = Finding(
-        HOSTILE, "error", 2, HOSTILE, HOSTILE, param=HOSTILE, index=1, evidence={HOSTILE: HOSTILE}, source=HOSTILE
+        HOSTILE,
+        "error",
+        2,
+        HOSTILE,
+        HOSTILE,
+        param=HOSTILE,
+        index=1,
+        evidence={HOSTILE: HOSTILE},
+        source=HOSTILE,
     )
     return Report(
         HOSTILE,

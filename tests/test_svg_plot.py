@@ -98,7 +98,10 @@ def test_a_spike_among_many_steps_is_kept() -> None:
 
 def test_events_have_their_text_and_share_a_pixel() -> None:
     events = (*(Event(50_000 + i, "error", f"finding {i}") for i in range(3)), Event(1, "warning", "other"))
-    svg = drawn(Line("a", np.array([0, 100_000]), np.array([1.0, 2.0])), events=(*events, Event(200_000, "error", "x")))
+    svg = drawn(
+        Line("a", np.array([0, 100_000]), np.array([1.0, 2.0])),
+        events=(*events, Event(200_000, "error", "x")),
+    )
     marks = of_class(svg, "event")
     assert [m.attrib["class"] for m in marks] == ["event warning", "event error"]
     assert [m[0].text for m in marks] == ["other", "finding 0 (and 2 more here)"]

@@ -19,7 +19,7 @@ from inspector.statistics import StatsLevel
 
 VIEWS = (
     "map, pipeline, plots, histograms, lockstep, timing, profile, params, compare, start, values, hyper, "
-    "findings, breakpoints, bookmarks or timeline"
+    "findings, policies, breakpoints, bookmarks or timeline"
 )
 
 app = typer.Typer(

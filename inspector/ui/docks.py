@@ -38,7 +38,7 @@ PANELS = (
     ),
     Panel("values", "Values", ("values",), "Alt+4"),
     Panel("hyper", "Hyper-parameters", ("hyper",), "Alt+5"),
-    Panel("findings", "Findings", ("findings", "breakpoints", "bookmarks"), "Alt+6", "findings"),
+    Panel("findings", "Findings", ("findings", "policies", "breakpoints", "bookmarks"), "Alt+6", "findings"),
     Panel("timeline", "Timeline", ("timeline",), "Alt+7"),
 )
 TAB_TITLES = {
@@ -51,12 +51,13 @@ TAB_TITLES = {
     "compare": "Compare",
     "start": "Start",
     "findings": "Findings",
+    "policies": "Policies",
     "breakpoints": "Breakpoints",
     "bookmarks": "Bookmarks",
 }
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
-    "bookmarks": "Alt+B",
+    "bookmarks": "Alt+B", "policies": "Ctrl+Y",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 
