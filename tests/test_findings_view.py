@@ -107,7 +107,7 @@ def test_a_cause_stands_for_its_first_finding(qtbot: QtBot) -> None:
 def test_every_part_has_a_key(qtbot: QtBot) -> None:
     view = shown(qtbot, (nonfinite(5), nonfinite(7), finding(8, "z")))
     view.tree.setFocus()
-    view.tree.setCurrentIndex(row(view, 0))
+    view.tree.setCurrentIndex(row(view, 0, None, CAUSE))
     qtbot.keyClick(view.tree, Qt.Key.Key_Left)
     assert not view.tree.isExpanded(row(view, 0, None, 0))
     qtbot.keyClick(view.tree, Qt.Key.Key_Right)
@@ -118,7 +118,7 @@ def test_every_part_has_a_key(qtbot: QtBot) -> None:
     qtbot.keyClick(view.tree, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     assert QGuiApplication.clipboard().text().startswith("error: m\n  step 7 · h.0.attn.out.weight[9]")
     qtbot.keyClick(view.tree, Qt.Key.Key_S)
-    assert view.least.currentText() == "warnings and errors"
+    assert view.least.currentText() == "▲ and ✖"
     qtbot.keyClick(view.tree, Qt.Key.Key_Slash)
     assert view.words.hasFocus()
 

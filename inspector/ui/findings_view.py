@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
-from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtGui import QGuiApplication, QKeySequence, QResizeEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
@@ -41,14 +41,16 @@ KEYS = (
 HELP = "Select a finding to see its evidence. A click goes to it where that loses nothing, Enter always."
 LEAST: tuple[tuple[str, Severity], ...] = (
     ("all", "info"),
-    ("warnings and errors", "warning"),
-    ("errors", "error"),
+    ("▲ and ✖", "warning"),
+    ("✖ alone", "error"),
 )
 OPEN_UP_TO = 30
 """While there are no more findings than this, causes show theirs from the start."""
 AROUND = 32.0
 """Steps that the plots show before and after the one of a finding."""
-SAMPLES = ("Non-finite gradients ", "▲ warning", "100,000", "10,000", "h.11.attn.qkv.weight", "")
+SAMPLES = ("Non-finite gradients", "▲ warning", "10,000", "findings", "h.11.attn.qkv.weight", "")
+BESIDE_FROM = 800
+"""Pixels of width from which on the detail is beside the list."""
 POLICY_RULES = ("nonfinite-gradient",)
 NO_POLICIES = "Select a finding on non-finite gradients to set policies side by side for its step (Y)"
 POLICIES = "What other optimizers would have made of this step (Y); goes to its start"
@@ -105,7 +107,7 @@ class FindingsView(View):
         metrics = tree.fontMetrics()
         for column, sample in enumerate(SAMPLES):
             if sample:
-                header.resizeSection(column, metrics.horizontalAdvance(sample) + 6 * theme.GRID)
+                header.resizeSection(column, metrics.horizontalAdvance(sample) + (4 if column else 8) * theme.GRID)
         header.setStretchLastSection(True)
         tree.selectionModel().currentRowChanged.connect(self._show_detail)
         tree.clicked.connect(self._on_clicked)
@@ -118,11 +120,12 @@ class FindingsView(View):
         self.words.setPlaceholderText("Filter by words (/)")
         self.words.setToolTip("Words that cause, param or message have, in any order; step 30 finds a step")
         self.words.setClearButtonEnabled(True)
+        self.words.setMinimumWidth(10 * theme.GRID)
         self.words.textChanged.connect(self._on_filter)
         self.words.returnPressed.connect(self.tree.setFocus)
         self.least = QComboBox()
         self.least.addItems([text for text, _ in LEAST])
-        self.least.setToolTip("How severe a finding has to be to be shown (S)")
+        self.least.setToolTip("Show all, warnings and errors, or errors alone (S)")
         self.least.currentIndexChanged.connect(self._on_filter)
         self.copy_button = QToolButton()
         self.copy_button.setText("Copy")
@@ -137,6 +140,10 @@ class FindingsView(View):
         row.addWidget(self.words, 1)
         for widget in (self.least, self.copy_button, self.policies):
             row.addWidget(widget)
+        # In a small window the panel may become low and narrow; the keys work without the bar.
+        row.setSizeConstraint(QHBoxLayout.SizeConstraint.SetNoConstraint)
+        self._bar.setMaximumHeight(row.sizeHint().height())
+        self._bar.setMinimumSize(1, 1)
 
     def _make_detail(self) -> None:
         self.detail = QLabel(HELP)
@@ -156,12 +163,23 @@ class FindingsView(View):
         self._splitter.addWidget(self.tree)
         self._splitter.addWidget(scroll)
         self._splitter.setChildrenCollapsible(False)
+        for part in range(2):
+            self._splitter.setStretchFactor(part, 1)
         self.empty = QLabel(EMPTY)
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.empty.setWordWrap(True)
         self.empty.setContentsMargins(8, 8, 8, 8)
 
     # --- from outside
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """The detail beside the list where there is room, else below it."""
+        super().resizeEvent(event)
+        wide = self.width() >= BESIDE_FROM
+        along = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
+        if self._splitter.orientation() != along:
+            self._splitter.setOrientation(along)
+            self._splitter.setSizes([1000, 1000])
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """List what has been found up to this moment."""
