@@ -100,7 +100,8 @@ def test_a_cause_stands_for_its_first_finding(qtbot: QtBot) -> None:
     view = shown(qtbot, (nonfinite(5), nonfinite(7), nonfinite(9)), recorded=make_recorded())
     with qtbot.waitSignal(view.command) as sent:
         click(qtbot, view, row(view, 0))
-    assert sent.args == [Seek(5)]
+    # Where the gradients are still in place.
+    assert sent.args == [Seek(5, 0)]
     assert "3 findings, steps 5 to 9" in view.detail.text()
 
 
@@ -118,23 +119,23 @@ def test_every_part_has_a_key(qtbot: QtBot) -> None:
     qtbot.keyClick(view.tree, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     assert QGuiApplication.clipboard().text().startswith("error: m\n  step 7 · h.0.attn.out.weight[9]")
     qtbot.keyClick(view.tree, Qt.Key.Key_S)
-    assert view.least.currentText() == "▲ and ✖"
+    assert view.bar.least.currentText() == "▲ and ✖"
     qtbot.keyClick(view.tree, Qt.Key.Key_Slash)
-    assert view.words.hasFocus()
+    assert view.bar.words.hasFocus()
 
 
 def test_y_sets_policies_side_by_side_for_non_finite_gradients_alone(qtbot: QtBot) -> None:
     view = shown(qtbot, (nonfinite(5), finding(8, "z")))
     view.tree.setFocus()
     view.tree.setCurrentIndex(row(view, 1, 0))
-    assert not view.policies.isEnabled()
+    assert not view.bar.policies.isEnabled()
     with qtbot.assertNotEmitted(view.command):
         qtbot.keyClick(view.tree, Qt.Key.Key_Y)
     view.tree.setCurrentIndex(row(view, 0, 0))
     with qtbot.waitSignals([view.command, view.policies_wanted]):
         qtbot.keyClick(view.tree, Qt.Key.Key_Y)
     with qtbot.waitSignal(view.command) as sent:
-        view.policies.click()
+        view.bar.policies.click()
     assert sent.args == [WeighPolicies(5, "h.0.attn.out.weight", 9)]
 
 
@@ -150,15 +151,15 @@ def test_copying_a_cause_copies_all_its_findings(qtbot: QtBot) -> None:
 def test_a_filter_hides_and_says_so_and_keeps_the_selection(qtbot: QtBot) -> None:
     view = shown(qtbot, (*make_findings(), nonfinite(99)))
     view.tree.setCurrentIndex(row(view, 3, 0))
-    view.words.setText("attn")
+    view.bar.words.setText("attn")
     assert view.model.rowCount() == 2
     assert view.current() == nonfinite(99)
-    view.words.setText("no such words")
+    view.bar.words.setText("no such words")
     assert view.empty.isVisible()
     assert "None of the findings passes" in view.empty.text()
-    assert view.words.isVisible()
-    view.words.clear()
-    view.least.setCurrentIndex(2)
+    assert view.bar.words.isVisible()
+    view.bar.words.clear()
+    view.bar.least.setCurrentIndex(2)
     assert view.model.shown == 2
     view.show_snapshot(
         make_snapshot(findings=(*make_findings(), nonfinite(99), finding(100), nonfinite(101)))

@@ -33,12 +33,12 @@ PANELS = (
     Panel(
         "plots",
         "Plots",
-        ("plots", "histograms", "lockstep", "timing", "profile", "params", "compare", "start"),
+        ("plots", "histograms", "lockstep", "timing", "profile", "params", "compare", "policies", "start"),
         "Alt+3",
     ),
     Panel("values", "Values", ("values",), "Alt+4"),
     Panel("hyper", "Hyper-parameters", ("hyper",), "Alt+5"),
-    Panel("findings", "Findings", ("findings", "policies", "breakpoints", "bookmarks"), "Alt+6", "findings"),
+    Panel("findings", "Findings", ("findings", "breakpoints", "bookmarks"), "Alt+6", "findings"),
     Panel("timeline", "Timeline", ("timeline",), "Alt+7"),
 )
 TAB_TITLES = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, Qt
+from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QSize, Qt
 from PySide6.QtGui import QColor
 
 from inspector.finding_words import ICONS, Filter, FindingGroups, Group, cause
 from inspector.findings import Finding, Severity
 from inspector.ui import theme
-from inspector.ui.tables import FIGURES, WORDS, AnyIndex
+from inspector.ui.tables import FIGURES, WORDS, AnyIndex, row_height
 
 COLUMNS = ("cause", "severity", "step", "findings", "param", "message")
 CAUSE, SEVERITY, STEP, COUNT, PARAM, MESSAGE = range(len(COLUMNS))
@@ -141,6 +141,9 @@ class FindingsModel(QAbstractItemModel):
             return _group_cell(group, column) if is_group else _finding_cell(finding, column)
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _side(column)
+        if role == Qt.ItemDataRole.SizeHintRole and column == CAUSE:
+            # Rows of one height, as in the tables.
+            return QSize(0, row_height())
         if role == Qt.ItemDataRole.ForegroundRole and column == SEVERITY:
             return severity_colour(group.severity if is_group else finding.severity)
         if role == Qt.ItemDataRole.ToolTipRole:

@@ -6,24 +6,21 @@ from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QGuiApplication, QKeySequence, QResizeEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QComboBox,
-    QHBoxLayout,
     QLabel,
-    QLineEdit,
     QScrollArea,
     QSplitter,
-    QToolButton,
     QTreeView,
     QVBoxLayout,
     QWidget,
 )
 
-from inspector.finding_words import Filter, as_text
-from inspector.findings import Finding, Severity
+from inspector.finding_words import as_text
+from inspector.findings import Finding
 from inspector.runtime.commands import Seek, WeighPolicies
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import theme
 from inspector.ui.finding_detail import detail_html
+from inspector.ui.findings_bar import FindingsBar
 from inspector.ui.findings_model import FindingsModel
 from inspector.ui.tables import LEAST_ROWS, row_height
 from inspector.ui.view import View
@@ -39,21 +36,14 @@ KEYS = (
     ("Y", "policies side by side for its step"),
 )
 HELP = "Select a finding to see its evidence. A click goes to it where that loses nothing, Enter always."
-LEAST: tuple[tuple[str, Severity], ...] = (
-    ("all", "info"),
-    ("▲ and ✖", "warning"),
-    ("✖ alone", "error"),
-)
 OPEN_UP_TO = 30
 """While there are no more findings than this, causes show theirs from the start."""
-AROUND = 32.0
+AROUND = 16.0
 """Steps that the plots show before and after the one of a finding."""
 SAMPLES = ("Non-finite gradients", "▲ warning", "10,000", "findings", "h.11.attn.qkv.weight", "")
 BESIDE_FROM = 800
 """Pixels of width from which on the detail is beside the list."""
 POLICY_RULES = ("nonfinite-gradient",)
-NO_POLICIES = "Select a finding on non-finite gradients to set policies side by side for its step (Y)"
-POLICIES = "What other optimizers would have made of this step (Y); goes to its start"
 
 
 class FindingsView(View):
@@ -76,13 +66,13 @@ class FindingsView(View):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
-        outer.addWidget(self._bar)
+        outer.addWidget(self.bar)
         outer.addWidget(self._splitter, 1)
         outer.addWidget(self.empty, 1)
         theme.changes().changed.connect(self._show_detail)
         for key, act in (
-            ("/", self.words.setFocus),
-            ("S", self._next_severity),
+            ("/", self.bar.words.setFocus),
+            ("S", self.bar.next_severity),
             ("Y", self.weigh),
             (QKeySequence.StandardKey.Copy, self.copy),
         ):
@@ -107,7 +97,9 @@ class FindingsView(View):
         metrics = tree.fontMetrics()
         for column, sample in enumerate(SAMPLES):
             if sample:
-                header.resizeSection(column, metrics.horizontalAdvance(sample) + (4 if column else 8) * theme.GRID)
+                header.resizeSection(
+                    column, metrics.horizontalAdvance(sample) + (4 if column else 8) * theme.GRID
+                )
         header.setStretchLastSection(True)
         tree.selectionModel().currentRowChanged.connect(self._show_detail)
         tree.clicked.connect(self._on_clicked)
@@ -115,35 +107,11 @@ class FindingsView(View):
         self.setFocusProxy(tree)
 
     def _make_bar(self) -> None:
-        self._bar = QWidget()
-        self.words = QLineEdit()
-        self.words.setPlaceholderText("Filter by words (/)")
-        self.words.setToolTip("Words that cause, param or message have, in any order; step 30 finds a step")
-        self.words.setClearButtonEnabled(True)
-        self.words.setMinimumWidth(10 * theme.GRID)
-        self.words.textChanged.connect(self._on_filter)
-        self.words.returnPressed.connect(self.tree.setFocus)
-        self.least = QComboBox()
-        self.least.addItems([text for text, _ in LEAST])
-        self.least.setToolTip("Show all, warnings and errors, or errors alone (S)")
-        self.least.currentIndexChanged.connect(self._on_filter)
-        self.copy_button = QToolButton()
-        self.copy_button.setText("Copy")
-        self.copy_button.setToolTip("Copy the finding as text, of a cause all its findings (Ctrl+C)")
-        self.copy_button.clicked.connect(self.copy)
-        self.policies = QToolButton()
-        self.policies.setText("Policies…")
-        self.policies.clicked.connect(self.weigh)
-        row = QHBoxLayout(self._bar)
-        row.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, theme.GRID)
-        row.setSpacing(theme.GRID)
-        row.addWidget(self.words, 1)
-        for widget in (self.least, self.copy_button, self.policies):
-            row.addWidget(widget)
-        # In a small window the panel may become low and narrow; the keys work without the bar.
-        row.setSizeConstraint(QHBoxLayout.SizeConstraint.SetNoConstraint)
-        self._bar.setMaximumHeight(row.sizeHint().height())
-        self._bar.setMinimumSize(1, 1)
+        self.bar = FindingsBar()
+        self.bar.filtered.connect(self._on_filter)
+        self.bar.left.connect(self.tree.setFocus)
+        self.bar.copy.clicked.connect(self.copy)
+        self.bar.policies.clicked.connect(self.weigh)
 
     def _make_detail(self) -> None:
         self.detail = QLabel(HELP)
@@ -163,8 +131,7 @@ class FindingsView(View):
         self._splitter.addWidget(self.tree)
         self._splitter.addWidget(scroll)
         self._splitter.setChildrenCollapsible(False)
-        for part in range(2):
-            self._splitter.setStretchFactor(part, 1)
+        self._splitter.setSizes([1000, 1000])
         self.empty = QLabel(EMPTY)
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.empty.setWordWrap(True)
@@ -258,16 +225,15 @@ class FindingsView(View):
         self._splitter.setVisible(self.model.shown > 0)
         self.empty.setVisible(not self.model.shown)
         self.empty.setText(FILTERED if self.model.findings else EMPTY)
-        self._bar.setVisible(bool(self.model.findings))
+        self.bar.setVisible(bool(self.model.findings))
 
     def _show_detail(self) -> None:
         index, finding = self.tree.currentIndex(), self.current()
         group = None if index.internalId() else self.model.group_at(index)
         self.detail.setText(HELP if finding is None else detail_html(finding, group))
-        self.copy_button.setEnabled(finding is not None)
-        can = finding is not None and finding.rule in POLICY_RULES
-        self.policies.setEnabled(can)
-        self.policies.setToolTip(POLICIES if can else NO_POLICIES)
+        self.bar.allow(
+            copy=finding is not None, policies=finding is not None and finding.rule in POLICY_RULES
+        )
 
     # --- what a person does
 
@@ -278,12 +244,9 @@ class FindingsView(View):
             for row, group in enumerate(self.model.tree.groups)
             if self.tree.isExpanded(self.model.index(row, 0))
         } | (self._opened - {group.rule for group in self.model.tree.groups})
-        self.model.show_filter(Filter(LEAST[self.least.currentIndex()][1], self.words.text()))
+        self.model.show_filter(self.bar.filter())
         self._look_again(before)
         self._show_emptiness()
-
-    def _next_severity(self) -> None:
-        self.least.setCurrentIndex((self.least.currentIndex() + 1) % len(LEAST))
 
     def _on_clicked(self, index: QModelIndex) -> None:
         finding = self.model.finding_at(index)
@@ -291,13 +254,13 @@ class FindingsView(View):
             return
         self._select(finding)
         if self._loses_nothing(finding):
-            self.command.emit(Seek(finding.step, finding.dispatch))
+            self.command.emit(place_of(finding))
 
     def _on_activated(self, index: QModelIndex) -> None:
         finding = self.model.finding_at(index)
         if finding is not None:
             self._select(finding)
-            self.command.emit(Seek(finding.step, finding.dispatch))
+            self.command.emit(place_of(finding))
 
     def _select(self, finding: Finding) -> None:
         self.range_wanted.emit(finding.step - AROUND, finding.step + AROUND)
@@ -315,3 +278,9 @@ class FindingsView(View):
             return False
         here = snapshot.cursor is not None and snapshot.cursor.step == finding.step
         return here or snapshot.recorded is not None
+
+
+def place_of(finding: Finding) -> Seek:
+    """Where a finding is seen: at its dispatch, non-finite gradients before the update takes them away."""
+    at_gradients = finding.dispatch is None and finding.rule in POLICY_RULES
+    return Seek(finding.step, 0 if at_gradients else finding.dispatch)
