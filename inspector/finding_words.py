@@ -11,6 +11,7 @@ from inspector.findings import Finding, Severity
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 """From the least to the worst."""
+RANK: Mapping[Severity, int] = MappingProxyType({severity: i for i, severity in enumerate(SEVERITIES)})
 ICONS: Mapping[Severity, str] = MappingProxyType({"error": "✖", "warning": "▲", "info": "●"})
 SHOWN_PARAMS = 3
 
@@ -93,7 +94,8 @@ class Group:
     def add(self, finding: Finding) -> None:
         """Take one more in."""
         self.findings.append(finding)
-        self.severity = max(self.severity, finding.severity, key=SEVERITIES.index)
+        if RANK[finding.severity] > RANK[self.severity]:
+            self.severity = finding.severity
         if finding.param is not None:
             self._params[finding.param] = None
 
@@ -154,18 +156,12 @@ class Filter:
     least: Severity = "info"
     text: str = ""
 
-    def passes(self, finding: Finding) -> bool:
-        """True where it is shown."""
-        if SEVERITIES.index(finding.severity) < SEVERITIES.index(self.least):
-            return False
-        words = self.text.lower().split()
-        if not words:
-            return True
-        inside = f"{finding.rule} {finding.param or ''} {finding.message} step {finding.step}".lower()
-        return all(word in inside for word in words)
-
     def of(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """Those that pass, in their order."""
-        if self == Filter():
-            return tuple(findings)
-        return tuple(f for f in findings if self.passes(f))
+        least, words = RANK[self.least], self.text.lower().split()
+        return tuple(f for f in findings if RANK[f.severity] >= least and (not words or _has(f, words)))
+
+
+def _has(finding: Finding, words: Sequence[str]) -> bool:
+    inside = f"{finding.rule} {finding.param or ''} {finding.message} step {finding.step}".lower()
+    return all(word in inside for word in words)

@@ -158,8 +158,14 @@ def weigh(
             if shown is not None and shown[0] == tensor.name and start <= shown[1] < stop:
                 at = shown[1] - start
                 gradient = float(g[at])
+            made: dict[tuple[object, ...], _Parts] = {}
+            finite = bool(finite_mask(g).all())
             for way in ways:
-                way.take(w, m, v, g, tensor, at)
+                # Policies that do the same to this part need not do it twice.
+                key = way.same_as(finite)
+                if key not in made:
+                    made[key] = way.parts(w, m, v, g, tensor.decays)
+                way.take((w, m, v), made[key], at)
             advance(stop - start)
         for way in ways:
             way.end_of_param()
@@ -212,6 +218,16 @@ def _root_f32(squares: float) -> np.float32:
         return np.float32(np.sqrt(np.float32(squares)))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """w, m and v of a part after the step, how many in each are not finite, and Σ Δw² over how many finite ones."""
+
+    after: tuple[F32Array, ...]
+    bad: tuple[int, ...]
+    squares: float
+    finite: int
+
+
 class _Way:
     """One policy at work: takes the step part by part and adds up what comes of it."""
 
@@ -244,24 +260,37 @@ class _Way:
             wanted = np.float32(limit) * (np.float32(1) / (self.norm + np.float32(1e-6)))
             return np.float32(np.minimum(wanted, np.float32(1)))
 
-    def take(
-        self, w: F32Array, m: F32Array, v: F32Array, g: F32Array, tensor: Tensor, at: int | None
-    ) -> None:
-        """A part of a param; `at` is the element in it that is shown."""
+    def same_as(self, finite: bool) -> tuple[object, ...]:
+        """What is equal for policies that make the same of a part, whose gradients are all finite or not."""
+        if self.skips:
+            return ("skip",)
+        if self.masks:
+            return ("mask", "" if finite else self.policy)
+        return ("torch", self.policy == "propagate")
+
+    def parts(self, w: F32Array, m: F32Array, v: F32Array, g: F32Array, decays: bool) -> _Parts:
+        """What it makes of a part of a param."""
         with np.errstate(all="ignore"):
-            after = (w, m, v) if self.skips else self._update(w, m, v, g, tensor.decays)
-            for lane, values in zip(STATE_LANES, after, strict=True):
-                bad = int(np.count_nonzero(~finite_mask(values)))
-                self._nonfinite[lane] += bad
-                self._bad_here |= bad > 0
-            moved = after[0].astype(np.float64) - w
+            after = (w, m, v) if self.skips else self._update(w, m, v, g, decays)
+            bad = tuple(int(np.count_nonzero(~finite_mask(values))) for values in after)
+            if self.skips:
+                return _Parts(after, bad, 0.0, len(w) - bad[0])
+            moved = after[0].astype(np.float64)
+            moved -= w
             finite = moved[np.isfinite(moved)]
-            self._squares += float(np.dot(finite, finite))
-            self._finite += len(finite)
+            return _Parts(after, bad, float(np.dot(finite, finite)), len(finite))
+
+    def take(self, before: tuple[F32Array, ...], part: _Parts, at: int | None) -> None:
+        """Add a part of a param up; `at` is the element in it that is shown."""
+        for lane, bad in zip(STATE_LANES, part.bad, strict=True):
+            self._nonfinite[lane] += bad
+            self._bad_here |= bad > 0
+        self._squares += part.squares
+        self._finite += part.finite
         if at is not None:
-            before = dict(zip(STATE_LANES, (float(x[at]) for x in (w, m, v)), strict=True))
             self._element = Element(
-                before, dict(zip(STATE_LANES, (float(x[at]) for x in after), strict=True))
+                dict(zip(STATE_LANES, (float(x[at]) for x in before), strict=True)),
+                dict(zip(STATE_LANES, (float(x[at]) for x in part.after), strict=True)),
             )
 
     def end_of_param(self) -> None:
@@ -303,6 +332,10 @@ class _Way:
     ) -> tuple[F32Array, F32Array, F32Array]:
         """torch.optim.AdamW's own order of operations: scalars in float64, tensors in float32."""
         h, decay = self.hyper, self.hyper.weight_decay if decays else 0.0
+        if np.isnan(self.scale):
+            # It multiplies every gradient, and a NaN stays one through every line.
+            nan = np.full_like(w, np.nan)
+            return nan, nan, nan
         if self.policy != "propagate":
             g = g * self.scale
         if self.l2:

@@ -131,7 +131,7 @@ class FindingsView(View):
         self._splitter.addWidget(self.tree)
         self._splitter.addWidget(scroll)
         self._splitter.setChildrenCollapsible(False)
-        self._splitter.setSizes([1000, 1000])
+        self._splitter.setSizes([1200, 800])
         self.empty = QLabel(EMPTY)
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.empty.setWordWrap(True)
@@ -146,7 +146,7 @@ class FindingsView(View):
         along = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
         if self._splitter.orientation() != along:
             self._splitter.setOrientation(along)
-            self._splitter.setSizes([1000, 1000])
+            self._splitter.setSizes([1200, 800])
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """List what has been found up to this moment."""

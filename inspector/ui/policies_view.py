@@ -19,7 +19,8 @@ from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
 
 COLUMNS = (
-    "policy", "the step", "gradient norm", "clip scale", "‖Δw‖", "w bad", "m bad", "v bad", "params", "w", "m", "v",
+    "policy", "the step", "gradient norm", "clip scale", "‖Δw‖",
+    "w NaN, Inf", "m NaN, Inf", "v NaN, Inf", "params", "w", "m", "v",
 )  # fmt: skip
 POLICY, COUNTS, NORM, SCALE, MOVED, W_BAD, M_BAD, V_BAD, PARAMS, W, M, V = range(len(COLUMNS))
 MEANS = (
@@ -28,8 +29,8 @@ MEANS = (
     "Params with any element not finite afterwards", *(f"{lane} of the element after the step" for lane in "wmv"),
 )  # fmt: skip
 SAMPLES = (
-    "PyTorch clip_grad_norm_ + AdamW", "is skipped", "0.00000000", "0.00000000", "0.0000e−9",
-    *["116,017,920"] * 3, "20,000", *["−0.0000e−10"] * 3,
+    "PyTorch clip_grad_norm_ + AdamW", "is skipped", "0.000000", "0.000000", "0.000e−9",
+    *["116,017,920"] * 3, "20,000", *["−0.0000e−9"] * 3,
 )  # fmt: skip
 KEYS = (("Y", "work them out for the step and element on show; again ends it"), ("Ctrl+C", "copy the table"))
 WHAT = (
