@@ -194,3 +194,14 @@ def test_decay_in_the_gradient() -> None:
         )  # fmt: skip
         assert mine.element is not None
         assert mine.element.after["w"] == pytest.approx(float(done.w[0]), rel=2e-6)
+
+
+def test_pytorch_adds_to_the_norm_what_the_kernel_bounds_it_by() -> None:
+    # A norm of 5e-6 and a limit of 3e-6: 3 / (5 + 1), and 3 / max(5, 1).
+    lanes = {lane: {"a": np.zeros(2, np.float32)} for lane in "wmv"}
+    lanes["g"] = {"a": np.array([3e-6, 4e-6], np.float32)}
+    table = weigh([Tensor("a", 2, True)], reader(lanes), hyper=Hyper(max_grad_norm=3e-6), step=1)
+    assert outcome(table, "clip_grad_norm").clip_scale == pytest.approx(0.5, rel=1e-6)
+    assert outcome(table, "loss_scaler").clip_scale == pytest.approx(0.5, rel=1e-6)
+    assert outcome(table, "published").clip_scale == pytest.approx(0.6, rel=1e-6)
+    assert outcome(table, "propagate").clip_scale is None
