@@ -651,3 +651,31 @@ def test_a_run_that_is_recorded_twice_does_not_differ(
     assert picture.report.first is None
     assert picture.report.settings == ()
     assert_as_the_command_says(diffing, news, picture, call)
+
+
+@pytest.mark.gpu
+def test_what_if_runs_in_the_form_of_now(
+    pair: tuple[Path, Path], open_at: Callable[[Path], Watched], tmp_path: Path, call: Call
+) -> None:
+    path, _ = pair
+    made, other = tmp_path / "made.session", tmp_path / "other.session"
+    watched = open_at(path)
+    watched.worker.send(c.SetVariant(Variant(kernel="8bit", codec="dynamic")))
+    shown = watched.until(lambda s: s.beside.changes != "" and s.mode == "paused")
+    assert shown.beside.changes == "kernel 8bit, codec dynamic"
+    # The params are laid out anew for it, and the run goes on in it, whatever was recorded.
+    assert shown.plan is not None
+    assert (shown.plan.variant.kernel, shown.plan.variant.codec) == ("8bit", "dynamic")
+    watched.worker.send(c.StepIteration())
+    shown = watched.until(lambda s: s.cursor is not None and s.cursor.finished_steps == 1)
+    assert shown.plan is not None
+    assert shown.plan.variant.kernel == "8bit"
+    watched.worker.send(c.WhatIf(str(made)))
+    watched.until(lambda s: "made.session" in read(s))
+    assert call("replay", path, "--kernel", "8bit", "--codec", "dynamic", "--save", other)[0] == 0
+    code, out, _ = call("diff", other, made, "--json")
+    assert code == 0
+    assert json.loads(out)["same"]
+    with Session.open(made) as session:
+        assert session.step(3).variant.kernel == "8bit"
+        assert session.codes(3, replays.PARAMS[0].name).codec == "dynamic"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from gpu_helpers import ATOMIC, ListedSource, lanes, normal_state
 from replays import pipelines_of
 from test_worker import WAIT_S, Opener, Tiny, Watched
 
+from inspector.codecs import CODECS
 from inspector.coding_error import coded_once, merged_error
 from inspector.diagnosis.watchpoints import parse_condition
 from inspector.floats import F32Array
@@ -530,38 +532,50 @@ def test_a_recording_that_is_run_stops_and_seeking_through_it_does_not(gpu: Gpu,
 # --- recordings
 
 
-@pytest.mark.parametrize(
-    "variant",
-    [Variant(), Variant(kernel="f16"), Variant(kernel="8bit", codec="dynamic")],
-    ids=lambda v: v.kernel,
-)
+EIGHT_BIT = [Variant(kernel="8bit", codec=codec) for codec in CODECS]
+FORMS = [
+    *((form, 36) for form in (Variant(), Variant(kernel="f16"), EIGHT_BIT[-1])),
+    *(
+        pytest.param(form, 500, marks=pytest.mark.soak)
+        for form in (Variant(), Variant(numerics="precise"), Variant(kernel="f16"), *EIGHT_BIT)
+    ),
+]
+
+
+@pytest.mark.parametrize(("variant", "last"), FORMS)
 def test_a_run_that_was_stopped_changed_and_gone_back_in_replays_bit_for_bit(
-    gpu: Gpu, tmp_path: Path, variant: Variant, call: Any
+    gpu: Gpu, tmp_path: Path, variant: Variant, last: int, call: Any
 ) -> None:
     path = tmp_path / "run.session"
-    steps = planted(21, "last.w", 77, math.nan, steps=36)
+    steps = planted(21, "last.w", 77, math.nan, steps=last)
     engine = engine_of(
         gpu, steps, "step == 13", "nonfinite > 0", "update_max > 1e9", variant=variant, stats="full"
     )
     recording = Recording.start(engine, path, Policy.from_text("grads:1+keyframes:7"))
-    hit = go(engine, 36)
+    hit = go(engine, last)
     assert hit is not None
     assert (hit.step, hit.dispatch) == (13, 0)
     engine.set_hyper("beta2", 0.95)
     engine.set_hyper("lr", 5e-3)
     assert go(engine, 15) is None
-    hit = go(engine, 36)
+    hit = go(engine, last)
     assert hit is not None
     assert (hit.step, hit.dispatch) == (21, 0)
     engine.step_iteration()
     assert engine.rewind_to(20)
-    assert go(engine, 36).step == 21  # type: ignore[union-attr]
+    assert go(engine, last).step == 21  # type: ignore[union-attr]
     engine.set_hyper("max_grad_norm", 0.5)
-    assert go(engine, 36) is None
+    assert go(engine, last) is None
     recording.end()
     code, out, err = call("replay", path, "--verify")
     assert code == 0, out + err
-    assert "36 steps, statistics of 36 and 5 captured states were compared: every bit is as recorded." in out
+    states = last // 7
+    assert f"{last} steps, statistics of {last} and {states} captured states were compared: every bit" in out
+    code, out, err = call("pack", path)
+    assert code == 0, err
+    code, out, err = call("diff", path, path.with_name("run.session.zip"), "--json")
+    assert code == 0, err
+    assert json.loads(out)["first_difference"] is None
     with Session.open(path) as session:
         assert [session.step(t).hyper.beta2 for t in (12, 13)] == [0.999, 0.95]
         assert session.step(21).nonfinite.nan == 1

@@ -197,6 +197,26 @@ def test_a_recording_of_numbers_is_gone_through_and_played(
     assert set(steps) <= {6, 7, 8}
 
 
+def test_a_picture_of_a_recording_of_numbers(
+    gpu: Gpu, tmp_path: Path, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    path, out = tmp_path / "numbers.session", tmp_path / "picture.png"
+    record(gpu, path, STEPS, "stats")
+    sizes = []
+    for steps in ((), ("--steps", 5), ("--steps", 6), ("--steps", 99)):
+        out.unlink(missing_ok=True)
+        code, _, err = call(
+            "screenshot", path, "--out", out, "--view", "timeline", "--size", "600x150", *steps
+        )
+        assert code == 0, err
+        sizes.append(out.read_bytes())
+    assert sizes[0] == sizes[3], "its end"
+    assert len({*sizes}) == 3
+    code, _, err = call("screenshot", path, "--out", out, "--dispatches", 2)
+    assert code == 2
+    assert "its gradients were not captured (policy stats). Leave --dispatches out." in err
+
+
 def test_a_bookmark_is_in_the_recording(gpu: Gpu, tmp_path: Path, open_it: Callable[[Path], Opened]) -> None:
     path = tmp_path / "marked.session"
     record(gpu, path, STEPS, "stats")

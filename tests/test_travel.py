@@ -16,9 +16,10 @@ from test_worker import Opener, Watched
 from inspector import Session
 from inspector.errors import UsageError
 from inspector.gpu.device import Gpu
-from inspector.gpu.opener import StepperMaker
+from inspector.gpu.opener import StepperMaker, suits
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
+from inspector.layout import Layout
 from inspector.plan import Variant, layout_for
 from inspector.runtime import commands as c
 from inspector.runtime.engine import Engine
@@ -48,9 +49,12 @@ class Here:
     def hyper(self, source: Source) -> Hyper:
         return source.hyper
 
-    def make_stepper(self, source: Source, variant: Variant, state: State) -> GpuStepper:
+    def make_stepper(
+        self, source: Source, variant: Variant, state: State, layout: Layout | None = None
+    ) -> GpuStepper:
         self.made += 1
-        layout = layout_for(source.params, self.gpu.limits, variant)
+        if layout is None or not suits(self.gpu, layout, variant):
+            layout = layout_for(source.params, self.gpu.limits, variant)
         return Shared(
             self.gpu, layout, variant, state, undo_bytes=self.undo_bytes, pipelines=pipelines_of(self.gpu)
         )
@@ -145,6 +149,8 @@ def test_what_was_recorded_is_on_show_before_anything_runs(gpu: Gpu, pair: tuple
     assert shown.record.grad_norm == truth.step(14).grad_norm
     assert shown.counted is not None
     assert shown.counted.step == 14
+    # lr, β₁, β₂ and λ of that step: the warm-up has ended by then.
+    assert shown.uniforms["hp:wd"] == pytest.approx((3e-3, 0.9, 0.95, 0.1), rel=1e-6)
     seen = []
     while made.busy:
         made.advance()
@@ -262,6 +268,19 @@ def test_where_the_recording_changed_its_form_so_does_the_way(
         same_state(made.engine, truth, step)
         assert made.engine.stepper.plan.variant == forms[step > 8]
     assert made.engine.course.as_recorded
+
+
+def test_params_lie_where_they_lay_when_it_was_recorded(gpu: Gpu, tmp_path: Path) -> None:
+    """The norm is added up in the order in which they lie, so another layout gives other last bits."""
+    for name, policy in (("sparse", POLICY), ("all", "all")):
+        record(gpu, tmp_path / f"{name}.session", 12, policy, align_bytes=2048)
+    truth = Session.open(tmp_path / "all.session")
+    made = travel(gpu, tmp_path / "sparse.session")
+    assert made.engine.stepper.layout == truth.layout()
+    assert made.engine.stepper.layout.align == 512
+    for step in (8, 3, 12):
+        arrive(made, step)
+        same_state(made.engine, truth, step)
 
 
 def test_what_cannot_be_rebuilt_says_what_is_missing(gpu: Gpu, tmp_path: Path) -> None:
@@ -421,7 +440,9 @@ def test_a_live_run_goes_back_beyond_memory(watched: Callable[..., Watched]) -> 
     """By running again from where it began or from a state that was kept, with the settings that held then."""
 
     class Small(Opener):
-        def make_stepper(self, source: Source, variant: Variant, state: State) -> GpuStepper:
+        def make_stepper(
+            self, source: Source, variant: Variant, state: State, layout: Layout | None = None
+        ) -> GpuStepper:
             return StepperMaker(undo_bytes=0).make(source.params, variant, state)
 
     run = watched(Small(), "tiny")

@@ -43,6 +43,8 @@ def shown(qtbot: QtBot, snapshot: Snapshot, param: str = PARAM) -> tuple[ValuesV
     view.select_param(param)
     if param:
         qtbot.waitUntil(lambda: bool(sent) and sent[-1].param == param)
+        # A slow machine draws the view before it has anything to show, and asks for nothing then.
+        sent[:] = [command for command in sent if command.param is not None]
     return view, sent
 
 

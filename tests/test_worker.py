@@ -17,7 +17,7 @@ from inspector.gpu.device import Gpu
 from inspector.gpu.opener import StepperMaker
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
-from inspector.layout import Param
+from inspector.layout import Layout, Param
 from inspector.plan import Variant
 from inspector.runtime import commands as c
 from inspector.runtime.snapshots import Snapshot
@@ -71,8 +71,10 @@ class Opener:
     def hyper(self, source: Source) -> Hyper:
         return source.hyper
 
-    def make_stepper(self, source: Source, variant: Variant, state: State) -> GpuStepper:
-        return StepperMaker().make(source.params, variant, state)
+    def make_stepper(
+        self, source: Source, variant: Variant, state: State, layout: Layout | None = None
+    ) -> GpuStepper:
+        return StepperMaker().make(source.params, variant, state, layout)
 
 
 class Watched:

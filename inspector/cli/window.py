@@ -16,6 +16,7 @@ from inspector.codecs import Codec
 from inspector.comparison import Comparison
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
+from inspector.layout import Layout
 from inspector.own_shaders import load_own_kernels
 from inspector.plan import Variant
 from inspector.runtime.beside import BesidePicture
@@ -23,6 +24,7 @@ from inspector.runtime.commands import (
     Command,
     DiffSessions,
     Run,
+    Seek,
     SetBreakpoint,
     ShowOverlay,
     StartLockstep,
@@ -33,6 +35,7 @@ from inspector.runtime.snapshots import Notice, Snapshot
 from inspector.runtime.worker import Worker
 from inspector.session.policy import Policy
 from inspector.sources.base import Source
+from inspector.sources.recording import Recording
 from inspector.statistics import StatsLevel
 from inspector.stepping import Cursor, State, Stepper
 
@@ -74,13 +77,15 @@ class RunOpener:
         """`variant` with its own kernels as they are in their files now: what a start of the source runs."""
         return variant if self.shaders is None else replace(variant, own=load_own_kernels(self.shaders))
 
-    def make_stepper(self, source: Source, variant: Variant, state: State) -> GpuStepper:
-        """A stepper on a new device."""
+    def make_stepper(
+        self, source: Source, variant: Variant, state: State, layout: Layout | None = None
+    ) -> GpuStepper:
+        """A stepper on a new device, the params as in `layout` where that can bind them there."""
         # wgpu takes a while to import: here it does so on the worker's thread, beside the first paint.
         from inspector.gpu.opener import StepperMaker
 
         undo = None if self.undo_mb is None else self.undo_mb << 20
-        return StepperMaker(self.adapter, undo).make(source.params, variant, state)
+        return StepperMaker(self.adapter, undo).make(source.params, variant, state, layout)
 
     def replay_maker(self) -> StepperMaker:
         """Steppers on the same adapter, with no memory for going back."""
@@ -163,6 +168,7 @@ def take_picture(
 ) -> None:
     """Run `steps`, then `dispatches` more, and draw the window or one view to a PNG.
 
+    A recording from which no step can be rebuilt is shown as recorded after `steps`, or at its end.
     Without `stats` as much is counted as the view needs. The recording `beside` is laid under the run, and in the view
     `compare` the one drawn is held against it.
     """
@@ -177,12 +183,19 @@ def take_picture(
 
     level: StatsLevel = stats or ("full" if view == "params" else "light")
     worker = Worker(opener, spec, variant, reread=opener.reread, stats=level)
-    first = source.initial_state().finished_steps
+    only_shown = isinstance(source, Recording) and not source.stretches
+    if isinstance(source, Recording) and only_shown:
+        first = source.session.steps.start - 1
+        if dispatches:
+            raise UsageError(f"{spec}: {source.missing(first + max(steps, 1))} Leave --dispatches out.")
+    else:
+        first = source.initial_state().finished_steps
     commands: list[Command] = [StartLockstep(lockstep)] if lockstep is not None else []
     if beside is not None:
         commands.append(ShowOverlay(str(beside)))
         commands += [DiffSessions("", str(beside))] if view == "compare" else []
-    plan: list[Command] = [*([Run(until=first + steps)] if steps else []), *[StepDispatch()] * dispatches]
+    going: Command = Seek(first + steps) if only_shown else Run(until=first + steps)
+    plan: list[Command] = [*([going] if steps else []), *[StepDispatch()] * dispatches]
 
     told: list[str] = []
     at_opening: list[Notice | None] = []
@@ -198,6 +211,14 @@ def take_picture(
             told[:] = [notice.text]
             return True
         if not settled(snapshot) or snapshot.cursor is None or not is_read(snapshot.beside):
+            return False
+        if only_shown:
+            # Without --steps the last one is on show.
+            wanted = min(first + steps, snapshot.last_step or first)
+            if not steps or snapshot.cursor.finished_steps == wanted:
+                return True
+            while plan:
+                worker.send(plan.pop(0))
             return False
         # One after the other: a dispatch asked for while the run goes on would pause it.
         stepping = snapshot.cursor.finished_steps >= first + steps

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from inspector.hyper import Hyper
+from inspector.layout import Layout
 from inspector.plan import Variant
 from inspector.runtime.recorded import RecordedRun
 from inspector.schedule import Schedule
@@ -78,6 +79,13 @@ class Course:
         changed = [f.name for f in fields(Variant) if getattr(was, f.name) != getattr(now, f.name)]
         kept = [name for name in changed if getattr(running, name) == getattr(was, name)]
         return replace(running, **{name: getattr(now, name) for name in kept})
+
+    def layout_at(self, step: int) -> Layout | None:
+        """Where the params lay in `step` as it was recorded; None where that is not known or no longer holds."""
+        recorded = self.recorded
+        if recorded is None or self.is_own(step) or step not in recorded.steps:
+            return None
+        return recorded.session.layout(step)
 
     # --- changing it
 

@@ -20,6 +20,7 @@ from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array, shortest
 from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper, check_value, with_value
+from inspector.layout import Layout
 from inspector.optimizers import optimizer
 from inspector.param_statistics import ParamStats
 from inspector.plan import Variant, required_placement
@@ -105,6 +106,8 @@ class Engine:
         self._kept = KeptStates()
         self._began_at = stepper.cursor.finished_steps
         self._laid = stepper.plan.variant
+        self._laid_as: Layout | None = None
+        """The recorded layout that the stepper was made for; where the device cannot bind it, its own is another."""
         self.nowhere = False
         """True where the device holds no state that any step had: none could be rebuilt."""
         self._form_since = 0
@@ -391,12 +394,13 @@ class Engine:
         if recorded is None or self.course.is_own(finished):
             self.stepper.restore(state, progress)
         else:
-            laid = recorded.source.laid_out_for(finished)
-            if self._placed_as(laid):
+            step = max(finished, recorded.steps.start)
+            layout, laid = self.course.layout_at(step), recorded.source.laid_out_for(finished)
+            if self._placed_as(laid, layout):
                 self.stepper.restore(state, progress)
             else:
-                self._make_anew(laid, state)
-            self._take_form(self.course.form_at(max(finished, recorded.steps.start), laid))
+                self._make_anew(laid, state, layout)
+            self._take_form(self.course.form_at(step, laid), layout)
         self.nowhere = False
         self._moved()
 
@@ -512,7 +516,7 @@ class Engine:
         self.last_times.clear()
         self.dispatch_times = [None] * self.stepper.cursor.count
 
-    def _take_form(self, wanted: Variant) -> bool:
+    def _take_form(self, wanted: Variant, layout: Layout | None) -> bool:
         """Run in a form that was recorded, on another stepper where the params have to be laid out otherwise."""
         if wanted == self.stepper.plan.variant:
             return True
@@ -520,20 +524,24 @@ class Engine:
             self.stepper.set_variant(wanted)
             self._reformed()
         elif self._make is not None:
-            self._make_anew(wanted, self.stepper.state())
+            self._make_anew(wanted, self.stepper.state(), layout)
         else:
             return False
         return True
 
-    def _make_anew(self, variant: Variant, state: State) -> None:
-        """Go on with `state` on another stepper, laid out for `variant`."""
+    def _make_anew(self, variant: Variant, state: State, layout: Layout | None) -> None:
+        """Go on with `state` on another stepper, laid out as in `layout`, else for `variant`."""
         if self._make is None:
             raise UsageError("The params are not laid out for this form of the step: lay them out anew.")
         before = self.stepper.plan.variant
         # The old device goes first: two of them may not fit.
         self.stepper.close()
         try:
-            self.stepper = self._make(self.source, variant, state)
+            if layout is None:
+                self.stepper = self._make(self.source, variant, state)
+            else:
+                self.stepper = self._make(self.source, variant, state, layout)
+            self._laid_as = layout
         except InspectorError:
             self.stepper = self._make(self.source, before, state)
             raise
@@ -544,14 +552,18 @@ class Engine:
             self.counted = None
             self.dispatch_times = [None] * self.stepper.cursor.count
 
-    def _placed_as(self, laid: Variant) -> bool:
-        """True where the params lie as they do for the form `laid`."""
+    def _placed_as(self, laid: Variant, layout: Layout | None) -> bool:
+        """True where the params lie as they do for the form `laid`, or in `layout`, as far as the device can."""
+        if layout is not None and layout is not self._laid_as and layout != self.stepper.layout:
+            return False
         codecs = {v.codec for v in (laid, self._laid) if v.kernel == "8bit"}
         return required_placement(laid) == required_placement(self._laid) and len(codecs) <= 1
 
     def _follow_form(self, step: int) -> None:
         """Where a recording that runs again changed its form, change with it, as far as that is possible."""
-        if not self._take_form(self.course.form_at(step, self.stepper.plan.variant)):
+        if not self._take_form(
+            self.course.form_at(step, self.stepper.plan.variant), self.course.layout_at(step)
+        ):
             self.mark(
                 step, "the recording goes on in another form, for which the params are laid out otherwise"
             )
@@ -567,9 +579,16 @@ class Engine:
             self._checkpoint_at = -float("inf")
             self.mark(self._form_since, changed)
 
-    def replace_stepper(self, stepper: Stepper, cursor: Cursor) -> None:
-        """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood."""
+    def replace_stepper(self, stepper: Stepper, cursor: Cursor, *, chosen: bool = False) -> None:
+        """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood.
+
+        `chosen` where a person wants its form, which a recording then no longer says.
+        """
         self.stepper = stepper
+        if chosen:
+            step = cursor.step + (cursor.dispatch > 0)
+            self.course.choose(step, stepper.plan.variant)
+            self._part(step)
         self._laid = stepper.plan.variant
         self.eight_bit.replaced(lost=False)
         self.last_times.clear()
@@ -639,10 +658,14 @@ class Engine:
 
     def uniforms(self) -> Mapping[str, tuple[float, ...]]:
         """The uniforms of the step at the cursor, by key; those of step 1 before it."""
+        step = self.stepper.cursor.step
+        return self.uniforms_of(max(step, 1), self._step_hyper() if step else None)
+
+    def uniforms_of(self, step: int, hyper: Hyper | None = None) -> Mapping[str, tuple[float, ...]]:
+        """The uniforms of a step, by key, with what it runs with where `hyper` is not given."""
         variant = self.stepper.plan.variant
-        step = max(self.stepper.cursor.step, 1)
-        hyper = self._step_hyper() if self.stepper.cursor.step else self.course.hyper_at(1)
-        values = optimizer(variant.optimizer).uniforms(hyper, step, variant.numerics)
+        used = self.course.hyper_at(step) if hyper is None else hyper
+        values = optimizer(variant.optimizer).uniforms(used, step, variant.numerics)
         return MappingProxyType({key: tuple(float(x) for x in value) for key, value in values.items()})
 
     @property

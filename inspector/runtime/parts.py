@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from inspector.comparison import Comparison
 from inspector.hyper import Hyper
+from inspector.layout import Layout
 from inspector.plan import Variant
 from inspector.runtime.snapshots import StepRecord
 from inspector.sources.base import Source
@@ -25,7 +26,11 @@ class OpenRun(Protocol):
         """The hyper-parameters to start it with."""
         ...
 
-    def make_stepper(self, source: Source, variant: Variant, state: State) -> Stepper: ...
+    def make_stepper(
+        self, source: Source, variant: Variant, state: State, layout: Layout | None = None
+    ) -> Stepper:
+        """The params lie as in `layout` where the device can bind them there."""
+        ...
 
     def replay_maker(self) -> replay.MakeStepper:
         """What makes the steppers of a replay beside a run: each on a device of its own, with nothing kept for undo."""
@@ -51,9 +56,11 @@ class OpenRun(Protocol):
 
 
 class MakeStepper(Protocol):
-    """Makes a stepper for params in a form, from a state."""
+    """Makes a stepper for params in a form, from a state; they lie as in `layout` where the device can bind that."""
 
-    def __call__(self, source: Source, variant: Variant, state: State) -> Stepper: ...
+    def __call__(
+        self, source: Source, variant: Variant, state: State, layout: Layout | None = None
+    ) -> Stepper: ...
 
 
 class Follower(Protocol):

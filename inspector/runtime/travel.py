@@ -128,6 +128,7 @@ class Travel:
         return replace(
             picture,
             cursor=self.cursor,
+            uniforms=self.engine.uniforms_of(glance.step),
             record=record,
             counted=recorded.counted(glance.step),
             dispatch_times=times,
@@ -420,7 +421,13 @@ def opened(
         state = (
             HostState({}, {}, {}, finished) if nowhere else recorded.state(int(recorded.picture.keyframes[0]))
         )
-    stepper = opener.make_stepper(source, variant, state)
+    layout = None
+    if recorded is not None and recorded.source.first_step in recorded.steps:
+        layout = recorded.session.layout(recorded.source.first_step)
+    if layout is None:
+        stepper = opener.make_stepper(source, variant, state)
+    else:
+        stepper = opener.make_stepper(source, variant, state, layout)
     engine = Engine(
         source, stepper, hyper=opener.hyper(source), stats=stats, breakpoints=breakpoints, recorded=recorded,
         make=opener.make_stepper,

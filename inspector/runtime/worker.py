@@ -312,6 +312,7 @@ class Worker:
                 self._pause()
                 self._step_iteration(engine)
             case c.Run(until):
+                self._travel_or_none().cancel()
                 self._mode, self._until = "running", until
                 self._restart_rate()
             case c.Pause():
@@ -635,7 +636,15 @@ class Worker:
         if step < 0:
             raise UsageError("The run stands where it began: nothing lies before.")
         travel.seek(step, dispatch)
+        if travel.busy and travel.recorded is None:
+            # Nothing but the way there is on show: it runs, and can be paused.
+            self._mode, self._until = "running", step
+            self._restart_rate()
         self._viewer.moved()
+
+    @property
+    def _is_playing(self) -> bool:
+        return self._travel is not None and self._travel.playing is not None
 
     def _travel_or_none(self) -> Travel:
         assert self._travel is not None
@@ -655,6 +664,8 @@ class Worker:
             raise
         self._viewer.moved()
         if not travel.busy:
+            if self._mode == "running" and not self._is_playing:
+                self._mode, self._until = "paused", None
             self._taken.extendleft(reversed(travel.after))
             travel.after.clear()
 
@@ -746,7 +757,7 @@ class Worker:
             # What ran before is brought back before the reason is told.
             engine.replace_stepper(self._opener.make_stepper(engine.source, before, state), cursor)
             raise
-        engine.replace_stepper(stepper, cursor)
+        engine.replace_stepper(stepper, cursor, chosen=True)
         engine.mark_variant(before, variant)
         limited = [v.kernel == "8bit" and v.codec == "linear" for v in (before, variant)]
         lost = lost_moments(state) if limited == [True, False] else 0
@@ -860,7 +871,7 @@ class Worker:
             undo=stepper.undo_info,
             device=stepper.device,
             memory_bytes=stepper.memory_bytes,
-            steps_per_second=self._rate if self._mode == "running" else None,
+            steps_per_second=self._rate if self._mode == "running" and not self._is_playing else None,
             copy_gbps=self._copy_gbps(stepper.device),
             comparing=self._comparing,
             comparison=self._comparison,
