@@ -21,6 +21,8 @@ COMMANDS = (
     "diagnose",
     "export",
     "explain",
+    "policies",
+    "report",
     "bench",
     "screenshot",
     "window",

@@ -20,7 +20,7 @@ from inspector.statistics import StatsLevel
 
 VIEWS = (
     "map, pipeline, plots, histograms, lockstep, timing, profile, params, compare, start, values, hyper, "
-    "findings, breakpoints, bookmarks or timeline"
+    "findings, policies, breakpoints, bookmarks or timeline"
 )
 
 app = typer.Typer(
@@ -479,6 +479,104 @@ def explain(
         index=index,
         step=step,
     )
+    o.print_json(document) if json else show(document)
+    return 0
+
+
+@app.command()
+def policies(
+    context: typer.Context,
+    source: o.SourceArgument,
+    step: Annotated[
+        int | None, typer.Option(help="The step to look at; the first there is if left out.")
+    ] = None,
+    param: Annotated[
+        str | None,
+        typer.Option(help="Show an element of this param; of the first non-finite gradient if left out."),
+    ] = None,
+    index: Annotated[
+        str | None, typer.Option(help="The element of --param: flat, or as 12,3; the first if left out.")
+    ] = None,
+    optimizer: o.Optimizer = "adamw",
+    numerics: o.Numerics = "published",
+    lr: o.Lr = None,
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    schedule: o.ScheduleText = None,
+    seed: o.Seed = None,
+    adapter: o.Adapter = None,
+    json: o.Json = False,
+) -> int:
+    """Print what optimizers that treat non-finite gradients differently would each make of one step."""
+    from inspector.cli.policies import describe, show
+
+    made = o.make_source(source, schedule, seed)
+    hyper = o.make_hyper(
+        made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
+    )
+    variant = o.form_for(context, source, plan.Variant(optimizer=optimizer, numerics=numerics))
+    document = describe(
+        made,
+        hyper,
+        variant,
+        given=o.given_form(context, variant),
+        adapter=adapter,
+        param=param,
+        index=index,
+        step=step,
+    )
+    o.print_json(document) if json else show(document)
+    return 0
+
+
+@app.command()
+def report(
+    context: typer.Context,
+    source: o.SourceArgument,
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")],
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps to run, 50 if left out; of a recording its last so many steps, all if left out.",
+            min=1,
+        ),
+    ] = None,
+    optimizer: o.Optimizer = "adamw",
+    kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
+    numerics: o.Numerics = "published",
+    reduce: o.Reduce = "two-pass",
+    dispatch: o.DispatchForm = "two-block",
+    unfused: o.Unfused = False,
+    shaders: Shaders = None,
+    lr: o.Lr = None,
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    schedule: o.ScheduleText = None,
+    seed: o.Seed = None,
+    adapter: o.Adapter = None,
+    json: o.Json = False,
+) -> int:
+    """Write the story of a run as one HTML file: findings by cause, plots, settings. Needs nothing else to be read."""
+    from inspector.cli.report import Request, show, write_report
+
+    check_writable(out)
+    made = o.make_source(source, schedule, seed)
+    hyper = o.make_hyper(
+        made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
+    )
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state), shaders
+    )
+    variant = o.form_for(context, source, variant)
+    document = write_report(Request(made, hyper, variant, out, steps, adapter))
     o.print_json(document) if json else show(document)
     return 0
 

@@ -7,19 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from inspector.cli.at_step import find_param, stepper_at
 from inspector.cli.options import as_dict, make_console, make_table
 from inspector.cli.shaders import shaders_of
 from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.gpu.explain import explain_element
-from inspector.gpu.opener import StepperMaker
 from inspector.gpu.stepper import GpuStepper
-from inspector.hyper import HYPER_NAMES, Hyper
+from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.plan import Variant
-from inspector.runtime.replay import Changes, Replay
-from inspector.sources.base import EndOfSourceError, Source, hyper_at
-from inspector.sources.recording import Recording
+from inspector.sources.base import Source
 
 
 def describe(
@@ -34,57 +32,12 @@ def describe(
     given: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The document of --json. `given` are the parts of `variant` that hold over what was recorded."""
-    tensor = _find(source, param)
+    tensor = find_param(source, param)
     flat = flat_index(index, tensor)
-    if isinstance(source, Recording) and step is not None:
-        return _describe_recorded(
-            source, hyper, given or {}, adapter=adapter, tensor=tensor, flat=flat, step=step
-        )
-    state = source.initial_state()
-    first = state.finished_steps + 1
-    wanted = first if step is None else step
-    if wanted < first:
-        raise UsageError(f"--step {wanted} lies before the first step of {source.name}, which is {first}.")
-    stepper = StepperMaker(adapter, undo_bytes=0).make(source.params, variant, state)
-    try:
-        for t in range(first, wanted + 1):
-            try:
-                stepper.begin_step(source.gradients(t, stepper.weights))
-            except EndOfSourceError as error:
-                raise UsageError(f"--step {wanted} cannot be explained: {error}") from None
-            used = hyper_at(source, hyper, source.schedule, t)
-            if t < wanted:
-                stepper.run_to_end(used)
-        return _document(source, stepper, variant, tensor, flat, used)
-    finally:
-        stepper.close()
-
-
-def _describe_recorded(
-    source: Recording,
-    hyper: Hyper,
-    given: Mapping[str, Any],
-    *,
-    adapter: str | None,
-    tensor: Param,
-    flat: int,
-    step: int,
-) -> dict[str, Any]:
-    """A step of a recording, from the nearest state before it; what was typed holds for that step alone."""
-    if problem := source.missing(step):
-        raise UsageError(f"--step {step} cannot be explained: {problem}")
-    used = hyper_at(source, hyper, source.schedule, step)
-    recorded = source.recorded_hyper(step)
-    assert recorded is not None
-    typed = {n: getattr(used, n) for n in HYPER_NAMES if getattr(used, n) != getattr(recorded, n)}
-    runner = Replay(source, StepperMaker(adapter, undo_bytes=0), Changes(typed, given))
-    try:
-        runner.start(step)
-        stepper = runner.begin(step)
-        assert isinstance(stepper, GpuStepper)
+    with stepper_at(
+        source, hyper, variant, given=given or {}, adapter=adapter, step=step, what="explained"
+    ) as (stepper, used):
         return _document(source, stepper, stepper.plan.variant, tensor, flat, used)
-    finally:
-        runner.close()
 
 
 def _document(
@@ -128,15 +81,6 @@ def _document(
         "coded": [as_dict(line) for line in found.coded],
         "agrees_with_kernel": found.agrees,
     }
-
-
-def _find(source: Source, name: str) -> Param:
-    for param in source.params:
-        if param.name == name:
-            return param
-    near = [p.name for p in source.params if name.lower() in p.name.lower()][:3]
-    hint = f" Did you mean {' or '.join(near)}?" if near else f" 'inspector layout {source.name}' lists them."
-    raise UsageError(f"{source.name} has no param {name!r}.{hint}")
 
 
 def flat_index(text: str, param: Param) -> int:

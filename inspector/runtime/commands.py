@@ -278,6 +278,31 @@ class CancelWhatIf:
 
 
 @dataclass(frozen=True, slots=True)
+class WeighPolicies:
+    """Go to the start of step `step` and work out what policies on non-finite gradients would each make of it.
+
+    Element `index`, flat, of `param` is shown before and after, or the first non-finite gradient where it is None. The
+    next command that is not among BESIDE_COMPARISON ends it.
+    """
+
+    step: int
+    param: str | None = None
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelPolicies:
+    """End the working out of policies; the table of before stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveReport:
+    """Write the story of the run to an HTML file at `path`; the run goes on."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class LookBeside:
     """There is something new beside the run."""
 
@@ -329,6 +354,9 @@ Command = (
     | ViewDiff
     | WhatIf
     | CancelWhatIf
+    | WeighPolicies
+    | CancelPolicies
+    | SaveReport
     | LookBeside
     | RecoverDevice
     | Shutdown

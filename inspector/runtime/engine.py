@@ -143,6 +143,11 @@ class Engine:
         return self.course.hyper
 
     @property
+    def step_hyper(self) -> Hyper:
+        """What the step at the cursor runs with, the schedule applied to its lr."""
+        return self._step_hyper()
+
+    @property
     def schedule(self) -> Schedule:
         """What multiplies the lr."""
         return self.course.schedule

@@ -18,9 +18,11 @@ from inspector.history import EMPTY_HISTORY, History
 from inspector.hyper import Hyper
 from inspector.param_statistics import ParamStats, ParamTable, totals
 from inspector.plan import Plan
+from inspector.policies import PolicyTable
 from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
 from inspector.runtime.breakpoints import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
+from inspector.runtime.weighing import Weighing
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
 from inspector.stores import LANES, Lane
@@ -231,6 +233,10 @@ class Snapshot:
     """None while no variants are compared."""
     comparison: Comparison | None = None
     """The latest comparison of variants over the params of this source."""
+    weighing: Weighing | None = None
+    """None while no policies are worked out."""
+    policies: PolicyTable | None = None
+    """The latest table of this run."""
     last_times: tuple[tuple[KernelTime, ...], ...] = ()
     """The times of the last complete steps in this form, dispatch by dispatch, the latest last."""
     last_step: int | None = None

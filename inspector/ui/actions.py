@@ -90,6 +90,8 @@ SPECS = (
     _Spec("restart", "Restart the source", ("Ctrl+R",),
           "Open the source again and begin at its start; what this run has done is dropped"),
     _Spec("record", "Record…", ("F8",), "Record the run to a session, or end the recording that goes on", "record"),
+    _Spec("save_report", "Save report…", ("Ctrl+Shift+S",),
+          "Write the story of the run to one HTML file: findings by cause, plots and settings"),
     _Spec("overlay", "Overlay a recording…", ("Ctrl+U",), "Lay a recording under the run, in every plot"),
     _Spec("drop_overlays", "Remove overlays", ("Ctrl+Shift+U",), "Take every recording from under the run", None,
           DropOverlay()),
@@ -153,7 +155,9 @@ class Actions(QObject):
         self["follow"].setCheckable(True)
         self["follow"].triggered.connect(self._toggle_following)
         self.refresh_icons()
-        self._allow(dict.fromkeys((*NEED_A_RUN, "restart", "what_if", "drop_overlays"), "starting"))
+        self._allow(
+            dict.fromkeys((*NEED_A_RUN, "restart", "what_if", "save_report", "drop_overlays"), "starting")
+        )
 
     def __getitem__(self, name: str) -> QAction:
         return self._by_name[name]
@@ -236,7 +240,7 @@ def reasons(
     if not snapshot.beside.overlays:
         result["drop_overlays"] = "no recording is laid under the run"
     if why:
-        result["what_if"] = why
+        result["what_if"] = result["save_report"] = why
     elif snapshot.beside.recording is None:
         result["what_if"] = "no recording is open"
     if snapshot.mode == "starting" or not snapshot.source:

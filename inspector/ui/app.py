@@ -93,6 +93,7 @@ def make_view(name: str) -> View:
     from inspector.ui.params_view import ParamsView
     from inspector.ui.pipeline_view import PipelineView
     from inspector.ui.plots_view import PlotsView
+    from inspector.ui.policies_view import PoliciesView
     from inspector.ui.profile_view import ProfileView
     from inspector.ui.start_view import StartView
     from inspector.ui.timeline_view import TimelineView
@@ -110,6 +111,7 @@ def make_view(name: str) -> View:
         "values": ValuesView,
         "hyper": HyperView,
         "findings": FindingsView,
+        "policies": PoliciesView,
         "breakpoints": BreakpointsView,
         "bookmarks": BookmarksView,
         "timeline": TimelineView,

@@ -33,7 +33,7 @@ PANELS = (
     Panel(
         "plots",
         "Plots",
-        ("plots", "histograms", "lockstep", "timing", "profile", "params", "compare", "start"),
+        ("plots", "histograms", "lockstep", "timing", "profile", "params", "compare", "policies", "start"),
         "Alt+3",
     ),
     Panel("values", "Values", ("values",), "Alt+4"),
@@ -51,12 +51,13 @@ TAB_TITLES = {
     "compare": "Compare",
     "start": "Start",
     "findings": "Findings",
+    "policies": "Policies",
     "breakpoints": "Breakpoints",
     "bookmarks": "Bookmarks",
 }
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
-    "bookmarks": "Alt+B",
+    "bookmarks": "Alt+B", "policies": "Ctrl+Y",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 

@@ -1,91 +1,119 @@
-"""What the diagnosis found: a list, newest last, and the evidence and advice of the one selected."""
+"""What the diagnosis found, by cause, newest last; and the evidence and advice of the one selected."""
 
 from __future__ import annotations
 
-from html import escape
-from typing import Any
+from PySide6.QtCore import QModelIndex, Qt, Signal
+from PySide6.QtGui import QGuiApplication, QKeySequence, QResizeEvent, QShortcut, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QLabel,
+    QScrollArea,
+    QSplitter,
+    QTreeView,
+    QVBoxLayout,
+    QWidget,
+)
 
-from PySide6.QtCore import QModelIndex, Qt
-from PySide6.QtGui import QColor, QShowEvent
-from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QVBoxLayout, QWidget
-
-from inspector.diagnosis.findings import Finding, Severity
-from inspector.runtime.commands import Seek
+from inspector.finding_words import as_text
+from inspector.findings import Finding
+from inspector.runtime.commands import Seek, WeighPolicies
 from inspector.runtime.snapshots import Snapshot
-from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.tables import LEAST_ROWS, AnyIndex, ColumnsModel, dense_table, row_height, set_widths
+from inspector.ui.finding_detail import detail_html
+from inspector.ui.findings_bar import FindingsBar
+from inspector.ui.findings_model import FindingsModel
+from inspector.ui.tables import LEAST_ROWS, row_height
 from inspector.ui.view import View
 
-COLUMNS = ("step", "severity", "param", "message")
-STEP, SEVERITY, PARAM, MESSAGE = range(4)
-ICONS: dict[Severity, str] = {"error": "✖", "warning": "▲", "info": "●"}
 EMPTY = "Nothing found so far. What a step's numbers show to be wrong is listed here."
-KEYS = (("Enter", "go to the step of the finding"),)
-HELP = "Select a finding to see its evidence. Enter or a double click goes to its step."
-
-
-class FindingsModel(ColumnsModel):
-    """One row a finding."""
-
-    COLUMNS = COLUMNS
-    FIGURE_COLUMNS = frozenset({STEP})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.findings: tuple[Finding, ...] = ()
-
-    def show_findings(self, findings: tuple[Finding, ...]) -> None:
-        """Take over the list; where it only grew, rows are added and the selection stays."""
-        old = len(self.findings)
-        if old and findings[:old] == self.findings:
-            if len(findings) > old:
-                self.beginInsertRows(QModelIndex(), old, len(findings) - 1)
-                self.findings = findings
-                self.endInsertRows()
-            return
-        self.beginResetModel()
-        self.findings = findings
-        self.endResetModel()
-
-    def row_total(self) -> int:
-        """The findings."""
-        return len(self.findings)
-
-    def data(self, index: AnyIndex, role: int = 0) -> Any:
-        """The text of a cell; the severity as glyph, word and colour."""
-        finding, column = self.findings[index.row()], index.column()
-        if role == Qt.ItemDataRole.DisplayRole:
-            severity = f"{ICONS[finding.severity]} {finding.severity}"
-            return (f"{finding.step:,}", severity, finding.param or "", finding.message)[column]
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            return self.alignment(column)
-        if role == Qt.ItemDataRole.ForegroundRole and column == SEVERITY:
-            return severity_colour(finding.severity)
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return finding.message if column == MESSAGE else finding.param
-        return None
+FILTERED = "None of the findings passes the filter."
+KEYS = (
+    ("Enter", "go to the step, dispatch and element of the finding"),
+    ("→ / ←", "show and hide the findings of a cause"),
+    ("/", "filter by words"),
+    ("S", "show all, warnings and errors, or errors alone"),
+    ("Ctrl+C", "copy it as text; of a cause all findings"),
+    ("Y", "policies side by side for its step"),
+)
+HELP = "Select a finding to see its evidence. A click goes to it where that loses nothing, Enter always."
+OPEN_UP_TO = 30
+"""While there are no more findings than this, causes show theirs from the start."""
+AROUND = 16.0
+"""Steps that the plots show before and after the one of a finding."""
+SAMPLES = ("Non-finite gradients", "▲ warning", "10,000", "findings", "h.11.attn.qkv.weight", "")
+BESIDE_FROM = 800
+"""Pixels of width from which on the detail is beside the list."""
+POLICY_RULES = ("nonfinite-gradient",)
 
 
 class FindingsView(View):
-    """The list over the detail. Selecting a finding selects its param everywhere."""
+    """A tree of causes over the detail of the row selected, with a filter above."""
 
     PERIOD_S = 0.1
+    policies_wanted = Signal()
+    """Policies are being worked out for the step of a finding: whoever shows them comes to the front."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("findings")
         self._snapshot: Snapshot | None = None
         self._shown: tuple[Finding, ...] | None = None
-        self._shown_detail: Finding | None = None
-        self.model = FindingsModel()
-        self.table = dense_table(self.model, "findings-list")
-        set_widths(self.table, ("100,000", "▲ warning", "h.11.attn.qkv.weight", ""))
-        self.table.horizontalHeader().setStretchLastSection(True)
-        self.table.selectionModel().currentRowChanged.connect(self._on_row_changed)
-        self.table.clicked.connect(self._on_clicked)
-        self.table.activated.connect(self._on_activated)
-        self.setFocusProxy(self.table)
+        self._opened: set[str] = set()
+        self.model = FindingsModel(self)
+        self._make_tree()
+        self._make_bar()
+        self._make_detail()
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.setSpacing(0)
+        outer.addWidget(self.bar)
+        outer.addWidget(self._splitter, 1)
+        outer.addWidget(self.empty, 1)
+        theme.changes().changed.connect(self._show_detail)
+        for key, act in (
+            ("/", self.bar.words.setFocus),
+            ("S", self.bar.next_severity),
+            ("Y", self.weigh),
+            (QKeySequence.StandardKey.Copy, self.copy),
+        ):
+            shortcut = QShortcut(QKeySequence(key), self)
+            shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+            shortcut.activated.connect(act)
+        self._show_emptiness()
+
+    def _make_tree(self) -> None:
+        tree = self.tree = QTreeView()
+        tree.setObjectName("findings-tree")
+        tree.setModel(self.model)
+        tree.setUniformRowHeights(True)
+        tree.setAlternatingRowColors(True)
+        tree.setFrameShape(QTreeView.Shape.NoFrame)
+        tree.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        tree.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        tree.setExpandsOnDoubleClick(False)
+        tree.setMinimumHeight(LEAST_ROWS * row_height())
+        tree.setIndentation(4 * theme.GRID)
+        header = tree.header()
+        metrics = tree.fontMetrics()
+        for column, sample in enumerate(SAMPLES):
+            if sample:
+                header.resizeSection(
+                    column, metrics.horizontalAdvance(sample) + (4 if column else 8) * theme.GRID
+                )
+        header.setStretchLastSection(True)
+        tree.selectionModel().currentRowChanged.connect(self._show_detail)
+        tree.clicked.connect(self._on_clicked)
+        tree.activated.connect(self._on_activated)
+        self.setFocusProxy(tree)
+
+    def _make_bar(self) -> None:
+        self.bar = FindingsBar()
+        self.bar.filtered.connect(self._on_filter)
+        self.bar.left.connect(self.tree.setFocus)
+        self.bar.copy.clicked.connect(self.copy)
+        self.bar.policies.clicked.connect(self.weigh)
+
+    def _make_detail(self) -> None:
         self.detail = QLabel(HELP)
         self.detail.setTextFormat(Qt.TextFormat.RichText)
         self.detail.setWordWrap(True)
@@ -100,19 +128,25 @@ class FindingsView(View):
         scroll.setWidget(self.detail)
         scroll.setMinimumHeight(LEAST_ROWS * row_height())
         self._splitter = QSplitter(Qt.Orientation.Vertical)
-        self._splitter.addWidget(self.table)
+        self._splitter.addWidget(self.tree)
         self._splitter.addWidget(scroll)
         self._splitter.setChildrenCollapsible(False)
-        self._splitter.hide()
+        self._splitter.setSizes([1200, 800])
         self.empty = QLabel(EMPTY)
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.empty.setWordWrap(True)
         self.empty.setContentsMargins(8, 8, 8, 8)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(self._splitter, 1)
-        outer.addWidget(self.empty, 1)
-        theme.changes().changed.connect(self._show_detail)
+
+    # --- from outside
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """The detail beside the list where there is room, else below it."""
+        super().resizeEvent(event)
+        wide = self.width() >= BESIDE_FROM
+        along = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
+        if self._splitter.orientation() != along:
+            self._splitter.setOrientation(along)
+            self._splitter.setSizes([1200, 800])
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """List what has been found up to this moment."""
@@ -125,72 +159,128 @@ class FindingsView(View):
         super().showEvent(event)
         self._update()
 
+    def current(self) -> Finding | None:
+        """The finding of the row selected; of a cause its first."""
+        return self.model.finding_at(self.tree.currentIndex())
+
+    def copy(self) -> None:
+        """The finding selected as text on the clipboard; of a cause all its findings."""
+        index = self.tree.currentIndex()
+        finding, group = self.model.finding_at(index), self.model.group_at(index)
+        if finding is not None and group is not None:
+            text = as_text(finding) if index.internalId() else group.as_text()
+            QGuiApplication.clipboard().setText(text)
+
+    def weigh(self) -> None:
+        """Have policies set side by side for the step of the finding, where it is about non-finite gradients."""
+        finding = self.current()
+        if finding is None or finding.rule not in POLICY_RULES:
+            return
+        self._select(finding)
+        self.policies_wanted.emit()
+        self.command.emit(WeighPolicies(finding.step, finding.param, finding.index))
+
+    # --- keeping up
+
     def _update(self) -> None:
         findings = self._snapshot.findings if self._snapshot else ()
         if findings is self._shown:
             return
-        bar = self.table.verticalScrollBar()
-        at_end = bar.value() == bar.maximum()
+        bar = self.tree.verticalScrollBar()
+        at_end, value, before = bar.value() == bar.maximum(), bar.value(), self.current()
         self._shown = findings
-        self.model.show_findings(findings)
-        self._splitter.setVisible(bool(findings))
-        self.empty.setVisible(not findings)
+        grew = self.model.show_findings(findings)
+        if not grew:
+            self._look_again(before)
+        self._open_new_causes()
+        self._show_emptiness()
         # The newest comes last: keep it in sight for whoever looks at the end.
         if at_end:
-            self.table.scrollToBottom()
-        if self._current() != self._shown_detail:
+            self.tree.scrollToBottom()
+        elif not grew:
+            bar.setValue(value)
+        if self.current() is not before:
             self._show_detail()
 
-    def _current(self) -> Finding | None:
-        row = self.table.currentIndex().row()
-        return self.model.findings[row] if 0 <= row < len(self.model.findings) else None
-
-    def _on_row_changed(self) -> None:
+    def _look_again(self, before: Finding | None) -> None:
+        """After the rows began anew: what was open and selected is so again."""
+        for row, group in enumerate(self.model.tree.groups):
+            if group.rule in self._opened:
+                self.tree.setExpanded(self.model.index(row, 0), True)
+        if before is not None:
+            index = self.model.index_of(before)
+            if index.isValid():
+                self.tree.setCurrentIndex(index)
         self._show_detail()
 
-    def _on_clicked(self) -> None:
-        finding = self._current()
-        if finding is not None and finding.param:
-            self.param_selected.emit(finding.param)
+    def _open_new_causes(self) -> None:
+        if self.model.shown > OPEN_UP_TO:
+            return
+        for row, group in enumerate(self.model.tree.groups):
+            if group.rule not in self._opened:
+                self._opened.add(group.rule)
+                self.tree.setExpanded(self.model.index(row, 0), True)
 
-    def _on_activated(self) -> None:
-        finding = self._current()
-        if finding is not None:
-            self._on_clicked()
-            self.command.emit(Seek(finding.step))
+    def _show_emptiness(self) -> None:
+        self._splitter.setVisible(self.model.shown > 0)
+        self.empty.setVisible(not self.model.shown)
+        self.empty.setText(FILTERED if self.model.findings else EMPTY)
+        self.bar.setVisible(bool(self.model.findings))
 
     def _show_detail(self) -> None:
-        finding = self._shown_detail = self._current()
-        self.detail.setText(detail_html(finding) if finding else HELP)
+        index, finding = self.tree.currentIndex(), self.current()
+        group = None if index.internalId() else self.model.group_at(index)
+        self.detail.setText(HELP if finding is None else detail_html(finding, group))
+        self.bar.allow(
+            copy=finding is not None, policies=finding is not None and finding.rule in POLICY_RULES
+        )
+
+    # --- what a person does
+
+    def _on_filter(self) -> None:
+        before = self.current()
+        self._opened = {
+            group.rule
+            for row, group in enumerate(self.model.tree.groups)
+            if self.tree.isExpanded(self.model.index(row, 0))
+        } | (self._opened - {group.rule for group in self.model.tree.groups})
+        self.model.show_filter(self.bar.filter())
+        self._look_again(before)
+        self._show_emptiness()
+
+    def _on_clicked(self, index: QModelIndex) -> None:
+        finding = self.model.finding_at(index)
+        if finding is None:
+            return
+        self._select(finding)
+        if self._loses_nothing(finding):
+            self.command.emit(place_of(finding))
+
+    def _on_activated(self, index: QModelIndex) -> None:
+        finding = self.model.finding_at(index)
+        if finding is not None:
+            self._select(finding)
+            self.command.emit(place_of(finding))
+
+    def _select(self, finding: Finding) -> None:
+        self.range_wanted.emit(finding.step - AROUND, finding.step + AROUND)
+        if finding.param is None:
+            return
+        if finding.index is None:
+            self.param_selected.emit(finding.param)
+        else:
+            self.element_selected.emit(finding.param, finding.index)
+
+    def _loses_nothing(self, finding: Finding) -> bool:
+        """False of a live run that has gone on since: what lies behind the step would have to run again."""
+        snapshot = self._snapshot
+        if snapshot is None or snapshot.mode == "running":
+            return False
+        here = snapshot.cursor is not None and snapshot.cursor.step == finding.step
+        return here or snapshot.recorded is not None
 
 
-def severity_colour(severity: Severity) -> QColor:
-    """The colour of a severity; glyph and word say it as well."""
-    colours = theme.colours()
-    return {"error": colours.error, "warning": colours.warning, "info": colours.info}[severity]
-
-
-def detail_html(finding: Finding) -> str:
-    """A finding in full: message, where, evidence, advice."""
-    place = [f"step {finding.step:,}"]
-    if finding.dispatch is not None:
-        place.append("gradients" if finding.dispatch == 0 else f"dispatch {finding.dispatch}")
-    if finding.param is not None:
-        place.append(finding.param + (f"[{finding.index:,}]" if finding.index is not None else ""))
-    colour = severity_colour(finding.severity).name()
-    evidence = ", ".join(f"{escape(str(k))} = {escape(_evidence(v))}" for k, v in finding.evidence.items())
-    parts = [
-        f'<b><span style="color:{colour}">{ICONS[finding.severity]}</span> {escape(finding.message)}</b>',
-        escape(" · ".join(place) + f" · rule {finding.rule}"),
-    ]
-    if evidence:
-        parts.append(f"Evidence: {evidence}")
-    if finding.advice:
-        parts.append(f"Advice: {escape(finding.advice)}")
-    return "".join(f'<p style="margin:2px 0">{part}</p>' for part in parts)
-
-
-def _evidence(value: float | int | str) -> str:
-    if isinstance(value, str):
-        return value
-    return fmt.count(value) if isinstance(value, int) else fmt.number(value)
+def place_of(finding: Finding) -> Seek:
+    """Where a finding is seen: at its dispatch, non-finite gradients before the update takes them away."""
+    at_gradients = finding.dispatch is None and finding.rule in POLICY_RULES
+    return Seek(finding.step, 0 if at_gradients else finding.dispatch)

@@ -11,13 +11,21 @@ from PySide6.QtGui import QAction, QCloseEvent, QKeySequence, QPaintEvent, QShor
 from PySide6.QtWidgets import QDialog, QMainWindow, QToolBar, QWidget
 
 from inspector.runtime.breakpoints import Hit
-from inspector.runtime.commands import Command, OpenSource, RecoverDevice, SetBreakpoint, ShowOverlay
+from inspector.runtime.commands import (
+    Command,
+    OpenSource,
+    RecoverDevice,
+    SaveReport,
+    SetBreakpoint,
+    ShowOverlay,
+)
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
 from inspector.ui import kept_breakpoints, menus, theme
 from inspector.ui.actions import Actions
 from inspector.ui.banner import Banner
 from inspector.ui.bus import Bus
+from inspector.ui.findings_view import FindingsView
 from inspector.ui.form_menu import FormMenu
 from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
@@ -27,6 +35,7 @@ from inspector.ui.timeline_view import TimelineView
 from inspector.ui.toolbar import MainToolBar
 from inspector.ui.transport import Transport
 from inspector.ui.view import View
+from inspector.ui.widgets import ask_file
 
 DEFAULT_SIZE = QSize(1440, 900)
 TITLE = "Optimizer inspector"
@@ -234,6 +243,7 @@ class MainWindow(QMainWindow):
         acts.record_wanted.connect(self._choose_recording)
         acts["breakpoint"].triggered.connect(lambda: self._go_to("findings", "breakpoints"))
         acts["overlay"].triggered.connect(self._choose_overlay)
+        acts["save_report"].triggered.connect(self._choose_report)
         acts["what_if"].triggered.connect(self._ask_what_if)
         acts["keys"].triggered.connect(self._show_keys)
         acts["restore_layout"].triggered.connect(self.restore_default_layout)
@@ -242,6 +252,10 @@ class MainWindow(QMainWindow):
             view.command.connect(self.send)
             view.param_selected.connect(self.select_param)
             view.element_selected.connect(self.select_element)
+            view.range_wanted.connect(self._show_range)
+        findings = self.views.get("findings")
+        if isinstance(findings, FindingsView) and "policies" in self.views:
+            findings.policies_wanted.connect(lambda: self.show_view("policies"))
         start = self.views.get("start")
         if isinstance(start, StartView):
             start.left.connect(self._leave_start)
@@ -300,6 +314,16 @@ class MainWindow(QMainWindow):
         dialog = RecordDialog(self.snapshot, self)
         dialog.command.connect(self.send)
         dialog.show()
+
+    def _show_range(self, start: float, stop: float) -> None:
+        for view in self.views.values():
+            if view.STEPS_ALONG_X:
+                view.show_range(start, stop)
+
+    def _choose_report(self) -> None:
+        name = Path(self.snapshot.source).name if self.snapshot is not None else ""
+        suggested = f"{name.split('.')[0].split(':')[0] or 'report'}.html"
+        ask_file(self, "Save the report", suggested, "Web pages (*.html)", lambda p: self.send(SaveReport(p)))
 
     def _choose_overlay(self) -> None:
         from inspector.ui.session_dialog import SessionDialog

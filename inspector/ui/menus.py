@@ -11,6 +11,7 @@ Groups = tuple[tuple[str, ...], ...]
 FILE: Groups = (
     ("open", "open_recording", "restart", "record", "follow"),
     ("overlay", "drop_overlays", "what_if"),
+    ("save_report",),
     ("quit",),
 )
 RUN: Groups = (

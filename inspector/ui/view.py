@@ -30,6 +30,9 @@ class View(QWidget):
     moved = Signal(float, float)
     """Of a view with steps along its x axis: the first and last in view, where they changed and not by `show_range`."""
 
+    range_wanted = Signal(float, float)
+    """The first and last step that every view with steps along its x axis should show."""
+
     STEPS_ALONG_X: ClassVar[bool] = False
     """True for a view that shows the same steps as others with such an axis."""
     PERIOD_S: ClassVar[float] = 0.0

@@ -8,7 +8,7 @@ import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
-from inspector.diagnosis.rules.rule import Seen, Story, alone, number
+from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, number
 from inspector.floats import shortest
 from inspector.plan import WORKGROUP_SIZE
 
@@ -73,7 +73,7 @@ def norm_mismatch(facts: StepFacts, memory: Memory) -> Seen | None:
         return None
     # Squares that vanish, or a sum that overflows, have rules of their own.
     if not 2.0**-50 < true < 2.0**63:
-        return alone(False, lambda: Story("", ""), 0.0)
+        return NOTHING
     bound = norm_bound(facts)
     off = abs(facts.grad_norm - true) / true
     squared = abs(facts.grad_norm - true * true) <= 2 * bound * true * true

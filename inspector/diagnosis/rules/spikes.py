@@ -8,7 +8,7 @@ import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import LEAST, WINDOW, Memory, fine_log2
-from inspector.diagnosis.rules.rule import Seen, Story, alone, number, of_params
+from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, number, of_params
 from inspector.floats import F64Array, shortest
 
 Z = 6.0
@@ -18,10 +18,6 @@ PARAM_RATIO = 32.0
 DIVERGING_STEPS = 16
 LEAST_SPREAD = 0.05
 """Of log₂ norms and of losses relative to their mean: a window calmer than that makes no spike of a small rise."""
-
-
-def _nothing() -> Seen:
-    return alone(False, lambda: Story("", ""), 0.0)
 
 
 def nonfinite_loss(facts: StepFacts, memory: Memory) -> Seen | None:
@@ -46,7 +42,7 @@ def loss_spike(facts: StepFacts, memory: Memory) -> Seen | None:
         return None
     usual = memory.window("loss", until=1)
     if len(usual) < LEAST or not math.isfinite(facts.loss):
-        return _nothing()
+        return NOTHING
     mean = float(usual.mean())
     expected, deviation = _trend(usual)
     spread = max(deviation, LEAST_SPREAD * abs(mean) / Z, 1e-12)
@@ -84,7 +80,7 @@ def loss_divergence(facts: StepFacts, memory: Memory) -> Seen | None:
     recent = np.array(memory.latest("loss", DIVERGING_STEPS))
     usual = memory.window("loss", until=DIVERGING_STEPS)
     if len(recent) < DIVERGING_STEPS or len(usual) < LEAST or not np.isfinite(recent).all():
-        return _nothing()
+        return NOTHING
     # The lower of the two in the middle: more than half are as high.
     mean, now = float(usual.mean()), float(np.sort(recent)[DIVERGING_STEPS // 2 - 1])
     hit = now > float(usual.max()) and now - mean >= LOSS_RISE * abs(mean)
@@ -109,7 +105,7 @@ def gradient_spike(facts: StepFacts, memory: Memory) -> Seen | None:
     usual = memory.window("grad_norm", until=1)
     usual = usual[usual > 0]
     if len(usual) < LEAST or not 0 < norm < math.inf:
-        return _nothing()
+        return NOTHING
     logs = np.log2(usual)
     mean, spread = float(logs.mean()), max(float(logs.std()), LEAST_SPREAD)
     z, ratio = (math.log2(norm) - mean) / spread, norm / 2**mean
