@@ -316,7 +316,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "lagging-second-moment",
         "warning",
-        "an element moves by more than 2 learning rates because v lags behind g²; a loss spike often follows",
+        "elements move by more than 2 learning rates because v lags behind g²: a loss spike often "
+        "follows; one alone is a note",
         f"{_HEALTHY}: up to 1.1; RMSₜ 2 (Wortsman et al. 2023: 2.3)",
         updates.lagging_second_moment,
         needs="full",

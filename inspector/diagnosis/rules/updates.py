@@ -19,6 +19,7 @@ LARGEST = 2.0
 CALM = 1.5
 CALM_STEPS = LEAST
 LAG = 4.0
+LEAST_NORM = 1e-30
 STARVED = 1e-3
 STARVED_STEPS = 32
 EPS_SHARE = 0.5
@@ -81,8 +82,9 @@ def is_calm(facts: StepFacts, past: Past) -> BoolArray:
 def lagging_second_moment(facts: StepFacts, memory: Memory) -> Seen | None:
     """An element moves by more than twice the learning rate, since v does not know of the size of g² yet.
 
-    Of params whose gradients are mostly 0 (embeddings) such elements are usual: the first gradient after a long time.
-    They count where the whole param lags; others where none has moved so far for long.
+    A warning where the param lags without its largest gradient as well. An element alone is no more than a note, and
+    that where none has moved so far for long: heavy tails have one now and then, and rows of an embedding that are
+    seldom in use at their first gradient after a long time.
     """
     table = facts.table
     if table is None:
@@ -93,17 +95,19 @@ def lagging_second_moment(facts: StepFacts, memory: Memory) -> Seen | None:
     lag = np.zeros(len(table))
     if large.any():
         lag[large] = second_moment_lag(facts, large)
-    hit = large & ((lag >= LAG) | (dense & (memory.before.run("calm") >= CALM_STEPS)))
+    g = table.lanes["g"]
+    whole = lag * (1 - (g.max_abs / np.maximum(g.norm, LEAST_NORM)) ** 2) >= LAG
+    hit = large & (whole | (dense & (memory.before.run("calm") >= CALM_STEPS)))
 
     def tell(row: int) -> Story:
         segment, at = facts.segment(row), int(table.update.largest_at[row])
         param, index, where = element_at(facts, at)
-        behind = f"; over the whole param g² is {number(lag[row])} times v̂" if lag[row] >= LAG else ""
+        behind = f"; over the whole param g² is {number(lag[row])} times v̂" if whole[row] else ""
         return Story(
             f"{where or segment.name} moves by {number(table.update.largest[row])} learning rates in this step: v lags "
             f"behind g², whose size it takes about {number(1 / max(1 - facts.hyper.beta2, 1e-12))} steps to "
             f"learn{behind}. "
-            "A loss spike often follows.",
+            f"{'A loss spike often follows.' if whole[row] else 'It is this element alone.'}",
             "Lower β₂ (0.95 is usual for language models), clip, or skip the step; look at the gradient of "
             "this element.",
             {
@@ -111,9 +115,12 @@ def lagging_second_moment(facts: StepFacts, memory: Memory) -> Seen | None:
                 "beta2": facts.hyper.beta2, "lr": facts.hyper.lr,
             },
             segment.name, index if param == segment.name else None, facts.dispatch_updating(max(at, 0)),
+            severity=None if whole[row] else "info",
         )  # fmt: skip
 
-    return of_params(facts, hit, np.where(hit, table.update.largest, 0.0), tell)
+    # Those that lag as a whole come before elements alone.
+    rank = np.where(hit, table.update.largest + 1e3 * whole, 0.0)
+    return of_params(facts, hit, np.where(hit, table.update.largest, 0.0), tell, rank)
 
 
 def second_moment_lag(facts: StepFacts, rows: BoolArray | slice = slice(None)) -> F64Array:
