@@ -119,7 +119,7 @@ def section(planted: Sequence[Planted], calm: Sequence[Calm]) -> Iterator[str]:
     longest = max(calm, key=lambda run: run.steps)
     yield (
         f"{len(calm)} healthy runs, {steps:,} steps in all, {longest.name.split(',')[0]} for {longest.steps:,} among "
-        f"them: {alarms or 'no'} false alarm{'' if alarms == 1 else 's'}."
+        f"them: {alarms or 'no'} false alarm{'' if alarms < 2 else 's'}."
     )
 
 
