@@ -93,6 +93,19 @@ def test_where_nothing_has_been_updated_the_run_stays(watched: Watched) -> None:
     watched.at(4, 3)
 
 
+@pytest.mark.parametrize("ran", [3, 6])
+def test_a_finding_that_is_gone_to_is_still_listed(watched: Watched, ran: int) -> None:
+    watched.at(1, 0)
+    watched.worker.send(c.Run(until=ran))
+    watched.until(lambda s: s.mode == "paused" and s.cursor is not None and s.cursor.finished_steps == ran)
+    watched.worker.send(c.Seek(3, 0))
+    snapshot = watched.at(3, 0)
+    assert [(f.rule, f.step, f.param) for f in snapshot.findings] == [("nonfinite-gradient", 3, "b")]
+    watched.worker.send(c.StepIteration())
+    again = watched.until(lambda s: s.cursor is not None and s.cursor.finished_steps == 3)
+    assert again.findings == snapshot.findings
+
+
 def test_a_step_to_come_is_refused_in_a_sentence(watched: Watched) -> None:
     watched.at(1, 0)
     watched.worker.send(c.WeighPolicies(9))
