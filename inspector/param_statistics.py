@@ -278,6 +278,11 @@ def merged(name: str, params: Iterable[ParamStats]) -> ParamStats:
     return ParamTable.of(params).merged(name)
 
 
+def counts_of(table: ParamTable, lane: Lane) -> BufferStats:
+    """Counts over one lane of all params."""
+    return _merged_lane(table.lanes[lane], slice(None), int(table.numel.sum())).counts
+
+
 def totals(table: ParamTable) -> tuple[ParamStats, ...]:
     """All params as one, called "all", then those of each block as one."""
     return table.merged("all"), *by_block(table).values()

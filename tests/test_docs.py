@@ -9,7 +9,7 @@ import pytest
 
 from inspector.cli import COMMANDS
 from inspector.diagnosis.metrics import METRICS
-from inspector.diagnosis.rules import RULES
+from inspector.diagnosis.rules import RULES, Rule
 
 ROOT = Path(__file__).parent.parent
 MODULES = [
@@ -37,10 +37,11 @@ def test_every_command_is_in_the_readme(command: str) -> None:
     assert f"inspector {command}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_every_rule_is_in_the_readme(rule: object) -> None:
-    name = getattr(rule, "__name__", "").replace("_", "-")
-    assert f"`{name}`" in (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_every_rule_is_in_the_readme(rule: Rule) -> None:
+    level = {"light": "", "full": " full"}[rule.needs]
+    row = f"| `{rule.name}` | {rule.severity} |{level} | {rule.says} |"
+    assert row in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -111,7 +111,7 @@ def test_spellings(text: str, means: Condition) -> None:
         ("lr@h.* > 1", "belongs to the whole step"),
         ("w_norm@a > 1 @b", "names params twice"),
         ("finding:norm-overflo", "did you mean norm-overflow"),
-        ("finding:", "there are nonfinite-loss"),
+        ("finding:", "there are misaligned-binding"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_was_meant(text: str, told: str) -> None:

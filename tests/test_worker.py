@@ -20,8 +20,9 @@ from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
 from inspector.plan import Variant
 from inspector.runtime import commands as c
+from inspector.runtime.mailbox import coalesce
 from inspector.runtime.snapshots import Snapshot
-from inspector.runtime.worker import Worker, coalesce
+from inspector.runtime.worker import Worker
 from inspector.schedule import Schedule
 from inspector.sources.base import EndOfSourceError, ReadWeights, Source
 from inspector.stepping import HostGradients, HostState, MapRequest, State

@@ -18,6 +18,7 @@ COMMANDS = (
     "pack",
     "replay",
     "diff",
+    "diagnose",
     "export",
     "explain",
     "policies",

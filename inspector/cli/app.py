@@ -12,6 +12,7 @@ from inspector import __version__, codecs, plan
 from inspector.cli import USAGE
 from inspector.cli import options as o
 from inspector.cli.shaders import Shaders, with_shaders
+from inspector.errors import UsageError
 from inspector.files import check_writable
 from inspector.hyper import Numerics
 from inspector.layout import StateType
@@ -344,6 +345,65 @@ def diff(
     from inspector.cli import diff as command
 
     return command.diff(a, b, json=json)
+
+
+@app.command()
+def diagnose(
+    context: typer.Context,
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A recording, which is read; or what run takes, which is run.", metavar="SOURCE_OR_SESSION"
+        ),
+    ],
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps to run; 100, or all that a state file holds, if left out.", show_default=False
+        ),
+    ] = None,
+    first: Annotated[int | None, typer.Option("--from", help="Of a recording: the first step.")] = None,
+    last: Annotated[int | None, typer.Option("--to", help="Of a recording: the last step.")] = None,
+    optimizer: o.Optimizer = "adamw",
+    kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
+    numerics: o.Numerics = "published",
+    reduce: o.Reduce = "two-pass",
+    dispatch: o.DispatchForm = "two-block",
+    unfused: o.Unfused = False,
+    shaders: Shaders = None,
+    lr: o.Lr = None,
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    schedule: o.ScheduleText = None,
+    seed: o.Seed = None,
+    adapter: o.Adapter = None,
+    json: o.Json = False,
+) -> int:
+    """Say what is wrong with a run, since when, and what to try. Exit code 1 where a finding is an error."""
+    from inspector.cli import diagnose as command
+
+    if command.is_recorded(source):
+        command.check_typed(context)
+        return command.diagnose_recording(Path(source), first, last, json=json)
+    if first is not None or last is not None:
+        raise UsageError(f"--from and --to take a part of a recording, and {source} is none: give --steps.")
+    if steps is not None:
+        o.whole_number("--steps", steps)
+    made = o.make_source(source, schedule, seed)
+    hyper = o.make_hyper(
+        made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
+    )
+    variant = with_shaders(
+        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        shaders,
+    )
+    o.note_idle(variant)
+    return command.diagnose_run(made, hyper, variant, steps, adapter, json=json)
 
 
 @app.command()

@@ -16,7 +16,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from inspector.cli.breakpoints import make_conditions, stop_document, tell_never_judged
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
 from inspector.cli.shaders import form_of, shaders_of
-from inspector.diagnosis.rules import SETTING_RULES
 from inspector.errors import UsageError
 from inspector.files import check_writable
 from inspector.floats import shortest
@@ -105,7 +104,6 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
     runner = Replay(source, maker, request.changes, breakpoints)
     steps: list[dict[str, Any]] = []
     differences: list[Difference] = []
-    reported: set[tuple[str, str]] = set()
     worst: Difference | None = None
     findings: list[dict[str, Any]] = []
     compared = {"steps": 0, "statistics": 0, "keyframes": 0}
@@ -143,11 +141,9 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
                     compared["steps"] += 1
                     compared["statistics"] += ran.table is not None and not request.changes
                     compared["keyframes"] += ran.lanes is not None
-                    fresh = [f for f in ran.findings if (f.rule, f.message) not in reported]
-                    reported |= {(f.rule, f.message) for f in fresh if f.rule in SETTING_RULES}
-                    findings += [as_dict(f) for f in fresh]
+                    findings += [as_dict(f) for f in ran.findings]
                     if recorder is not None:
-                        recorder.offer(ran, fresh)
+                        recorder.offer(ran, ran.findings)
                     progress.advance(task)
                 if breakpoints.stop is not None:
                     if recorder is not None:

@@ -16,7 +16,7 @@ import numpy as np
 from inspector.coding_error import ParamCodingError, merged_error
 from inspector.diagnosis.findings import Finding
 from inspector.diagnosis.metrics import ALIASES, METRICS, Counted, FromCoding, FromTable, Kind, Known, Scalar
-from inspector.diagnosis.rules import RULE_NAMES
+from inspector.diagnosis.rules import RULE_NAMES, RULES_BY_NAME
 from inspector.errors import UsageError
 from inspector.floats import F32Array, parse_number, shortest
 from inspector.layout import Layout
@@ -70,13 +70,15 @@ class Condition:
     def needs(self) -> StatsLevel:
         """How much has to be counted, so that it can be judged at all."""
         if self.rule is not None:
-            return "light"
+            return RULES_BY_NAME[self.rule].needs
         return METRICS[self.metric].needs(by_param=self.glob is not None)
 
     @property
     def needs_coding(self) -> bool:
         """True where errors of coding m and v have to be measured, which takes 8-bit state."""
-        return self.rule is None and isinstance(METRICS[self.metric].whole, FromCoding)
+        if self.rule is not None:
+            return RULES_BY_NAME[self.rule].needs_coding
+        return isinstance(METRICS[self.metric].whole, FromCoding)
 
     def holds_for(self, value: float) -> bool:
         """True where a value of the metric satisfies it."""

@@ -13,8 +13,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
+from inspector.diagnosis.diagnosis import Diagnosis
+from inspector.diagnosis.facts import AfterStep, StepFacts
 from inspector.diagnosis.findings import Finding
-from inspector.diagnosis.rules import SETTING_RULES, StepFacts, step_findings
 from inspector.diagnosis.watchpoints import Moment
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array, shortest
@@ -28,8 +29,10 @@ from inspector.runtime.breakpoints import Breakpoints, before_updates, higher, m
 from inspector.runtime.course import Course
 from inspector.runtime.kernel_metrics import kernel_metrics
 from inspector.runtime.lockstep import EightBit
+from inspector.runtime.own_check import OwnCheck
 from inspector.runtime.parts import Follower, MakeStepper
 from inspector.runtime.recorded import RecordedRun
+from inspector.runtime.recorded_facts import RecordedFacts
 from inspector.runtime.snapshots import CountedParams, Mark, StepRecord
 from inspector.runtime.ways import KeptStates, Way
 from inspector.schedule import Schedule
@@ -116,9 +119,13 @@ class Engine:
         self._records: OrderedDict[int, StepRecord] = OrderedDict()
         self._pending: _Pending | None = None
         self._pendings: OrderedDict[int, _Pending] = OrderedDict()
-        self._reported: set[tuple[str, str]] = set()
+        self._recorded_facts = RecordedFacts(recorded.session) if recorded is not None else None
+        self._diagnosis = Diagnosis(self._facts_before)
+        self._own_check = OwnCheck()
         self._fresh: tuple[Finding, ...] = ()
-        """What was found last, in the step at the cursor once its norm is known."""
+        """What was found last, in the step at the cursor."""
+        self._left: tuple[int, tuple[Finding, ...]] = (0, ())
+        """What a step was found to have left behind once it was complete: breakpoints stop in the next."""
         self._initial_state = MappingProxyType({lane: stepper.given_counts(lane) for lane in ("w", "m", "v")})
         self._initial_moments = stepper.cursor.finished_steps == 0 and any(
             self._initial_state[lane].zeros != stepper.layout.elements for lane in ("m", "v")
@@ -171,6 +178,7 @@ class Engine:
         loss = gradients.loss if isinstance(gradients, HostGradients) else None
         self.record = StepRecord(step, self._pending.hyper.lr, loss, nonfinite=counts.nonfinite)
         self.dispatch_times = [None] * self.stepper.cursor.count
+        self._own_check.begun(self.stepper, self.stats_level)
         if self.follower is not None:
             self.follower.begun(self)
 
@@ -225,7 +233,9 @@ class Engine:
         known = record.grad_norm is not None and record.clip_scale is not None
         findings: tuple[Finding, ...] = ()
         if self.breakpoints.want_findings:
-            findings = self._fresh if known else tuple(self._unreported())
+            findings = self._fresh if known else tuple(self._diagnosis.observe(self._facts()))
+            if self._left[0] == record.step - 1:
+                findings += self._left[1]
         return moment_of(
             self.stepper,
             lr=record.lr,
@@ -291,40 +301,58 @@ class Engine:
         _keep(self._records, record.step, record)
         if len(record.kernels) == self.stepper.cursor.count:
             self.last_times.append(record.kernels)
+        after = self._own_check.finished(self.stepper, self._step_hyper())
+        if after is not None:
+            before = self._fresh
+            self._diagnose(after)
+            self._left = record.step, tuple(f for f in self._fresh if f not in before)
         self._make_checkpoint()
         if self.follower is not None:
             self.follower.completed(self, record, self._step_hyper())
 
-    def _diagnose(self) -> None:
+    def _diagnose(self, after: AfterStep | None = None) -> None:
+        """See what is wrong with the step at the cursor; again, in place of what was seen of it before."""
         assert self.record is not None
-        self._fresh = tuple(self._unreported())
         own = self.course.is_own(self.record.step)
-        for finding in self._fresh:
-            if finding.rule in SETTING_RULES:
-                self._reported.add((finding.rule, finding.message))
-            if own and finding not in self.findings:
-                self.findings.append(finding)
+        self._fresh = ()
+        if not own and not self.breakpoints.want_findings:
+            # What was found in it is recorded.
+            return
+        facts = self._facts(after)
+        self._fresh = tuple(self._diagnosis.observe(facts))
+        if own:
+            while self.findings and self.findings[-1].step >= facts.step:
+                self.findings.pop()
+            self.findings += self._fresh
 
-    def _unreported(self) -> list[Finding]:
-        """What the rules find in the step at the cursor, but for what was said of settings before."""
+    def _facts(self, after: AfterStep | None = None) -> StepFacts:
+        """What is known of the step at the cursor."""
         assert self.record is not None
         assert self._pending is not None
-        facts = StepFacts(
-            step=self.record.step,
+        record, pending, counted = self.record, self._pending, self.counted
+        known = counted is not None and counted.step == record.step and record.grad_norm is not None
+        return StepFacts(
+            step=record.step,
             layout=self.stepper.layout,
-            hyper=self._pending.hyper,
-            gradients=self._pending.gradients,
-            grad_norm=self.record.grad_norm,
-            clip_scale=self.record.clip_scale,
-            loss=self.record.loss,
+            hyper=pending.hyper,
+            gradients=None if pending.gradients is NOT_COUNTED else pending.gradients,
+            grad_norm=record.grad_norm,
+            clip_scale=record.clip_scale,
+            loss=record.loss,
             initial_moments=self._initial_moments,
             initial_state=self._initial_state,
+            variant=self.stepper.plan.variant,
+            plan=self.stepper.plan,
+            table=counted.params if known and counted is not None else None,
+            coding=self.eight_bit.before_update_of(self.stepper),
+            after=after,
         )
-        return [
-            finding
-            for finding in step_findings(facts)
-            if finding.rule not in SETTING_RULES or (finding.rule, finding.message) not in self._reported
-        ]
+
+    def _facts_before(self, step: int) -> StepFacts | None:
+        """Of a step that a recording tells, where this run goes on from it."""
+        if self._recorded_facts is None or self.course.is_own(step):
+            return None
+        return self._recorded_facts.at(step)
 
     def take_findings(self) -> list[Finding]:
         """The findings since the last call, which are then forgotten."""
@@ -435,7 +463,6 @@ class Engine:
         if not self.course.as_recorded:
             self._history.truncate(max(cursor.finished_steps, self.course.own_from - 1))
             last = max(cursor.step, self.course.own_from - 1)
-            self._reported -= {(f.rule, f.message) for f in self.findings if f.step > last}
             self.findings = deque((f for f in self.findings if f.step <= last), maxlen=MAX_FINDINGS)
         record = self._records.get(cursor.step) or self.record
         if self.recorded is not None and (record is None or record.step != cursor.step):
@@ -472,7 +499,7 @@ class Engine:
         self._history = recorded.history_to(step - 1)
         self._kept.forget_after(step - 1)
         self.findings = deque((f for f in recorded.findings if f.step < step), maxlen=MAX_FINDINGS)
-        self._reported = {(f.rule, f.message) for f in self.findings if f.rule in SETTING_RULES}
+        self._diagnosis = Diagnosis(self._facts_before)
 
     # --- settings
 
@@ -482,8 +509,6 @@ class Engine:
         old = getattr(self.hyper, name)
         step = self._takes_setting(with_value(self.hyper, name, value), self.schedule)
         self.mark(step, f"{name} {shortest(old)} → {shortest(value)}")
-        about = "invalid-max-grad-norm" if name == "max_grad_norm" else "invalid-setting"
-        self._reported = {each for each in self._reported if each[0] != about}
         return step
 
     def set_schedule(self, text: str) -> int:
@@ -518,6 +543,7 @@ class Engine:
 
     def _reformed(self) -> None:
         self.eight_bit.reformed(self.stepper)
+        self._own_check.reformed()
         self.last_times.clear()
         self.dispatch_times = [None] * self.stepper.cursor.count
 
@@ -553,6 +579,7 @@ class Engine:
         finally:
             self._laid = variant
             self.eight_bit.replaced(lost=False)
+            self._own_check.replaced()
             self.last_times.clear()
             self.counted = None
             self.dispatch_times = [None] * self.stepper.cursor.count
@@ -596,6 +623,7 @@ class Engine:
             self._part(step)
         self._laid = stepper.plan.variant
         self.eight_bit.replaced(lost=False)
+        self._own_check.replaced()
         self.last_times.clear()
         # Its elements are those of the old layout.
         self.counted = None
@@ -709,6 +737,7 @@ class Engine:
         settings = {step: pending.hyper for step, pending in self._pendings.items()}
         self.stepper = stepper
         self.eight_bit.replaced(lost=True)
+        self._own_check.replaced()
         self._pending = None
         self.record = None
         self.last_times.clear()

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from inspector.diagnosis.rules import SETTING_RULES, StepFacts, step_findings
+from inspector.diagnosis.diagnosis import Diagnosis
+from inspector.diagnosis.facts import StepFacts
 from inspector.findings import Finding
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
@@ -14,6 +15,7 @@ from inspector.layout import Layout, Param
 from inspector.param_statistics import ParamTable
 from inspector.plan import Variant
 from inspector.runtime.breakpoints import Breakpoints, before_updates, moment_of
+from inspector.runtime.recorded_facts import RecordedFacts
 from inspector.schedule import Schedule
 from inspector.session.compare import (
     ArrayDifference,
@@ -27,6 +29,7 @@ from inspector.session.compare import (
 )
 from inspector.session.records import RecordedLayout, RecordedStep
 from inspector.sources.recording import Recording
+from inspector.statistics import NOT_COUNTED
 from inspector.stepping import DeviceInfo, HostGradients, HostState, KernelTime, State, Stepper
 
 
@@ -104,8 +107,8 @@ class Replay:
     ) -> None:
         self.source = source
         self.breakpoints = Breakpoints() if breakpoints is None else breakpoints
-        self._reported: set[tuple[str, str]] = set()
-        """Findings on settings, which hold at every step and are told once."""
+        self._recorded_facts = RecordedFacts(source.session)
+        self._diagnosis = Diagnosis()
         self.changes = changes or Changes()
         self._make = make
         self._stepper: Stepper | None = None
@@ -145,6 +148,8 @@ class Replay:
         """The state before step `first`, rebuilt as recorded; `run` goes on from there."""
         source = self.source.starting_for(first)
         self.close()
+        # What came before is as it was recorded.
+        self._diagnosis = Diagnosis(lambda step: self._recorded_facts.at(step) if step < first else None)
         form = self._variant(source.first_step, source.first_step == first)
         state = source.initial_state()
         # Laid out as the recorded run was, on which the order of sums hangs.
@@ -222,26 +227,24 @@ class Replay:
             self.variants.append(variant)
         return stepper
 
-    def _stops(self, stepper: Stepper, facts: StepFacts, table: ParamTable | None = None) -> bool:
-        """True where a breakpoint holds, `facts` and `table` being what is known by now."""
+    def _stops(self, stepper: Stepper, facts: StepFacts) -> bool:
+        """True where a breakpoint holds, `facts` being what is known by now."""
         if not self.breakpoints:
             return False
-        found = [f for f in step_findings(facts) if (f.rule, f.message) not in self._reported]
-        coding = None
-        if facts.grad_norm is not None:
-            self._reported |= {(f.rule, f.message) for f in found if f.rule in SETTING_RULES}
-            if self.breakpoints.needs_coding:
-                coding = stepper.coding_errors(facts.hyper)
+        table, coding = facts.table, facts.coding
+        found = self._diagnosis.observe(facts)
+        if coding is None and facts.grad_norm is not None and self.breakpoints.needs_coding:
+            coding = stepper.coding_errors(facts.hyper)
         moment = moment_of(
             stepper,
             lr=facts.hyper.lr,
             loss=facts.loss,
-            counts=facts.gradients,
+            counts=NOT_COUNTED if facts.gradients is None else facts.gradients,
             grad_norm=facts.grad_norm,
             clip_scale=facts.clip_scale,
             table=table,
             whole=None if table is None else table.merged("all"),
-            coding=coding,
+            coding=None if coding is None else tuple(coding),
             findings=tuple(found),
         )
         return self.breakpoints.judge(moment, stepper.plan, stepper.cursor) is not None
@@ -259,9 +262,10 @@ class Replay:
         norm_at = grad_stats_dispatch(dispatches)
         # The loss belongs to the weights that the gradients were taken at.
         loss = None if changed else recorded.loss
+        initial, moments = self._recorded_facts.initial_state()
         facts = StepFacts(
-            step=step, layout=stepper.layout, hyper=hyper, gradients=counts, loss=loss, initial_moments=False,
-            initial_state={},
+            step=step, layout=stepper.layout, hyper=hyper, gradients=counts, loss=loss, initial_moments=moments,
+            initial_state=initial, variant=stepper.plan.variant, plan=stepper.plan,
         )  # fmt: skip
         if self._stops(stepper, facts):
             return None
@@ -275,8 +279,15 @@ class Replay:
             if before_updates(stepper.plan, stepper.cursor):
                 table = stepper.param_stats(hyper) if counted else None
                 stats = stepper.grad_stats()
-                facts = replace(facts, grad_norm=stats.grad_norm, clip_scale=stats.clip_scale)
-                if self._stops(stepper, facts, table):
+                coded = counted and stepper.plan.variant.kernel == "8bit"
+                facts = replace(
+                    facts,
+                    grad_norm=stats.grad_norm,
+                    clip_scale=stats.clip_scale,
+                    table=table,
+                    coding=stepper.coding_errors(hyper) if coded else None,
+                )
+                if self._stops(stepper, facts):
                     return None
         times += stepper.run_to_end(hyper)
         stats = stepper.grad_stats()
@@ -305,5 +316,5 @@ class Replay:
             differing, lanes = state_differences(session.keyframe(step), state, self.source.params, updates)
             found += differing
         facts = replace(facts, grad_norm=ran.grad_norm, clip_scale=ran.clip_scale)
-        findings = tuple(step_findings(facts))
+        findings = tuple(self._diagnosis.observe(facts))
         return ReplayedStep(ran, recorded, tuple(found), lanes, table, given, state, findings)

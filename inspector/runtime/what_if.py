@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
-from inspector.diagnosis.rules import SETTING_RULES
 from inspector.errors import UsageError
 from inspector.files import check_writable
 from inspector.hyper import HYPER_NAMES
@@ -76,7 +75,6 @@ def run_what_if(
     assert source.last_step is not None
     span = Stretch(source.first_step, source.last_step)
     of = span.last - span.first + 1
-    reported: set[tuple[str, str]] = set()
     # Its own reader: the run goes on reading the other.
     again = Recording(Path(source.name), first=span.first)
     runner = Replay(again, opener.replay_maker(), changes)
@@ -87,9 +85,7 @@ def run_what_if(
         with SavedReplay(path, runner, span, state, capture=policy) as saved:
             counted = again.session.about.stats == "full"
             for ran in runner.run(span.first, span.last, wants_state=saved.wants_state, statistics=counted):
-                fresh = [f for f in ran.findings if (f.rule, f.message) not in reported]
-                reported |= {(f.rule, f.message) for f in fresh if f.rule in SETTING_RULES}
-                saved.offer(ran, fresh)
+                saved.offer(ran, ran.findings)
                 done += 1
                 progress(done, of)
     except EndedError:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import queue
 import sys
 import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -17,28 +15,27 @@ from typing import Literal
 
 from inspector.comparison import Comparison
 from inspector.errors import DeviceLostError, InspectorError, OutOfMemoryError, UsageError
-from inspector.plan import Plan, Variant
+from inspector.plan import Variant
 from inspector.runtime import commands as c
 from inspector.runtime.background import EndedError
 from inspector.runtime.beside import WhatIfProgress
 from inspector.runtime.breakpoints import Breakpoints, higher
+from inspector.runtime.choices import Choices
 from inspector.runtime.companions import Companions
 from inspector.runtime.engine import Engine
+from inspector.runtime.keeping import Keeping
 from inspector.runtime.lockstep import Asked
+from inspector.runtime.mailbox import Mailbox
 from inspector.runtime.parts import OpenRun
-from inspector.runtime.recording import Recording
 from inspector.runtime.reporting import save_report
 from inspector.runtime.snapshots import Comparing, Mark, Mode, Notice, Snapshot
 from inspector.runtime.travel import GivenUpError, Travel, opened
 from inspector.runtime.viewer import Viewer
 from inspector.runtime.weighing import Policies
 from inspector.runtime.what_if import check_what_if, run_what_if
-from inspector.session.bookmarks import Bookmarks
-from inspector.session.policy import Policy
 from inspector.sources.base import EndOfSourceError
 from inspector.statistics import StatsLevel
 from inspector.stepping import DeviceInfo, lost_moments
-from inspector.variants import Choice, all_choices
 
 FRAME_S = 1 / 25
 """While running, at most so often a snapshot is sent."""
@@ -51,10 +48,6 @@ SLOW_STEP_S = 0.1
 SLOW_ELEMENTS = 1 << 24
 """On a software device a step over more elements is taken to be slow until it has been timed."""
 RATE_WINDOW_S = 1.0
-RECORDING_PATIENCE_S = 0.25
-"""So long a step waits at most for the one before it to be on disk."""
-CHOICES_S = 0.02
-"""So long at a time it is looked for what the form of the step may be changed to."""
 
 
 NEEDS_BUFFERS = (
@@ -86,19 +79,15 @@ class Worker:
         self._variant = variant or Variant()
         self._reread = reread
         self._stats: StatsLevel = stats
-        self._choices = _Choices()
+        self._choices = Choices()
         self._breakpoints = Breakpoints()
-        self._queue: queue.SimpleQueue[c.Command] = queue.SimpleQueue()
-        self._taken: deque[c.Command] = deque()
-        """Off the queue and not carried out yet."""
+        self._mail = Mailbox()
         self._thread: threading.Thread | None = None
         self._on_snapshot: Callable[[Snapshot], None] = lambda snapshot: None
         self._yield: Callable[[float], None] = lambda timeout: None
         self._engine: Engine | None = None
         self._travel: Travel | None = None
-        self._bookmarks = Bookmarks()
-        self._recording: Recording | None = None
-        self._stats_before: StatsLevel | None = None
+        self._keeping = Keeping(self._notify)
         self._closing = threading.Event()
         self._viewer = Viewer(stop=self._closing.is_set)
         self._mode: Mode = "starting"
@@ -115,7 +104,7 @@ class Worker:
         self._rate: float | None = None
         self._steps_run = 0
         self._copy: tuple[DeviceInfo, float] | None = None
-        self._beside = Companions(lambda: self._queue.put(c.LookBeside()), lambda: self._yield(YIELD_S))
+        self._beside = Companions(lambda: self._mail.put(c.LookBeside()), lambda: self._yield(YIELD_S))
         self._comparing: Comparing | None = None
         self._comparison: Comparison | None = None
         self._policies = Policies()
@@ -140,12 +129,12 @@ class Worker:
 
     def send(self, command: c.Command) -> None:
         """Queue a command; returns at once."""
-        self._queue.put(command)
+        self._mail.put(command)
 
     def close(self, timeout: float) -> bool:
         """End the thread and the device; False where it did not end within `timeout` seconds."""
         self._closing.set()
-        self._queue.put(c.Shutdown())
+        self._mail.put(c.Shutdown())
         if self._thread is None:
             return True
         self._thread.join(timeout)
@@ -170,9 +159,9 @@ class Worker:
                 self._mode = "running"
             self._publish()
             while not self._closing.is_set():
-                self._taken.extend(coalesce(self._waiting()))
-                while self._taken:
-                    command = self._taken.popleft()
+                self._mail.wait(self._patience())
+                while self._mail.first is not None:
+                    command = self._mail.pop()
                     if isinstance(command, c.Shutdown):
                         return
                     self._guarded(partial(self._handle, command))
@@ -191,28 +180,14 @@ class Worker:
             self._beside.close()
             self._mode = "closed"
 
-    def _waiting(self) -> list[c.Command]:
-        """What is queued; waits for the first while nothing else is to do."""
+    def _patience(self) -> float | None:
+        """How long to wait for a command, in seconds; None for as long as it takes."""
         wait_s = 0.0 if self._busy else None
         if self._travel is not None and self._mode in ("paused", "running"):
             due_s = self._travel.wait_s()
             if wait_s is None or (self._travel.playing is not None and due_s is not None):
                 wait_s = due_s
-        if wait_s == 0.0 and self._queue.empty():
-            return []
-        try:
-            return [self._queue.get(timeout=wait_s), *self._arrived()]
-        except queue.Empty:
-            return []
-
-    def _arrived(self) -> list[c.Command]:
-        """What is queued; waits for nothing."""
-        found: list[c.Command] = []
-        try:
-            while True:
-                found.append(self._queue.get_nowait())
-        except queue.Empty:
-            return found
+        return wait_s
 
     @property
     def _on_its_way(self) -> bool:
@@ -285,7 +260,8 @@ class Worker:
             return
         if isinstance(command, c.SetStats):
             # It holds for what is opened later as well, and needs no device that works.
-            self._stats, self._stats_before = command.level, None
+            self._stats = command.level
+            self._keeping.stats_were_set()
         if isinstance(command, c.StopRecording):
             # Where the device is lost as well.
             self._end_recording()
@@ -333,7 +309,7 @@ class Worker:
                 self._pause()
                 self._travel_or_none().follow(on)
             case c.SetBookmark(step, text):
-                self._set_bookmark(step, text)
+                self._keeping.set_bookmark(step, text)
             case c.SetHyper(name, value):
                 engine.set_hyper(name, value)
             case c.SetSchedule(text):
@@ -361,7 +337,9 @@ class Worker:
             case c.StopLockstep():
                 engine.eight_bit.stop()
             case c.StartRecording():
-                self._start_recording(engine, command)
+                if self._mode == "running" and not engine.stepper.cursor.between_steps:
+                    self._step_iteration(engine)
+                self._stats = self._keeping.start_recording(engine, command)
             case c.SetVariant(variant):
                 self._set_variant(engine, variant)
 
@@ -406,51 +384,8 @@ class Worker:
         elif kept:
             self._notify("info", "Another form begins here: what ran before it cannot be taken back.")
 
-    def _set_bookmark(self, step: int, text: str) -> None:
-        bookmarks = self._bookmarks
-        if not bookmarks.all and bookmarks.folder is None:
-            self._notify("info", "Bookmarks of this run are kept until it is closed: record it to keep them.")
-        try:
-            bookmarks.set(step, text)
-        except UsageError as error:
-            # The run goes on.
-            self._notify("warning", str(error))
-
-    def _start_recording(self, engine: Engine, command: c.StartRecording) -> None:
-        policy = Policy.from_text(command.policy)
-        if self._recording is not None:
-            raise UsageError(f"{self._recording.path} is being recorded: stop that first.")
-        if self._mode == "running" and not engine.stepper.cursor.between_steps:
-            self._step_iteration(engine)
-        before = engine.stats_level
-        if command.stats is not None:
-            engine.set_stats(command.stats)
-        try:
-            self._recording = Recording.start(
-                engine, Path(command.path), policy, patience_s=RECORDING_PATIENCE_S
-            )
-        except InspectorError:
-            engine.set_stats(before)
-            raise
-        self._stats, self._stats_before = engine.stats_level, before
-        self._bookmarks.keep_in(Path(command.path))
-        self._notify(
-            "info", f"Recording from step {self._recording.first_step:,} on ({policy}): {command.path}."
-        )
-
     def _end_recording(self) -> None:
-        recording, self._recording = self._recording, None
-        if recording is None:
-            return
-        recording.end()
-        if recording.ended is not None:
-            self._notify("warning", f"{recording.ended} Recorded {recording.words()}.")
-        else:
-            self._notify("info", f"Recorded {recording.words()}.")
-        if self._engine is not None and self._stats_before is not None:
-            self._engine.set_stats(self._stats_before)
-            self._stats = self._engine.stats_level
-        self._stats_before = None
+        self._stats = self._keeping.end_recording(self._engine) or self._stats
 
     def _compare(self, engine: Engine, asked: c.CompareVariants) -> None:
         """Measure forms of the step on steppers of their own; the run stays as it is."""
@@ -470,9 +405,7 @@ class Worker:
                 progress=self._compared,
             )
         except EndedError:
-            if self._mode == "paused" and not (
-                self._taken and isinstance(self._taken[0], (c.CancelCompare, c.Shutdown))
-            ):
+            if self._mode == "paused" and not (isinstance(self._mail.first, (c.CancelCompare, c.Shutdown))):
                 self._notify("info", "The comparison of variants ended early, for what was asked for next.")
         except OutOfMemoryError as error:
             raise OutOfMemoryError(
@@ -541,12 +474,12 @@ class Worker:
 
     def _look_up(self) -> None:
         """Between two steps of what keeps the thread: tell how far it is, and end it where something else is to do."""
-        self._taken = deque(coalesce([*self._taken, *self._arrived()]))
-        while self._taken and isinstance(self._taken[0], c.BESIDE_COMPARISON):
-            self._guarded(partial(self._handle, self._taken.popleft()))
+        self._mail.look()
+        while isinstance(self._mail.first, c.BESIDE_COMPARISON):
+            self._guarded(partial(self._handle, self._mail.pop()))
         if time.perf_counter() - self._sent_at > PROGRESS_S:
             self._publish()
-        if self._taken or self._closing.is_set() or self._mode != "paused":
+        if self._mail.first is not None or self._closing.is_set() or self._mode != "paused":
             raise EndedError
         self._yield(YIELD_S)
 
@@ -666,18 +599,15 @@ class Worker:
         if not travel.busy:
             if self._mode == "running" and not self._is_playing:
                 self._mode, self._until = "paused", None
-            self._taken.extendleft(reversed(travel.after))
+            self._mail.put_first(travel.after)
             travel.after.clear()
 
     def _asked_otherwise(self) -> bool:
         """While a state is put on the device: tell how far it is; True where something else is to be done."""
         if time.perf_counter() - self._sent_at > PROGRESS_S:
             self._publish()
-        self._taken = deque(coalesce([*self._taken, *self._arrived()]))
-        return self._closing.is_set() or any(
-            isinstance(command, (c.Seek, c.CancelSeek, c.Pause, c.OpenSource, c.Shutdown))
-            for command in self._taken
-        )
+        ends = (c.Seek, c.CancelSeek, c.Pause, c.OpenSource, c.Shutdown)
+        return self._closing.is_set() or any(isinstance(command, ends) for command in self._mail.look())
 
     def _poll(self) -> None:
         """See what another process has recorded since."""
@@ -716,21 +646,12 @@ class Worker:
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0
             self._rate = None
             self._mode = "paused"
-            self._bookmarks = self._bookmarks_of(self._engine)
+            self._keeping.opened(self._engine)
             self._travel.start()
 
         self._guarded(open_)
         if self._engine is None and self._mode == "starting":
             self._mode = "failed"
-
-    def _bookmarks_of(self, engine: Engine) -> Bookmarks:
-        if engine.recorded is None:
-            return Bookmarks()
-        try:
-            return engine.recorded.session.bookmarks()
-        except UsageError as error:
-            self._notify("warning", str(error))
-            return Bookmarks()
 
     def _recover(self, engine: Engine) -> None:
         state = engine.checkpoint or engine.source.initial_state()
@@ -788,7 +709,7 @@ class Worker:
             return
         self._serial += 1
         engine = self._engine
-        if self._recording is not None and not self._recording.open:
+        if self._keeping.has_ended:
             self._guarded(self._end_recording)
         if engine is not None and self._mode in ("paused", "running"):
             running = self._mode == "running"
@@ -821,7 +742,7 @@ class Worker:
                 comparing=self._comparing,
                 breakpoints=self._breakpoints.picture(self._last.plan),
                 stale=True,
-                recording=self._recording.picture() if self._recording else None,
+                recording=self._keeping.recording_picture(),
                 beside=self._beside.picture,
                 notice=self._notice,
             )
@@ -879,11 +800,9 @@ class Worker:
             policies=self._policies.latest,
             last_times=tuple(engine.last_times),
             last_step=engine.source.last_step,
-            recording=self._recording.picture() if self._recording else None,
+            recording=self._keeping.recording_picture(),
             beside=self._beside.picture,
-            bookmarks=_kept(
-                tuple(Mark(each.step, each.text) for each in self._bookmarks.all), self._last.bookmarks
-            ),
+            bookmarks=_kept(self._keeping.bookmark_marks(), self._last.bookmarks),
             notice=self._notice,
         )
 
@@ -891,41 +810,3 @@ class Worker:
 def _kept(now: tuple[Mark, ...], before: tuple[Mark, ...]) -> tuple[Mark, ...]:
     """The object of the last snapshot where it holds the same: views look at what is another one."""
     return before if now == before else now
-
-
-class _Choices:
-    """What the form of the step may be changed to, worked out anew for each plan while nothing else is to do."""
-
-    def __init__(self) -> None:
-        self._plan: Plan | None = None
-        self._looking: Iterator[Choice] | None = None
-        self._found: tuple[Choice, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """False while there is something left to look for."""
-        return self._looking is None
-
-    def of(self, plan: Plan) -> tuple[Choice, ...]:
-        """What was found for this plan so far."""
-        if plan is not self._plan:
-            self._plan, self._looking, self._found = plan, all_choices(plan), ()
-        return self._found
-
-    def look(self) -> None:
-        """Go on for a moment, so that commands need not wait for all of it."""
-        looking, self._looking = self._looking, None
-        until = time.perf_counter() + CHOICES_S
-        for choice in looking or ():
-            self._found = (*self._found, choice)
-            if time.perf_counter() > until:
-                self._looking = looking
-                return
-
-
-def coalesce(waiting: Sequence[c.Command]) -> list[c.Command]:
-    """Drop each command of the replaceable kinds that a newer one of its kind follows; keep all others."""
-    newest: dict[type[c.Command], int] = {
-        type(command): i for i, command in enumerate(waiting) if isinstance(command, c.REPLACES_QUEUED)
-    }
-    return [command for i, command in enumerate(waiting) if newest.get(type(command), i) == i]

@@ -1,0 +1,98 @@
+"""What is known of one step right before its update: what the rules look at. The same live, replayed and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from inspector.coding_error import ParamCodingError
+from inspector.floats import F64Array
+from inspector.hyper import Hyper
+from inspector.layout import Layout, Segment
+from inspector.param_statistics import ParamTable
+from inspector.plan import Plan, Variant
+from inspector.statistics import BufferStats
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDifference:
+    """Where a user's kernel and the built-in one differ most after a step: an element (flat) of `lane` of `param`.
+
+    `line` is the first line of the update whose value the kernel's result does not fit, "" where it is not known.
+    `difference` is in the lane's unit, `norm` the L2 norm of the lane of that param.
+    """
+
+    param: str
+    lane: str
+    index: int
+    own: float
+    built_in: float
+    difference: float
+    norm: float
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AfterStep:
+    """What was looked at once a step was complete, where a user's own kernels ran in it.
+
+    `gradients` are counts over what is left in g, `padding` the elements between params that are not 0, by lane.
+    """
+
+    gradients: BufferStats | None = None
+    padding: Mapping[str, int] = field(default_factory=dict)
+    differs: OwnDifference | None = None
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """One step. None where something is not known: grad_norm before finalize has run, `table` below level "full".
+
+    `gradients` counts over all of them; its `max_abs` is NaN where only the non-finite ones are known, as of a
+    recording without statistics of params. `loss` in nats; `hyper` with the schedule applied to lr.
+    """
+
+    step: int
+    layout: Layout
+    hyper: Hyper
+    gradients: BufferStats | None = None
+    grad_norm: float | None = None
+    clip_scale: float | None = None
+    loss: float | None = None
+    initial_moments: bool = False
+    """True where m or v was not zero before step 1."""
+    initial_state: Mapping[str, BufferStats] = field(default_factory=dict)
+    """Counts over w, m and v as they were before the first step of the run."""
+    variant: Variant = field(default_factory=Variant)
+    plan: Plan | None = None
+    table: ParamTable | None = None
+    coding: Sequence[ParamCodingError] | None = None
+    after: AfterStep | None = None
+
+    @cached_property
+    def numel(self) -> F64Array:
+        """Elements of each param of the table, float64[params]."""
+        assert self.table is not None
+        return self.table.numel.astype("f8")
+
+    def segment(self, row: int) -> Segment:
+        """The param of a row of the table."""
+        assert self.table is not None
+        return self.layout[self.table.names[row]]
+
+    def dispatch_writing(self, buffer: str) -> int | None:
+        """The last dispatch that writes a buffer such as "grad_stats"; None without a plan."""
+        if self.plan is None:
+            return None
+        found = (d.index for d in reversed(self.plan.dispatches) if any(b.buffer == buffer for b in d.writes))
+        return next(found, None)
+
+    def dispatch_updating(self, element: int) -> int | None:
+        """The dispatch that updates an element of the mega-buffer; None without a plan."""
+        if self.plan is None:
+            return None
+        found = (
+            d.index for d in self.plan.dispatches if d.updates and d.elements[0] <= element < d.elements[1]
+        )
+        return next(found, None)

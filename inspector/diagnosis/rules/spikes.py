@@ -1,0 +1,144 @@
+"""Rules over what is usual: a value far outside the last 128 steps, and a loss that goes up for good."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from inspector.diagnosis.facts import StepFacts
+from inspector.diagnosis.memory import LEAST, WINDOW, Memory, fine_log2
+from inspector.diagnosis.rules.rule import Seen, Story, alone, number, of_params
+from inspector.floats import shortest
+
+Z = 6.0
+LOSS_RISE = 0.25
+NORM_RATIO = 16.0
+PARAM_RATIO = 32.0
+DIVERGING_STEPS = 16
+LEAST_SPREAD = 0.05
+"""Of log₂ norms and of losses relative to their mean: a window calmer than that makes no spike of a small rise."""
+
+
+def _nothing() -> Seen:
+    return alone(False, lambda: Story("", ""), 0.0)
+
+
+def nonfinite_loss(facts: StepFacts, memory: Memory) -> Seen | None:
+    """A loss that is NaN or infinite."""
+    if facts.loss is None:
+        return None
+    loss = facts.loss
+
+    def tell() -> Story:
+        return Story(
+            f"The loss is {shortest(loss)}.",
+            "Go back to the last step with a finite loss and look at the update that followed it.",
+            {"loss": loss},
+        )
+
+    return alone(not math.isfinite(loss), tell)
+
+
+def loss_spike(facts: StepFacts, memory: Memory) -> Seen | None:
+    """A loss far above that of the last steps."""
+    if facts.loss is None:
+        return None
+    usual = memory.window("loss", until=1)
+    if len(usual) < LEAST or not math.isfinite(facts.loss):
+        return _nothing()
+    mean = float(usual.mean())
+    spread = max(float(usual.std()), LEAST_SPREAD * abs(mean) / Z, 1e-12)
+    z, rise = (facts.loss - mean) / spread, facts.loss - mean
+    hit = z >= Z and rise >= LOSS_RISE * abs(mean)
+
+    def tell() -> Story:
+        return Story(
+            f"The loss jumped to {number(facts.loss or 0)} nats: over the {len(usual)} steps before it was "
+            f"{number(mean)}, "
+            f"with a standard deviation of {number(float(usual.std()))} (z = {number(z)}).",
+            "Look at the updates of the last steps, the largest in units of the learning rate above all, and "
+            "at the batch.",
+            {"loss": facts.loss or 0.0, "mean": mean, "std": float(usual.std()), "z": z, "window": len(usual)},
+        )  # fmt: skip
+
+    return alone(hit, tell, max(rise, 0.0))
+
+
+def loss_divergence(facts: StepFacts, memory: Memory) -> Seen | None:
+    """A loss that has gone up and stays there."""
+    if facts.loss is None:
+        return None
+    recent = np.array(memory.latest("loss", DIVERGING_STEPS))
+    usual = memory.window("loss", until=DIVERGING_STEPS)
+    if len(recent) < DIVERGING_STEPS or len(usual) < LEAST or not np.isfinite(recent).all():
+        return _nothing()
+    # The lower of the two in the middle: more than half are as high.
+    mean, now = float(usual.mean()), float(np.sort(recent)[DIVERGING_STEPS // 2 - 1])
+    hit = now > float(usual.max()) and now - mean >= LOSS_RISE * abs(mean)
+
+    def tell() -> Story:
+        return Story(
+            f"The loss has been {number(now)} nats over the last {DIVERGING_STEPS} steps (median), above all of the "
+            f"{len(usual)} before, whose mean is {number(mean)}: training diverges.",
+            "Go back to before the rise; lower the learning rate there, or lower β₂ to 0.95 so that v keeps up "
+            "with g².",
+            {"loss": now, "mean": mean, "highest_before": float(usual.max()), "steps": DIVERGING_STEPS},
+        )  # fmt: skip
+
+    return alone(hit, tell, max(now - mean, 0.0))
+
+
+def gradient_spike(facts: StepFacts, memory: Memory) -> Seen | None:
+    """A gradient norm many times that of the last steps."""
+    norm = facts.grad_norm
+    if norm is None:
+        return None
+    usual = memory.window("grad_norm", until=1)
+    usual = usual[usual > 0]
+    if len(usual) < LEAST or not 0 < norm < math.inf:
+        return _nothing()
+    logs = np.log2(usual)
+    mean, spread = float(logs.mean()), max(float(logs.std()), LEAST_SPREAD)
+    z, ratio = (math.log2(norm) - mean) / spread, norm / 2**mean
+
+    def tell() -> Story:
+        return Story(
+            f"The gradient norm is {number(norm)}, {number(ratio)} times the {number(2**mean)} that it was over the "
+            f"{len(usual)} steps before (z = {number(z)} of its logarithm).",
+            "Look at the params whose own norms jumped, and at the batch of this step.",
+            {"grad_norm": norm, "usual": 2**mean, "ratio": ratio, "z": z, "window": len(usual)},
+            dispatch=facts.dispatch_writing("grad_stats"),
+        )  # fmt: skip
+
+    return alone(z >= Z and ratio >= NORM_RATIO, tell, ratio)
+
+
+def param_gradient_spike(facts: StepFacts, memory: Memory) -> Seen | None:
+    """A param whose gradient norm is many times what it was; where all jump, the one that jumps most comes first."""
+    if facts.table is None:
+        return None
+    norms = facts.table.lanes["g"].norm
+    mean, spread = memory.before.usual_log2()
+    if len(mean) != len(norms):
+        return None
+    above = fine_log2(norms) / 65536.0 - mean
+    z = above / np.maximum(spread, LEAST_SPREAD)
+    hit = (norms > 0) & (above >= math.log2(PARAM_RATIO)) & (z >= Z)
+
+    def tell(row: int) -> Story:
+        segment = facts.segment(row)
+        usual, ratio = float(2 ** mean[row]), float(2 ** above[row])
+        return Story(
+            f"The gradient norm of {segment.name} is {number(norms[row])}, {number(ratio)} times the "
+            f"{number(usual)} that "
+            f"it was over the last {min(memory.before.counted, WINDOW)} steps (z = {number(z[row])} of its logarithm).",
+            "Look at what feeds this param in the batch of this step.",
+            {
+                "grad_norm": float(norms[row]), "usual": usual, "ratio": ratio, "z": float(z[row]),
+                "largest_gradient": float(facts.table.lanes["g"].max_abs[row]) if facts.table else math.nan,
+            },
+            segment.name, None, 0,
+        )  # fmt: skip
+
+    return of_params(facts, hit, np.where(hit, np.exp2(np.minimum(above, 1000.0)), 0.0), tell)

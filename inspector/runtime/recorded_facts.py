@@ -1,0 +1,115 @@
+"""What a recording knows of a step, for the diagnosis: its row, its statistics, and the plan it ran."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from inspector.diagnosis.facts import StepFacts
+from inspector.errors import UsageError
+from inspector.floats import F32Array
+from inspector.layout import Layout
+from inspector.param_statistics import ParamTable, counts_of
+from inspector.plan import Limits, Plan, Variant, layout_for
+from inspector.session.plans import recorded_plan
+from inspector.session.reader import Session
+from inspector.session.records import RecordedLayout, RecordedStep
+from inspector.statistics import BINS, BufferStats, NonFinite, added_up, buffer_stats
+from inspector.stores import Lane
+
+_LANES: tuple[Lane, ...] = ("w", "m", "v")
+_NO_EXPONENTS = np.zeros(BINS, np.uint32)
+_NO_EXPONENTS.flags.writeable = False
+
+
+class RecordedFacts:
+    """The facts of each step of `session`; plans and layouts are made once a form."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._plan: tuple[Variant, RecordedLayout | None, Plan | None] | None = None
+        self._layouts: dict[Variant, Layout] = {}
+        self._initial: tuple[Mapping[str, BufferStats], bool] | None = None
+
+    def at(self, step: int) -> StepFacts | None:
+        """What is known of a step; None where it was not recorded."""
+        session = self._session
+        if step not in session.steps:
+            return None
+        ran = session.step(step)
+        plan = self._plan_of(ran)
+        layout = plan.layout if plan is not None else self._layout_of(ran)
+        table = session.param_statistics(step)
+        initial, moments = self.initial_state()
+        return StepFacts(
+            step=step,
+            layout=layout,
+            hyper=ran.hyper,
+            gradients=None if session.about.stats == "off" and table is None else _counts(ran, layout, table),
+            grad_norm=ran.grad_norm,
+            clip_scale=ran.clip_scale,
+            loss=ran.loss,
+            initial_moments=moments,
+            initial_state=initial,
+            variant=ran.variant,
+            plan=plan,
+            table=table,
+        )
+
+    def counted_gradients(self, facts: StepFacts) -> BufferStats:
+        """Counts over the captured gradients of a step; a param without any counts as zeros."""
+        given = self._session.gradients(facts.step)
+        return _counted(given, facts.layout)
+
+    def _plan_of(self, ran: RecordedStep) -> Plan | None:
+        if self._plan is None or self._plan[:2] != (ran.variant, ran.layout):
+            try:
+                plan = recorded_plan(self._session, ran)
+            except UsageError:
+                plan = None
+            self._plan = ran.variant, ran.layout, plan
+        return self._plan[2]
+
+    def _layout_of(self, ran: RecordedStep) -> Layout:
+        known = self._session.layout(ran.step)
+        if known is None:
+            known = self._layouts.get(ran.variant)
+        if known is None:
+            known = self._layouts[ran.variant] = layout_for(self._session.about.params, Limits(), ran.variant)
+        return known
+
+    def initial_state(self) -> tuple[Mapping[str, BufferStats], bool]:
+        """Counts over the state before the first step, and whether it had moments before step 1, where captured."""
+        if self._initial is None:
+            session, first = self._session, self._session.steps.start
+            self._initial = {}, False
+            if first - 1 in session.captures("keyframe"):
+                layout = self._layout_of(session.step(first)) if session.steps else None
+                self._initial = _counted_state(session, first - 1, layout) if layout else ({}, False)
+        return self._initial
+
+
+def _counts(ran: RecordedStep, layout: Layout, table: ParamTable | None) -> BufferStats:
+    """Over all gradients: of the statistics of the params, or else only those that are not finite."""
+    if table is not None:
+        return counts_of(table, "g")
+    return BufferStats(layout.elements, 0, ran.nonfinite, math.nan, _NO_EXPONENTS)
+
+
+def _counted_state(session: Session, step: int, layout: Layout) -> tuple[Mapping[str, BufferStats], bool]:
+    state = session.keyframe(step)
+    lanes = {"w": state.w, "m": state.m, "v": state.v}
+    counts: dict[str, BufferStats] = {lane: _counted(lanes[lane], layout) for lane in _LANES}
+    moments = step == 0 and any(counts[lane].zeros != layout.elements for lane in ("m", "v"))
+    return counts, moments
+
+
+def _counted(values: Mapping[str, F32Array], layout: Layout) -> BufferStats:
+    return added_up(
+        buffer_stats(np.asarray(values[s.name], np.float32).reshape(-1), start=s.offset)
+        if s.name in values
+        else BufferStats(s.numel, s.numel, NonFinite(), 0.0, _NO_EXPONENTS)
+        for s in layout
+    )
