@@ -76,8 +76,17 @@ def norm_mismatch(facts: StepFacts, memory: Memory) -> Seen | None:
         return NOTHING
     bound = norm_bound(facts)
     off = abs(facts.grad_norm - true) / true
+    squared = abs(facts.grad_norm - true * true) <= 2 * bound * true * true
 
     def tell() -> Story:
+        if squared:
+            return Story(
+                f"The gradient norm is {number(facts.grad_norm or 0)}, in float64 it is {number(true)}, whose square "
+                "that is: the root was not taken.",
+                "Check finalize_grad_stats: gradNorm = √normSq.",
+                {"grad_norm": facts.grad_norm or 0.0, "true_norm": true, "relative_error": off, "bound": bound},
+                dispatch=facts.dispatch_writing("grad_stats"),
+            )  # fmt: skip
         return Story(
             f"The gradient norm is {number(facts.grad_norm or 0)}, in float64 it is {number(true)}: they differ by "
             f"{number(off)} of it, and rounding explains {number(bound)}.",

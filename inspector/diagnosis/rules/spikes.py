@@ -9,7 +9,7 @@ import numpy as np
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import LEAST, WINDOW, Memory, fine_log2
 from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, number, of_params
-from inspector.floats import shortest
+from inspector.floats import F64Array, shortest
 
 Z = 6.0
 LOSS_RISE = 0.25
@@ -44,21 +44,33 @@ def loss_spike(facts: StepFacts, memory: Memory) -> Seen | None:
     if len(usual) < LEAST or not math.isfinite(facts.loss):
         return NOTHING
     mean = float(usual.mean())
-    spread = max(float(usual.std()), LEAST_SPREAD * abs(mean) / Z, 1e-12)
-    z, rise = (facts.loss - mean) / spread, facts.loss - mean
+    expected, deviation = _trend(usual)
+    spread = max(deviation, LEAST_SPREAD * abs(mean) / Z, 1e-12)
+    # A loss that has been rising is no spike where it goes on to.
+    z, rise = (facts.loss - max(mean, expected)) / spread, facts.loss - mean
     hit = z >= Z and rise >= LOSS_RISE * abs(mean)
 
     def tell() -> Story:
         return Story(
             f"The loss jumped to {number(facts.loss or 0)} nats: over the {len(usual)} steps before it was "
-            f"{number(mean)}, "
-            f"with a standard deviation of {number(float(usual.std()))} (z = {number(z)}).",
+            f"{number(mean)}, with a standard deviation of {number(deviation)} about its trend (z = {number(z)}).",
             "Look at the updates of the last steps, the largest in units of the learning rate above all, and "
             "at the batch.",
-            {"loss": facts.loss or 0.0, "mean": mean, "std": float(usual.std()), "z": z, "window": len(usual)},
+            {"loss": facts.loss or 0.0, "mean": mean, "std": deviation, "z": z, "window": len(usual)},
         )  # fmt: skip
 
     return alone(hit, tell, max(rise, 0.0))
+
+
+def _trend(values: F64Array) -> tuple[float, float]:
+    """What a straight line through the values leads to next, and their standard deviation about it.
+
+    While a loss falls, its deviation from the mean is that of the fall, and would hide a spike.
+    """
+    at = np.arange(len(values)) - (len(values) - 1) / 2
+    slope = float(at @ values) / float(at @ at)
+    mean = float(values.mean())
+    return mean + slope * (len(values) + 1) / 2, float(np.std(values - mean - slope * at))
 
 
 def loss_divergence(facts: StepFacts, memory: Memory) -> Seen | None:
