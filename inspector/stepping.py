@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from inspector.codecs import Moments8bit
 from inspector.floats import F32Array
@@ -309,6 +310,10 @@ class Stepper(Protocol):
 
     def weights(self) -> Mapping[str, F32Array]:
         """w by param name, read back, each in its param's shape."""
+        ...
+
+    def half_weights(self) -> Mapping[str, npt.NDArray[np.float16]]:
+        """The half-precision mirror by param name, flat, read back; KeyError where the plan keeps none."""
         ...
 
     def read(self, lane: Lane, start: int, count: int, *, before: bool = False) -> F32Array:

@@ -235,15 +235,31 @@ def test_a_limit_that_is_none(limit: float) -> None:
 
 
 def test_a_loss_spike_by_hand() -> None:
-    """40 losses of 2 and 3 in turn: mean 2.5, standard deviation 0.5; 5.4 is 5.8 of them away, 5.6 is 6.2."""
+    """40 losses of 3 and 2 in turn: mean 2.5, slope -10/5,330, variance about it 1/4 - 1/2,132.
+
+    5.4 is 5.8 standard deviations away, 5.6 is 6.2.
+    """
     for loss, told in ((5.4, False), (5.6, True)):
         run = Run()
         run.go(40, loss=lambda t: 2.0 + t % 2)
         found = run.go(loss=loss)
         assert rules(found) == (["loss-spike"] if told else [])
         if told:
-            assert found[0].evidence["z"] == pytest.approx(6.2, rel=1e-6)
+            assert found[0].evidence["z"] == pytest.approx(3.1 / math.sqrt(1 / 4 - 1 / 2132), rel=1e-6)
             assert found[0].evidence["mean"] == 2.5
+
+
+def test_a_loss_spike_is_seen_while_the_loss_falls() -> None:
+    """40 losses fall from 5.95 to 4: mean 4.975, standard deviation 0.58, none about the line; 6.5 is a rise by 1.5."""
+    for loss, told in ((6.1, []), (6.5, ["loss-spike"])):
+        run = Run()
+        assert run.go(40, loss=lambda t: 6.0 - 0.05 * t) == []
+        assert rules(run.go(loss=loss)) == told
+
+
+def test_a_loss_that_goes_on_rising_as_it_did_is_no_spike() -> None:
+    run = Run()
+    assert rules(run.go(60, loss=lambda t: 2.0 + 0.02 * t)) == []
 
 
 def test_a_loss_that_barely_varies_makes_no_spike_of_a_small_rise() -> None:

@@ -384,7 +384,10 @@ def test_the_engine_counts_the_params_of_each_step(gpu: Gpu, whole_steps: bool) 
         assert len(engine.record.kernels) == len(plain.record.kernels)
         assert engine.record.grad_norm == plain.record.grad_norm
     assert lanes(engine.stepper) == lanes(plain.stepper)  # type: ignore[arg-type]
-    assert engine.take_findings() == plain.take_findings()
+    # Counting params shows more, and nothing that is seen without it is missed.
+    full, light = ({(f.rule, f.step, f.severity) for f in each.take_findings()} for each in (engine, plain))
+    assert light
+    assert light <= full
     assert plain.param_stats == ()
     engine.undo_iteration()
     engine.step_iteration()

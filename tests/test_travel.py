@@ -436,6 +436,25 @@ def test_a_recording_in_progress_is_followed(watched: Callable[..., Watched], tm
     assert not at.following
 
 
+def test_where_a_followed_recording_ends_its_buffers_are_rebuilt(
+    watched: Callable[..., Watched], tmp_path: Path
+) -> None:
+    path = tmp_path / "growing.session"
+    with Recorder.create(path, made_up_about("grads:1")) as recorder:
+        recorder.offer_start(state(0))
+        record_on(recorder, 3)
+        recorder.flush(None)
+        run = watched(OpenRecording(), str(path))
+        run.until(lambda s: s.recorded is not None)
+        run.worker.send(c.Follow())
+        run.until(lambda s: s.following and s.glance is not None and s.glance.step == 3)
+        record_on(recorder, 5)
+    at = run.until(lambda s: s.recorded is not None and s.recorded.state == "complete" and s.glance is None)
+    assert at.cursor is not None
+    assert at.cursor.step == 5
+    assert at.cursor.at_end
+
+
 def test_a_live_run_goes_back_beyond_memory(watched: Callable[..., Watched]) -> None:
     """By running again from where it began or from a state that was kept, with the settings that held then."""
 

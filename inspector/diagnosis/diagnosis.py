@@ -10,7 +10,7 @@ import numpy as np
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import WINDOW, Memory
 from inspector.diagnosis.onsets import Onsets
-from inspector.diagnosis.rules import HELD, RULES, Rule, Seen
+from inspector.diagnosis.rules import HELD, NOTHING, RULES, Rule, Seen
 from inspector.findings import Finding, Severity
 from inspector.floats import BoolArray
 
@@ -92,8 +92,9 @@ class Diagnosis:
         with np.errstate(all="ignore"):
             for rule in self.rules:
                 seen = rule.judge(facts, self._memory)
-                if seen is not None:
-                    told = self._onsets[rule.name].look(facts.step, seen.names, seen.hit, seen.size)
+                onsets = self._onsets[rule.name]
+                if seen is not None and (seen is not NOTHING or onsets.now is not None):
+                    told = onsets.look(facts.step, seen.names, seen.hit, seen.size)
                     if told.any():
                         found += self._told(rule, seen, told, facts)
         return sorted(found, key=lambda f: SEVERITIES.index(f.severity))

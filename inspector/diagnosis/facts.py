@@ -19,6 +19,8 @@ from inspector.statistics import BufferStats
 class OwnDifference:
     """Where a user's kernel and the built-in one differ most after a step: an element (flat) of `lane` of `param`.
 
+    `lane` may be "w_f16", the half-precision mirror, which is held against the kernel's own w rounded.
+
     `line` is the first line of the update whose value the kernel's result does not fit, "" where it is not known.
     `difference` is in the lane's unit, `norm` the L2 norm of the lane of that param.
     """

@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from inspector.codecs import BLOCK
 from inspector.diagnosis.facts import AfterStep, OwnDifference
+from inspector.diagnosis.rules.eight_bit import largest_error
 from inspector.errors import DeviceLostError, InspectorError
-from inspector.floats import F32Array
+from inspector.floats import F32Array, F64Array
 from inspector.hyper import Hyper
 from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import update
+from inspector.optimizers.adamw.oracle_8bit import kernel_eps
 from inspector.own_kernels import NO_OWN_KERNELS
-from inspector.plan import Variant
 from inspector.statistics import StatsLevel
 from inspector.stepping import HostState, Stepper
 from inspector.stores import LANES, Lane
@@ -49,7 +51,7 @@ class OwnCheck:
             self._first = step
         since = step - self._first
         looked = since < OFTEN or since & (since - 1) == 0
-        if not looked or stepper.layout.padded_elements > MAX_ELEMENTS or not _comparable(variant):
+        if not looked or stepper.layout.padded_elements > MAX_ELEMENTS:
             return
         try:
             self._built_in = stepper.beside(replace(variant, own=NO_OWN_KERNELS))
@@ -73,9 +75,10 @@ class OwnCheck:
         own, other = stepper.state(), built_in.state()
         scale = built_in.grad_stats().clip_scale
         self._drop()
-        return AfterStep(
-            gradients, _padding(stepper), _differs(stepper, hyper, before, given, own, other, scale)
-        )
+        differs = _differs(stepper, hyper, before, given, own, other, scale)
+        if differs is None and stepper.plan.variant.kernel == "f16":
+            differs = _mirror_differs(stepper, own)
+        return AfterStep(gradients, _padding(stepper), differs)
 
     def replaced(self) -> None:
         """The run goes on with a new stepper on a new device: the old device is gone, and all on it."""
@@ -91,9 +94,17 @@ class OwnCheck:
         self._built_in = self._before = None
 
 
-def _comparable(variant: Variant) -> bool:
-    """Codes of 8 bits differ by a whole code where a value is near the middle of two."""
-    return variant.kernel != "8bit"
+def _code_spacing(stepper: Stepper, param: str, lane: Lane, values: F64Array) -> F64Array:
+    """How far two codes next to each other are apart at most, for each element of `values`; 0 where they are float32.
+
+    Rounding may make another code of a value near the middle of two, no more.
+    """
+    if lane == "w" or stepper.layout[param].state != "8bit":
+        return np.zeros(len(values))
+    sizes = np.where(np.isfinite(values), np.abs(values), 0.0)
+    blocks = np.pad(sizes, (0, -len(values) % BLOCK)).reshape(-1, BLOCK)
+    largest = np.repeat(blocks.max(axis=1), BLOCK)[: len(values)]
+    return 2 * largest_error(stepper.plan.variant.codec, lane) * largest
 
 
 def _padding(stepper: Stepper) -> dict[str, int]:
@@ -132,6 +143,8 @@ def _differs(
             was = np.asarray(getattr(before, lane)[segment.name], np.float64).reshape(-1)
             with np.errstate(all="ignore"):
                 off = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+                # Of codes one is allowed, with what the scale is rounded by.
+                off[off <= (1 + TOLERANCE) * _code_spacing(stepper, segment.name, lane, b)] = 0.0
                 # Of what the step changed: weights move by a thousandth of their norm.
                 moved = np.abs(b - was)
                 norm = float(np.sqrt(np.sum(np.square(moved[np.isfinite(moved)]))))
@@ -144,13 +157,43 @@ def _differs(
             if worst is None or relative > share or math.isnan(total):
                 share = relative
                 at = int(np.nanargmax(np.where(np.isnan(off), np.inf, off)))
-                line = _first_line(stepper, hyper, segment.name, at, before, given, own, scale)
+                line = _first_line(stepper, hyper, segment.name, at, before, given, own, scale, lane)
                 worst = OwnDifference(
                     segment.name, lane, at, float(a[at]), float(b[at]), float(off[at]), max(norm, 1e-30), line
                 )
         if worst is not None:
             return worst
     return None
+
+
+def _mirror_differs(stepper: Stepper, own: HostState) -> OwnDifference | None:
+    """The element of the half-precision mirror furthest from the weight that it stands for.
+
+    WGSL rounds a conversion to f16 up or down as it likes, so that one spacing is allowed.
+    """
+    mirror, worst, most = stepper.half_weights(), None, 0.0
+    for segment in stepper.layout:
+        if not segment.numel:
+            continue
+        with np.errstate(all="ignore"):
+            right = np.asarray(own.w[segment.name], np.float32).reshape(-1).astype(np.float16)
+            got = mirror[segment.name]
+            a, b = got.astype(np.float64), right.astype(np.float64)
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            off = np.where(same, 0.0, np.abs(a - b))
+            spacing = np.abs(np.spacing(right)).astype(np.float64)
+            far = ~same & ~(off <= spacing)
+            # The largest finite number is what infinity rounds to in the other direction.
+            far &= ~(np.isinf(b) & (np.abs(a) == float(np.finfo(np.float16).max)))
+        if far.any():
+            off = np.where(np.isnan(off), np.inf, off)
+            at = int(np.argmax(np.where(far, off, -1.0)))
+            if worst is None or off[at] > most:
+                most, norm = float(off[at]), float(np.linalg.norm(np.where(np.isfinite(b), b, 0.0)))
+                worst = OwnDifference(
+                    segment.name, "w_f16", at, float(a[at]), float(b[at]), most, max(norm, 1e-30), "w_f16"
+                )
+    return worst
 
 
 def _first_line(
@@ -162,8 +205,12 @@ def _first_line(
     given: dict[str, F32Array],
     own: HostState,
     scale: float,
+    lane: Lane,
 ) -> str:
-    """The first line of the update that the kernel's results do not fit; a usual slip that explains them names it."""
+    """The first line of the update that the kernel's results do not fit; a usual slip that explains them names it.
+
+    `lane` is the first lane that is off.
+    """
     variant, step = stepper.plan.variant, stepper.cursor.step
     decays = stepper.layout[param].block == "wd"
 
@@ -174,11 +221,18 @@ def _first_line(
 
     w, g, m, v = value(before, "w"), value(given), value(before, "m"), value(before, "v")
     got: dict[str, float] = {lane: float(value(own, lane)[0]) for lane in _LANES}
+    if stepper.layout[param].state == "8bit":
+        hyper = replace(hyper, eps=kernel_eps(variant.codec, hyper.eps))
     exact = update(
         w, g, m, v, scale=scale, hyper=hyper, step=step, decays=decays, numerics=variant.numerics,
         l2=optimizer(variant.optimizer).decay_in_gradient,
     )  # fmt: skip
     line = {each.name: float(each.value[0]) for each in exact.lines}
+    if stepper.layout[param].state == "8bit":
+        # What was coded is not what the update went on with.
+        if lane != "w":
+            return lane
+        got |= {"m": line["m"], "v": line["v"]}
     beta1, beta2 = float(np.float32(hyper.beta1)), float(np.float32(hyper.beta2))
     raw = float(g[0]) if np.isfinite(g[0]) else 0.0
     if not _near(got["m"], line["m"]):

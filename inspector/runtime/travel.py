@@ -396,7 +396,8 @@ class Travel:
         if self.following:
             if self.engine.course.as_recorded:
                 self._to_newest(recorded)
-            self.following = state == "recording"
+            if state != "recording":
+                self.follow(False)
         return True
 
     def _polls(self) -> bool:

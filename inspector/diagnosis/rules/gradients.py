@@ -7,6 +7,7 @@ import numpy as np
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import LEAST, Memory, Past
 from inspector.diagnosis.rules.rule import (
+    NOTHING,
     Seen,
     Story,
     alone,
@@ -151,7 +152,7 @@ def _trend(facts: StepFacts, memory: Memory, factor: float) -> Seen | None:
     usual = usual[usual > 0]
     finite = [n for n in recent if 0 < n < np.inf]
     if len(usual) < LEAST or len(finite) < TREND_STEPS:
-        return alone(False, lambda: Story("", ""), 0.0)
+        return NOTHING
     before, now = float(np.exp2(np.log2(usual).mean())), float(np.exp2(np.log2(finite).mean()))
     up = factor > 1
     # All of the last steps, so that one of them alone decides nothing.

@@ -8,7 +8,7 @@ import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
-from inspector.diagnosis.rules.rule import Seen, Story, alone, number
+from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, number
 from inspector.floats import shortest
 from inspector.plan import WORKGROUP_SIZE
 
@@ -73,11 +73,20 @@ def norm_mismatch(facts: StepFacts, memory: Memory) -> Seen | None:
         return None
     # Squares that vanish, or a sum that overflows, have rules of their own.
     if not 2.0**-50 < true < 2.0**63:
-        return alone(False, lambda: Story("", ""), 0.0)
+        return NOTHING
     bound = norm_bound(facts)
     off = abs(facts.grad_norm - true) / true
+    squared = abs(facts.grad_norm - true * true) <= 2 * bound * true * true
 
     def tell() -> Story:
+        if squared:
+            return Story(
+                f"The gradient norm is {number(facts.grad_norm or 0)}, in float64 it is {number(true)}, whose square "
+                "that is: the root was not taken.",
+                "Check finalize_grad_stats: gradNorm = √normSq.",
+                {"grad_norm": facts.grad_norm or 0.0, "true_norm": true, "relative_error": off, "bound": bound},
+                dispatch=facts.dispatch_writing("grad_stats"),
+            )  # fmt: skip
         return Story(
             f"The gradient norm is {number(facts.grad_norm or 0)}, in float64 it is {number(true)}: they differ by "
             f"{number(off)} of it, and rounding explains {number(bound)}.",

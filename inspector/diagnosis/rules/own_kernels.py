@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
-from inspector.diagnosis.rules.rule import Seen, Story, alone, multi_index, number
+from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, multi_index, number
 
 
 def gradients_not_zeroed(facts: StepFacts, memory: Memory) -> Seen | None:
@@ -49,7 +49,7 @@ def padding_not_zero(facts: StepFacts, memory: Memory) -> Seen | None:
 def own_kernel_differs(facts: StepFacts, memory: Memory) -> Seen | None:
     """w, m or v after the user's kernel are not those of the built-in one on the same step."""
     if facts.after is None or facts.after.differs is None:
-        return alone(False, lambda: Story("", ""), 0.0) if facts.after is not None else None
+        return NOTHING if facts.after is not None else None
     found = facts.after.differs
     segment = facts.layout[found.param]
     place = f"{found.lane} of {found.param}{multi_index(found.index, segment.param.shape)}"

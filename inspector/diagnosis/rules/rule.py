@@ -71,8 +71,14 @@ class Rule:
     """Every subject is told by itself, not the foremost for all: settings, lanes."""
 
 
+NOTHING = Seen(np.zeros(1, bool), np.zeros(1), lambda _: Story("", ""))
+"""Of a rule about the step itself that does not hold."""
+
+
 def alone(hit: bool, tell: Callable[[], Story], size: float = 1.0) -> Seen:
     """Of a rule about the step itself."""
+    if not hit:
+        return NOTHING
     return Seen(np.array([hit]), np.array([size], np.float64), lambda _: tell())
 
 

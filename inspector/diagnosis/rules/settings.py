@@ -8,7 +8,7 @@ import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
-from inspector.diagnosis.rules.rule import Seen, Story, alone, number, once
+from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, number, once
 from inspector.errors import UsageError
 from inspector.hyper import HYPER_NAMES, check_value
 from inspector.layout import Layout, Segment
@@ -122,7 +122,7 @@ def learning_rate_jump(facts: StepFacts, memory: Memory) -> Seen | None:
     rates = memory.latest("lr", 2)
     lr, peak = facts.hyper.lr, memory.before.lr_peak
     if len(rates) < 2 or not (0 < lr < math.inf and 0 < rates[0] < math.inf):
-        return alone(False, lambda: Story("", ""), 0.0)
+        return NOTHING
     up = lr > RATE_JUMP * peak > 0
     down = rates[0] > RATE_DROP * lr and rates[0] >= 0.5 * peak
 

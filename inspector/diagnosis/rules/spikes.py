@@ -8,8 +8,8 @@ import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import LEAST, WINDOW, Memory, fine_log2
-from inspector.diagnosis.rules.rule import Seen, Story, alone, number, of_params
-from inspector.floats import shortest
+from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, number, of_params
+from inspector.floats import F64Array, shortest
 
 Z = 6.0
 LOSS_RISE = 0.25
@@ -18,10 +18,6 @@ PARAM_RATIO = 32.0
 DIVERGING_STEPS = 16
 LEAST_SPREAD = 0.05
 """Of log₂ norms and of losses relative to their mean: a window calmer than that makes no spike of a small rise."""
-
-
-def _nothing() -> Seen:
-    return alone(False, lambda: Story("", ""), 0.0)
 
 
 def nonfinite_loss(facts: StepFacts, memory: Memory) -> Seen | None:
@@ -46,23 +42,35 @@ def loss_spike(facts: StepFacts, memory: Memory) -> Seen | None:
         return None
     usual = memory.window("loss", until=1)
     if len(usual) < LEAST or not math.isfinite(facts.loss):
-        return _nothing()
+        return NOTHING
     mean = float(usual.mean())
-    spread = max(float(usual.std()), LEAST_SPREAD * abs(mean) / Z, 1e-12)
-    z, rise = (facts.loss - mean) / spread, facts.loss - mean
+    expected, deviation = _trend(usual)
+    spread = max(deviation, LEAST_SPREAD * abs(mean) / Z, 1e-12)
+    # A loss that has been rising is no spike where it goes on to.
+    z, rise = (facts.loss - max(mean, expected)) / spread, facts.loss - mean
     hit = z >= Z and rise >= LOSS_RISE * abs(mean)
 
     def tell() -> Story:
         return Story(
             f"The loss jumped to {number(facts.loss or 0)} nats: over the {len(usual)} steps before it was "
-            f"{number(mean)}, "
-            f"with a standard deviation of {number(float(usual.std()))} (z = {number(z)}).",
+            f"{number(mean)}, with a standard deviation of {number(deviation)} about its trend (z = {number(z)}).",
             "Look at the updates of the last steps, the largest in units of the learning rate above all, and "
             "at the batch.",
-            {"loss": facts.loss or 0.0, "mean": mean, "std": float(usual.std()), "z": z, "window": len(usual)},
+            {"loss": facts.loss or 0.0, "mean": mean, "std": deviation, "z": z, "window": len(usual)},
         )  # fmt: skip
 
     return alone(hit, tell, max(rise, 0.0))
+
+
+def _trend(values: F64Array) -> tuple[float, float]:
+    """What a straight line through the values leads to next, and their standard deviation about it.
+
+    While a loss falls, its deviation from the mean is that of the fall, and would hide a spike.
+    """
+    at = np.arange(len(values)) - (len(values) - 1) / 2
+    slope = float(at @ values) / float(at @ at)
+    mean = float(values.mean())
+    return mean + slope * (len(values) + 1) / 2, float(np.std(values - mean - slope * at))
 
 
 def loss_divergence(facts: StepFacts, memory: Memory) -> Seen | None:
@@ -72,7 +80,7 @@ def loss_divergence(facts: StepFacts, memory: Memory) -> Seen | None:
     recent = np.array(memory.latest("loss", DIVERGING_STEPS))
     usual = memory.window("loss", until=DIVERGING_STEPS)
     if len(recent) < DIVERGING_STEPS or len(usual) < LEAST or not np.isfinite(recent).all():
-        return _nothing()
+        return NOTHING
     # The lower of the two in the middle: more than half are as high.
     mean, now = float(usual.mean()), float(np.sort(recent)[DIVERGING_STEPS // 2 - 1])
     hit = now > float(usual.max()) and now - mean >= LOSS_RISE * abs(mean)
@@ -97,7 +105,7 @@ def gradient_spike(facts: StepFacts, memory: Memory) -> Seen | None:
     usual = memory.window("grad_norm", until=1)
     usual = usual[usual > 0]
     if len(usual) < LEAST or not 0 < norm < math.inf:
-        return _nothing()
+        return NOTHING
     logs = np.log2(usual)
     mean, spread = float(logs.mean()), max(float(logs.std()), LEAST_SPREAD)
     z, ratio = (math.log2(norm) - mean) / spread, norm / 2**mean

@@ -167,7 +167,7 @@ def missing_moments(facts: StepFacts, memory: Memory) -> Seen | None:
 
 
 def swapped_moments(facts: StepFacts, memory: Memory) -> Seen | None:
-    """Moments of two params of the same shape exchanged: v of each fits the gradients of the other."""
+    """Moments of params of the same shape exchanged: v of each fits the gradients of another."""
     if facts.table is None or memory.first != facts.step or facts.step == 1 or facts.clip_scale is None:
         return None
     pairs = _swapped_pairs(facts)
@@ -205,19 +205,43 @@ def _swapped_pairs(facts: StepFacts) -> dict[int, tuple[int, float, float]]:
         shapes.setdefault(facts.segment(int(row)).param.shape, []).append(int(row))
     pairs: dict[int, tuple[int, float, float]] = {}
     for rows in shapes.values():
-        # v too large for one is v too small for the other, by as much: the largest with the least.
-        rows.sort(key=lambda row: float(misfit[row]))
-        low, high = 0, len(rows) - 1
-        while low < high:
-            a, b = rows[low], rows[high]
-            between = math.log2(squares[a] / squares[b])
-            across = float(misfit[a]) + between, float(misfit[b]) - between
-            if misfit[a] < 0 < misfit[b] and max(abs(x) for x in across) <= FITS:
-                pairs[a] = b, 2 ** float(misfit[a]), 2 ** across[0]
-                pairs[b] = a, 2 ** float(misfit[b]), 2 ** across[1]
-                low, high = low + 1, high - 1
-            elif -misfit[a] > misfit[b]:
-                low += 1
-            else:
-                high -= 1
+        found = _reordered(rows, misfit, squares)
+        # Where not all of them are, those of two may be.
+        pairs |= found or _exchanged(rows, misfit, squares)
+    return pairs
+
+
+def _reordered(rows: list[int], misfit: F64Array, squares: F64Array) -> dict[int, tuple[int, float, float]]:
+    """All of the params in another order, the smallest v being that of the smallest g²; {} where they do not fit."""
+    kept = misfit[rows] + np.log2(squares[rows])
+    of = {rows[a]: rows[b] for a, b in zip(np.argsort(kept), np.argsort(squares[rows]), strict=True)}
+    found = {
+        row: (
+            other,
+            2 ** float(misfit[row]),
+            2 ** float(misfit[row] + math.log2(squares[row] / squares[other])),
+        )
+        for row, other in of.items()
+    }
+    fits = all(other != row and abs(math.log2(across)) <= FITS for row, (other, _, across) in found.items())
+    return found if fits else {}
+
+
+def _exchanged(rows: list[int], misfit: F64Array, squares: F64Array) -> dict[int, tuple[int, float, float]]:
+    """Pairs of them: v too large for one is v too small for the other, by as much; the largest with the least."""
+    pairs: dict[int, tuple[int, float, float]] = {}
+    rows = sorted(rows, key=lambda row: float(misfit[row]))
+    low, high = 0, len(rows) - 1
+    while low < high:
+        a, b = rows[low], rows[high]
+        between = math.log2(squares[a] / squares[b])
+        across = float(misfit[a]) + between, float(misfit[b]) - between
+        if misfit[a] < 0 < misfit[b] and max(abs(x) for x in across) <= FITS:
+            pairs[a] = b, 2 ** float(misfit[a]), 2 ** across[0]
+            pairs[b] = a, 2 ** float(misfit[b]), 2 ** across[1]
+            low, high = low + 1, high - 1
+        elif -misfit[a] > misfit[b]:
+            low += 1
+        else:
+            high -= 1
     return pairs

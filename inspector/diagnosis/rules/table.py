@@ -115,7 +115,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "own-kernel-differs",
         "error",
-        "your own kernel gives another w, m or v than the built-in one: which element, and "
+        "your own kernel gives another w, m, v or mirror than the built-in one: which element, and "
         "the first line of the update that differs",
         "rounding: 1e-4 of the norm of the param",
         own_kernels.own_kernel_differs,
@@ -232,7 +232,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "swapped-moments",
         "warning",
-        "moments of two params of the same shape are exchanged: v fits the gradients of the other",
+        "moments of params of one shape are exchanged: v fits the gradients of another",
         "8 times apart either way, and within 2 exchanged",
         state.swapped_moments,
         needs="full",
@@ -426,7 +426,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "loss-spike",
         "warning",
-        "the loss is 6 standard deviations and a quarter above the last 128 steps",
+        "the loss is 6 standard deviations about its trend, and a quarter, above the last 128 steps",
         f"{_HEALTHY}: up to 3.6",
         spikes.loss_spike,
     ),
