@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from recordings import about as made_up_about
 from recordings import record_on, state
-from replays import PARAMS, constant, pipelines_of, record
+from replays import PARAMS, constant, gradients, pipelines_of, record
 from test_worker import Opener, Watched
 
 from inspector import Session
@@ -541,3 +541,20 @@ def test_a_state_on_its_way_to_the_device_can_be_given_up(gpu: Gpu, pair: tuple[
     same_state(made.engine, truth, 10)
     arrive(made, 0)
     same_state(made.engine, truth, 0)
+
+
+def test_the_present_rules_look_at_a_recording_that_knows_no_findings(
+    watched: Callable[..., Watched], gpu: Gpu, tmp_path: Path
+) -> None:
+    def given(step: int) -> dict[str, Any]:
+        made = gradients(step)
+        if step == 4:
+            made["h.1.mlp.weight"][100] = np.nan
+        return made
+
+    record(gpu, tmp_path / "old.session", 6, "stats", given=given)
+    assert Session.open(tmp_path / "old.session").findings() == ()
+    run = watched(OpenRecording(), str(tmp_path / "old.session"))
+    at = run.until(lambda s: any(f.rule == "nonfinite-gradient" for f in s.findings))
+    (found,) = (f for f in at.findings if f.rule == "nonfinite-gradient")
+    assert (found.step, found.param, found.index) == (4, "h.1.mlp.weight", 100)
