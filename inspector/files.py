@@ -23,6 +23,18 @@ def check_writable(path: Path) -> Path:
     return path
 
 
+def anything_at(path: Path) -> bool:
+    """True where there is something at `path`, be it a link to nothing; UsageError where there never can be."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        shown = str(path) if len(str(path)) <= 100 else f"{str(path)[:100]}…"
+        raise UsageError(f"{shown!r} cannot be used: {getattr(error, 'strerror', None) or error}.") from None
+    return True
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8 in the place of `path`; UsageError where that cannot be done."""
     with replacing(path) as temporary:

@@ -17,20 +17,15 @@ SHOWN_PARAMS = 3
 
 UNITS: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(
-            ("nan", "posinf", "neginf", "elements", "in_param", "below_eps", "starved"), "elements"
-        ),
-        **dict.fromkeys(("stuck", "lost", "skipped"), "elements"),
+        **dict.fromkeys(("nan", "posinf", "neginf", "elements", "in_param"), "elements"),
+        **dict.fromkeys(("below_eps", "lost", "skipped", "block_size"), "elements"),
         **dict.fromkeys(("share", "param_share"), "of 1"),
-        **dict.fromkeys(("params", "dead"), "params"),
-        **dict.fromkeys(("steps", "window", "calm", "lag"), "steps"),
-        **dict.fromkeys(("loss", "median_loss"), "nats"),
+        **dict.fromkeys(("steps", "window", "t"), "steps"),
         **dict.fromkeys(("offset", "align"), "bytes"),
-        **dict.fromkeys(("largest_update", "update_max"), "× lr"),
-        **dict.fromkeys(("update_ratio",), "‖Δw‖/‖w‖"),
+        "params": "params",
+        "loss": "nats",
+        "largest_update": "× lr",
         "z": "standard deviations",
-        "t": "steps",
-        "block_size": "elements",
     }
 )
 """Of evidence by name; what is not here has none."""

@@ -28,6 +28,7 @@ th { color: var(--muted); font-weight: 600; }
 .n { text-align: right; white-space: nowrap; }
 .facts th { white-space: nowrap; padding-right: 24px; }
 .evidence td { padding: 0 16px 0 0; }
+td.error, td.warning, td.info { white-space: nowrap; }
 .error { color: var(--error); } .warning { color: var(--warning); } .info { color: var(--info); }
 details { margin: 8px 0; }
 summary { cursor: pointer; font-weight: 600; }

@@ -226,6 +226,8 @@ def test_the_model_keeps_qts_rules(qtbot: QtBot) -> None:
 def test_text_from_a_run_is_not_markup(qtbot: QtBot) -> None:
     view = shown(qtbot, (finding(1, message="<b>x</b> & y", evidence={"<k>": "<v>"}, source="<i>"),))
     view.tree.setCurrentIndex(row(view, 0, 0))
+    tip = row(view, 0, 0, MESSAGE).data(Qt.ItemDataRole.ToolTipRole)
+    assert tip == "<span>&lt;b&gt;x&lt;/b&gt; &amp; y</span>"
     text = view.detail.text()
     assert "&lt;b&gt;x&lt;/b&gt; &amp; y" in text
     assert "&lt;k&gt;" in text

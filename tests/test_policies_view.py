@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication, QLineEdit, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 from ui_helpers import make_snapshot
 
@@ -77,6 +78,25 @@ def test_it_asks_for_the_step_and_the_element_on_show(qtbot: QtBot) -> None:
     with qtbot.waitSignal(view.command) as sent:
         view.work_out.click()
     assert sent.args == [WeighPolicies(7, PARAM, 2)]
+
+
+@pytest.mark.parametrize("table", [None, made()], ids=["empty", "filled"])
+def test_its_key_works_from_the_first_moment(qtbot: QtBot, table: PolicyTable | None) -> None:
+    window = QWidget()
+    qtbot.addWidget(window)
+    column, other, view = QVBoxLayout(window), QLineEdit(), PoliciesView()
+    column.addWidget(other)
+    column.addWidget(view)
+    with qtbot.waitActive(window):
+        window.show()
+        window.activateWindow()
+    view.show_snapshot(make_snapshot(policies=table))
+    other.setFocus()
+    view.setFocus()
+    assert view.isAncestorOf(QApplication.focusWidget())
+    with qtbot.waitSignal(view.command) as sent:
+        qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Y)
+    assert sent.args == [WeighPolicies(128)]
 
 
 def test_how_far_it_is_and_that_it_can_be_ended(qtbot: QtBot) -> None:

@@ -120,7 +120,14 @@ def test_the_dialog_says_what_to_expect_and_refuses_what_cannot_work(
     assert "not a number of steps" in dialog.words.text()
     dialog.policy.setCurrentText("flight:8")
     assert "of memory" in dialog.words.text()
-    for name, part in (("", "Name the session"), (str(tmp_path / "no" / "x"), "does not exist")):
+    for name, part in (
+        ("", "Name the session"),
+        (str(tmp_path / "no" / "x"), "does not exist"),
+        ("/", "names no session"),
+        ("~nobody-of-this-name/x", "cannot be used"),
+        ("x" * 300, "cannot be used: File name too long"),
+        ("a\0b", "cannot be used"),
+    ):
         dialog.path.setText(name)
         assert not dialog.start.isEnabled()
         assert part in dialog.words.text()

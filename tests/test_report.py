@@ -219,3 +219,13 @@ def test_what_cannot_be_done_is_one_sentence(
     assert says in err
     assert len([line for line in err.splitlines() if line.startswith("inspector:")]) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recording_is_told_as_inspector_diagnose_tells_it(call: Call, tmp_path: Path) -> None:
+    session = EXAMPLE.with_name("diverges.session.zip")
+    out = tmp_path / "r.html"
+    assert call("report", session, "--out", out)[0] == 0
+    found = json.loads(call("diagnose", session, "--json")[1])["findings"]
+    assert found
+    text = Page(out.read_text(encoding="utf-8")).text
+    assert all(each["message"] in text for each in found)

@@ -174,6 +174,21 @@ def test_the_first_difference_is_where_it_is(
     assert f"the first difference is in step {step}" in out
 
 
+def test_a_loss_that_one_does_not_know_is_no_distance(tmp_path: Path, call: Call) -> None:
+    """As in a replay under other settings: it is no difference, while a loss that is NaN in one is."""
+    a, b, c = (tmp_path / f"{name}.session" for name in "abc")
+    write(a)
+    write(b, change=lambda t, kind, value: replace(value, loss=None) if kind == "step" else value)
+    write(c, change=lambda t, kind, value: replace(value, loss=np.nan) if kind == "step" else value)
+    report = document(call("diff", a, b, "--json"))
+    assert report["same"]
+    assert {s["loss"]["ulp"] for s in report["steps"]} == {None}
+    code, out, _ = call("diff", a, b)
+    assert code == 0
+    assert "that differ" not in out
+    assert all(s["loss"]["ulp"] for s in document(call("diff", a, c, "--json"))["steps"])
+
+
 def test_differences_over_time_are_those_of_numpy(tmp_path: Path, call: Call) -> None:
     def changed(step: int, what: str, value: Any) -> Any:
         if what == "state" and step:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from recordings import about as made_up_about
 from recordings import record_on, state
-from replays import PARAMS, constant, pipelines_of, record
+from replays import PARAMS, constant, gradients, pipelines_of, record
 from test_worker import Opener, Watched
 
 from inspector import Session
@@ -436,6 +436,25 @@ def test_a_recording_in_progress_is_followed(watched: Callable[..., Watched], tm
     assert not at.following
 
 
+def test_where_a_followed_recording_ends_its_buffers_are_rebuilt(
+    watched: Callable[..., Watched], tmp_path: Path
+) -> None:
+    path = tmp_path / "growing.session"
+    with Recorder.create(path, made_up_about("grads:1")) as recorder:
+        recorder.offer_start(state(0))
+        record_on(recorder, 3)
+        recorder.flush(None)
+        run = watched(OpenRecording(), str(path))
+        run.until(lambda s: s.recorded is not None)
+        run.worker.send(c.Follow())
+        run.until(lambda s: s.following and s.glance is not None and s.glance.step == 3)
+        record_on(recorder, 5)
+    at = run.until(lambda s: s.recorded is not None and s.recorded.state == "complete" and s.glance is None)
+    assert at.cursor is not None
+    assert at.cursor.step == 5
+    assert at.cursor.at_end
+
+
 def test_a_live_run_goes_back_beyond_memory(watched: Callable[..., Watched]) -> None:
     """By running again from where it began or from a state that was kept, with the settings that held then."""
 
@@ -522,3 +541,20 @@ def test_a_state_on_its_way_to_the_device_can_be_given_up(gpu: Gpu, pair: tuple[
     same_state(made.engine, truth, 10)
     arrive(made, 0)
     same_state(made.engine, truth, 0)
+
+
+def test_the_present_rules_look_at_a_recording_that_knows_no_findings(
+    watched: Callable[..., Watched], gpu: Gpu, tmp_path: Path
+) -> None:
+    def given(step: int) -> dict[str, Any]:
+        made = gradients(step)
+        if step == 4:
+            made["h.1.mlp.weight"][100] = np.nan
+        return made
+
+    record(gpu, tmp_path / "old.session", 6, "stats", given=given)
+    assert Session.open(tmp_path / "old.session").findings() == ()
+    run = watched(OpenRecording(), str(tmp_path / "old.session"))
+    at = run.until(lambda s: any(f.rule == "nonfinite-gradient" for f in s.findings))
+    (found,) = (f for f in at.findings if f.rule == "nonfinite-gradient")
+    assert (found.step, found.param, found.index) == (4, "h.1.mlp.weight", 100)

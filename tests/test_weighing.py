@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from test_worker import Opener, Tiny, Watched
 
 from inspector import policies
-from inspector.floats import F32Array
+from inspector.floats import F32Array, ulp_distance
+from inspector.gpu.opener import StepperMaker
+from inspector.hyper import Hyper
 from inspector.plan import Variant
 from inspector.policies import PolicyTable
 from inspector.runtime import commands as c
-from inspector.runtime.weighing import weigh_on_host
+from inspector.runtime.weighing import weigh_on_device, weigh_on_host
 from inspector.sources.base import ReadWeights
-from inspector.stepping import HostGradients
+from inspector.stepping import HostGradients, HostState
 
 pytestmark = pytest.mark.gpu
 
@@ -90,6 +93,19 @@ def test_where_nothing_has_been_updated_the_run_stays(watched: Watched) -> None:
     watched.at(4, 3)
 
 
+@pytest.mark.parametrize("ran", [3, 6])
+def test_a_finding_that_is_gone_to_is_still_listed(watched: Watched, ran: int) -> None:
+    watched.at(1, 0)
+    watched.worker.send(c.Run(until=ran))
+    watched.until(lambda s: s.mode == "paused" and s.cursor is not None and s.cursor.finished_steps == ran)
+    watched.worker.send(c.Seek(3, 0))
+    snapshot = watched.at(3, 0)
+    assert [(f.rule, f.step, f.param) for f in snapshot.findings] == [("nonfinite-gradient", 3, "b")]
+    watched.worker.send(c.StepIteration())
+    again = watched.until(lambda s: s.cursor is not None and s.cursor.finished_steps == 3)
+    assert again.findings == snapshot.findings
+
+
 def test_a_step_to_come_is_refused_in_a_sentence(watched: Watched) -> None:
     watched.at(1, 0)
     watched.worker.send(c.WeighPolicies(9))
@@ -143,3 +159,35 @@ def test_a_place_that_cannot_be_written_is_told_and_the_run_goes_on(watched: Wat
     assert told.notice is not None
     assert "does not exist" in told.notice.text
     assert told.mode == "running"
+
+
+@pytest.mark.parametrize("numerics", ["published", "precise"])
+@pytest.mark.parametrize("optimizer", ["adamw", "adam-l2"])
+def test_the_published_kernel_is_told_as_the_device_runs_it(numerics: Any, optimizer: Any) -> None:
+    source = Planted()
+    rng = np.random.default_rng(9)
+    lanes = [{p.name: rng.random(p.numel, np.float32) for p in source.params} for _ in range(3)]
+    hyper = Hyper(weight_decay=0.1, lr=0.01)
+    variant = Variant(numerics=numerics, optimizer=optimizer)
+    stepper = StepperMaker().make(source.params, variant, HostState(*lanes, 2))
+    try:
+        stepper.begin_step(source.gradients(3, stepper.weights))
+        told = {
+            (name, i): weigh_on_device(stepper, hyper, (name, i)).outcomes[0]
+            for name, numel in (("a", 12), ("b", 5))
+            for i in range(numel)
+        }
+        stepper.run_to_end(hyper)
+        after, stats = stepper.state(), stepper.grad_stats()
+    finally:
+        stepper.close()
+    for (name, i), outcome in told.items():
+        assert outcome.element is not None
+        for lane in ("w", "m", "v"):
+            mine = np.float32([outcome.element.after[lane]])
+            # Fused or not: a rounding a line.
+            assert ulp_distance(mine, getattr(after, lane)[name][i : i + 1])[0] <= 4, (name, i, lane)
+    first = told["a", 0]
+    assert first.clip_scale is not None
+    assert ulp_distance(np.float32([first.grad_norm]), np.float32([stats.grad_norm]))[0] <= 2
+    assert ulp_distance(np.float32([first.clip_scale]), np.float32([stats.clip_scale]))[0] <= 2

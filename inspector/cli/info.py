@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from inspector.cli.options import as_dict, make_console
-from inspector.cli.recording import size_text
 from inspector.floats import shortest
 from inspector.session.archive import pack
 from inspector.session.reader import Session
+from inspector.session.recorder import size_text
 
 MAX_SHOWN = 20
 """Changes, and gaps, that are listed for people; --json has all."""

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inspector.errors import InspectorError, UsageError
+from inspector.files import anything_at
 from inspector.hyper import HYPER_NAMES, Hyper
 from inspector.plan import Variant
 from inspector.runtime.engine import Engine
 from inspector.runtime.recording import Recording, check_new, described
 from inspector.session.policy import Policy
 from inspector.session.reader import Session
-from inspector.session.recorder import Recorder, check_room, free_bytes
+from inspector.session.recorder import Recorder, check_room, free_bytes, size_text
 from inspector.sources.base import Source
 from inspector.statistics import StatsLevel
 from inspector.stepping import HostState
@@ -50,7 +51,7 @@ def make_save(path: Path | None, capture: str | None, resume: bool = False) -> S
     if not resume:
         check_new(path)
         policy = policy or Policy()
-    elif not path.exists():
+    elif not anything_at(path):
         raise UsageError(f"{path} does not exist, so nothing is continued: leave --resume out.")
     return Save(path, policy, resume)
 
@@ -171,16 +172,6 @@ def expected_words(path: Path, policy: Policy, engine: Engine, steps: int) -> st
 def recorded_words(recording: Recording) -> str:
     """Where the recording is and how large, in a sentence."""
     return f"Recorded {recording.words()}, {size_text(recording.size())}."
-
-
-def size_text(nbytes: int) -> str:
-    """Bytes for people: 12 B, 3.4 MB."""
-    size = float(nbytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"
 
 
 def _tell(sentence: str) -> None:

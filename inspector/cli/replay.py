@@ -17,7 +17,7 @@ from inspector.cli.breakpoints import make_conditions, stop_document, tell_never
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
 from inspector.cli.shaders import form_of, shaders_of
 from inspector.errors import UsageError
-from inspector.files import check_writable
+from inspector.files import anything_at, check_writable
 from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker
 from inspector.runtime.breakpoints import Breakpoints
@@ -56,7 +56,7 @@ def replay(request: Request) -> int:
             f"--verify compares with what was recorded, and other settings were given ({request.changes}): leave out "
             "one or the other."
         )
-    if request.save is not None and request.save.exists():
+    if request.save is not None and anything_at(request.save):
         raise UsageError(f"{request.save} exists: name another session, or delete it first.")
     if request.save is not None:
         check_writable(request.save)
@@ -285,7 +285,7 @@ def _show(document: dict[str, Any], request: Request) -> None:
                 "w differ",
                 "max ULP",
             ),
-            title=f"{which} that differ",
+            title=which if request.changes else f"{which} that differ",
         )
         for s in shown:
             was, keyframe = s["recorded"], s["keyframe"]

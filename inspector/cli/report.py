@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +17,18 @@ from inspector.cli.options import interruptible, make_console
 from inspector.cli.policies import weigh_step
 from inspector.errors import InspectorError, UsageError
 from inspector.files import check_writable, write_text
+from inspector.findings import Finding
 from inspector.gpu.opener import StepperMaker
 from inspector.hyper import Hyper
 from inspector.plan import Variant
 from inspector.policies import PolicyTable
 from inspector.report import Report, render
+from inspector.runtime.diagnosing import diagnose_session
 from inspector.runtime.engine import Engine
 from inspector.runtime.recording import Recording as Recorder
 from inspector.runtime.reporting import report_of_session
 from inspector.session.policy import Policy
+from inspector.session.reader import Session
 from inspector.sources.base import EndOfSourceError, Source
 from inspector.sources.recording import Recording
 from inspector.stepping import HostState
@@ -85,22 +88,47 @@ def show(document: dict[str, Any]) -> None:
 def _of_recording(
     source: Recording, request: Request, *, last_steps: int | None, kept: bool = True
 ) -> Report:
-    tables, notes = _policies(source, request, last_steps)
-    return report_of_session(source.session, policies=tables, notes=notes, last_steps=last_steps, kept=kept)
+    session = source.session
+    steps = session.steps if last_steps is None else session.steps[-last_steps:]
+    # Those of a run that has just been made are as the present rules see them.
+    found = _diagnosed(session, steps) if kept and steps else session.findings()
+    tables, notes = _policies(source, request, steps, found)
+    return report_of_session(
+        session, findings=found, policies=tables, notes=notes, last_steps=last_steps, kept=kept
+    )
+
+
+def _diagnosed(session: Session, steps: range) -> tuple[Finding, ...]:
+    """What the present rules find in a recording, as inspector diagnose prints it."""
+    with interruptible() as check, _progress(len(steps)) as tell:
+
+        def progress(done: int, of: int) -> None:
+            check()
+            tell(done)
+
+        return diagnose_session(session, steps.start, steps.stop - 1, progress)
+
+
+@contextmanager
+def _progress(of: int) -> Iterator[Callable[[int], None]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("steps", total=of)
+        yield lambda done: progress.update(task, completed=done)
 
 
 def _policies(
-    source: Recording, request: Request, last_steps: int | None
+    source: Recording, request: Request, steps: range, found: Sequence[Finding]
 ) -> tuple[list[PolicyTable], list[str]]:
     """The tables of the first steps with non-finite gradients, and why one could not be made."""
     session = source.session
-    steps = session.steps if last_steps is None else session.steps[-last_steps:]
     if not steps:
         return [], []
     hit = session.metric("nonfinite")[steps.start - session.steps.start :] > 0
     tables: list[PolicyTable] = []
     notes: list[str] = []
-    named = {f.step: f for f in reversed(session.findings()) if f.rule == "nonfinite-gradient"}
+    named = {f.step: f for f in reversed(found) if f.rule == "nonfinite-gradient"}
     for step in [s for s, bad in zip(steps, hit, strict=True) if bad][:MAX_TABLES]:
         finding = named.get(step)
         element = None
@@ -150,13 +178,7 @@ def _recorded(request: Request) -> Iterator[Recording]:
 
 
 def _run(engine: Engine, steps: int, *, exactly: bool) -> None:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with (
-        interruptible() as check,
-        Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress,
-    ):
-        task = progress.add_task("steps", total=steps)
+    with interruptible() as check, _progress(steps) as tell:
         for done in range(steps):
             check()
             try:
@@ -165,4 +187,4 @@ def _run(engine: Engine, steps: int, *, exactly: bool) -> None:
                 if exactly or not done:
                     raise UsageError(f"--steps {steps} is too many: {error}") from None
                 return
-            progress.advance(task)
+            tell(done + 1)

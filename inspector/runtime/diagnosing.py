@@ -21,22 +21,54 @@ def diagnose_session(
     Steps before `first` are looked at for what is usual, and not told. What rules found on more than rows hold is taken
     as it was recorded. `progress` is told how many steps are done, of how many; what it raises ends it.
     """
-    known = RecordedFacts(session)
-    diagnosis = Diagnosis(lambda step: known.at(step) if step < first else None)
-    found: list[Finding] = []
-    for done, step in enumerate(range(first, last + 1)):
-        progress(done, last + 1 - first)
-        facts = known.at(step)
-        if facts is not None:
-            found += diagnosis.observe(with_tensors(session, facts, known))
+    judging = Judging(session, first, last)
+    while not judging.complete:
+        progress(judging.next_step - first, last + 1 - first)
+        judging.judge_next()
     progress(last + 1 - first, last + 1 - first)
-    places = {(f.rule, f.step, f.param, f.index) for f in found}
-    beyond = {rule.name for rule in RULES if rule.beyond_rows}
-    for each in session.findings():
-        place = (each.rule, each.step, each.param, each.index)
-        if first <= each.step <= last and each.rule in beyond and place not in places:
-            found.append(each)
-    return tuple(sorted(found, key=lambda f: (f.step, SEVERITIES.index(f.severity))))
+    return judging.findings()
+
+
+class Judging:
+    """The present rules over steps `first` to `last` of a recording, a step at a time."""
+
+    def __init__(self, session: Session, first: int, last: int) -> None:
+        self._session = session
+        self._first = self.next_step = first
+        self._last = last
+        self._known = RecordedFacts(session)
+        self._diagnosis = Diagnosis(lambda step: self._known.at(step) if step < first else None)
+        self._found: list[Finding] = []
+
+    @property
+    def complete(self) -> bool:
+        """True once the last step was looked at."""
+        return self.next_step > self._last
+
+    def extend(self, last: int) -> None:
+        """The recording goes on to step `last` now."""
+        self._last = max(last, self._last)
+
+    def judge_next(self) -> None:
+        """Look at one more step; UsageError where that is damaged."""
+        facts = self._known.at(self.next_step)
+        if facts is not None:
+            self._found += self._diagnosis.observe(with_tensors(self._session, facts, self._known))
+        self.next_step += 1
+
+    def findings(self) -> tuple[Finding, ...]:
+        """What the rules found so far, and what was recorded of those that look beyond rows and of later steps."""
+        places = {(f.rule, f.step, f.param, f.index) for f in self._found}
+        beyond = {rule.name for rule in RULES if rule.beyond_rows}
+        found = list(self._found)
+        for each in self._session.findings():
+            told = self._first <= each.step < self.next_step
+            place = (each.rule, each.step, each.param, each.index)
+            if (
+                told and each.rule in beyond and place not in places
+            ) or self.next_step <= each.step <= self._last:
+                found.append(each)
+        return tuple(sorted(found, key=lambda f: (f.step, SEVERITIES.index(f.severity))))
 
 
 def with_tensors(session: Session, facts: StepFacts, known: RecordedFacts) -> StepFacts:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from types import MappingProxyType
@@ -141,6 +141,11 @@ class Engine:
     def hyper(self) -> Hyper:
         """What a person set, before the schedule."""
         return self.course.hyper
+
+    def tell_again(self, findings: Iterable[Finding]) -> None:
+        """What was found in the step at the cursor before the run went back to it, and would be found again."""
+        at = self.stepper.cursor.step
+        self.findings.extend(f for f in findings if f.step == at and f not in self.findings)
 
     @property
     def step_hyper(self) -> Hyper:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 
 import numpy as np
 
 from inspector.diagnosis.findings import Finding
+from inspector.errors import UsageError
 from inspector.floats import F64Array
 from inspector.history import BoolArray, History, HistoryRecorder
+from inspector.runtime.diagnosing import Judging
 from inspector.runtime.snapshots import METRICS, CountedParams, Mark, Recorded, StepRecord
 from inspector.session.reader import Session
 from inspector.session.records import NoteKind
@@ -28,6 +31,9 @@ class RecordedRun:
         self._history_of: str | None = None
         self._history = self._recorder.freeze()
         self._counted: deque[CountedParams] = deque(maxlen=4)
+        self._judging: Judging | None = None
+        self.findings: tuple[Finding, ...] = ()
+        """What the present rules find, and of steps that were not looked at yet what was found as it was recorded."""
         self._take_in()
 
     @property
@@ -107,12 +113,15 @@ class RecordedRun:
             # The run that is recorded went back: what was read may be otherwise now.
             self._history_of, self._recorder = generation, HistoryRecorder()
             self._counted.clear()
+            self._judging = None
         have = self._recorder.last_step
         start = session.steps.start if have is None else have + 1
         self._recorder.extend(start, *metric_columns(session, slice(start - session.steps.start, None)))
         self._history = self._recorder.freeze()
-        found: tuple[Finding, ...] = session.findings()
-        self.findings = found[-SHOWN_FINDINGS:]
+        if self._judging is None:
+            self._judging = Judging(session, session.steps.start, session.steps.stop - 1)
+        self._judging.extend(session.steps.stop - 1)
+        self._show_findings()
         self.marks = self._notes("mark")
         keyframes = np.array(session.captures("keyframe"), np.int64)
         rebuildable = np.array([(s.first, s.last) for s in source.stretches], np.int64).reshape(-1, 2)
@@ -122,6 +131,32 @@ class RecordedRun:
         self.picture = Recorded(
             steps.start, steps.stop - 1, keyframes, rebuildable, session.about.policy, session.state
         )
+
+    # --- findings
+
+    @property
+    def judged(self) -> bool:
+        """True once the present rules have seen every step."""
+        return self._judging is None or self._judging.complete
+
+    def judge(self, seconds: float) -> None:
+        """Let the present rules look at more steps, for so long; UsageError where one is damaged, which ends it."""
+        judging, until = self._judging, time.perf_counter() + seconds
+        if judging is None:
+            return
+        try:
+            while not judging.complete and time.perf_counter() < until:
+                judging.judge_next()
+        except UsageError:
+            # What was recorded is shown.
+            self._judging, self.findings = None, self.session.findings()[-SHOWN_FINDINGS:]
+            raise
+        self._show_findings()
+
+    def _show_findings(self) -> None:
+        if self._judging is not None:
+            found = self._judging.findings()[-SHOWN_FINDINGS:]
+            self.findings = self.findings if found == self.findings else found
 
     def _notes(self, kind: NoteKind) -> tuple[Mark, ...]:
         return tuple(Mark(note.step, note.text) for note in self.session.notes(kind))

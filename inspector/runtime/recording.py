@@ -10,7 +10,7 @@ from pathlib import Path
 from inspector import __version__
 from inspector.diagnosis.findings import Finding
 from inspector.errors import UsageError
-from inspector.files import check_writable
+from inspector.files import anything_at, check_writable
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Layout
@@ -265,7 +265,7 @@ def described(source: Source) -> str:
 
 def check_new(path: Path) -> None:
     """UsageError where no new session can be made at `path`."""
-    if path.exists() or path.is_symlink():
+    if anything_at(path):
         raise UsageError(
             f"{path} exists: name another session, or continue it with inspector run … --save … --resume."
         )

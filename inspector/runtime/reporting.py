@@ -44,6 +44,7 @@ Steps = npt.NDArray[np.int64]
 def report_of_session(
     session: Session,
     *,
+    findings: Sequence[Finding] | None = None,
     policies: Sequence[PolicyTable] = (),
     notes: Sequence[str] = (),
     last_steps: int | None = None,
@@ -51,8 +52,8 @@ def report_of_session(
 ) -> Report:
     """What a recording holds, of its last `last_steps` steps where that is given.
 
-    `kept` is False for one made only for the report, of which neither name nor time are told. UsageError where it holds
-    no steps.
+    `findings` are told in place of those that were recorded. `kept` is False for one made only for the report, of which
+    neither name nor time are told. UsageError where it holds no steps.
     """
     steps = session.steps
     if not steps:
@@ -60,7 +61,7 @@ def report_of_session(
     if last_steps is not None:
         steps = steps[-last_steps:]
     about = session.about
-    findings = tuple(f for f in session.findings() if f.step in steps)
+    findings = tuple(f for f in (session.findings() if findings is None else findings) if f.step in steps)
     part = slice(steps.start - session.steps.start, None)
     numbers = np.arange(steps.start, steps.stop, dtype=np.int64)
     values = {name: session.metric(name)[part] for name, *_ in METRICS}

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from inspector.diagnosis.findings import Finding
 from inspector.errors import UsageError
 from inspector.plan import Variant
 from inspector.runtime import commands as c
@@ -74,6 +75,8 @@ class Travel:
         self._say = say
         self._look_up = look_up
         self._going: _Going | None = None
+        self._found: tuple[Finding, ...] = ()
+        """What was found before in the step that is gone into."""
         self._asked_at = -float("inf")
         self._polled_at = -float("inf")
         self._poll_cost = 0.0
@@ -165,6 +168,8 @@ class Travel:
         if missing or way is None:
             return
         self._going = _Going(way, step, dispatch)
+        # Whoever goes into a step to look at a finding still has it there.
+        self._found = tuple(f for f in self.engine.findings if f.step == step) if dispatch is not None else ()
         self._asked_at = time.perf_counter()
         if way.cost * self.step_s <= QUICK_S and not self._settles():
             while self._going is not None:
@@ -215,6 +220,7 @@ class Travel:
                 engine.step_dispatch()
         else:
             self._going = self.glance = None
+            engine.tell_again(self._found)
             return
         if self.glance is not None:
             done = max(engine.stepper.cursor.finished_steps - going.way.start, 0) if going.off else 0
@@ -390,7 +396,8 @@ class Travel:
         if self.following:
             if self.engine.course.as_recorded:
                 self._to_newest(recorded)
-            self.following = state == "recording"
+            if state != "recording":
+                self.follow(False)
         return True
 
     def _polls(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from inspector.errors import UsageError
-from inspector.files import check_writable
+from inspector.files import anything_at, check_writable
 from inspector.hyper import HYPER_NAMES
 from inspector.plan import Variant
 from inspector.runtime.background import EndedError
@@ -56,7 +56,7 @@ def check_what_if(engine: Engine, path: Path, policy: str | None) -> tuple[Recor
         raise UsageError(
             "Settings and form are those of the recording: change what is to be different first, then ask what if."
         )
-    if path.exists():
+    if anything_at(path):
         raise UsageError(f"{path} exists: name another session, or delete it first.")
     check_writable(path)
     if policy is not None:

@@ -50,6 +50,9 @@ SLOW_ELEMENTS = 1 << 24
 RATE_WINDOW_S = 1.0
 
 
+JUDGING_S = 0.02
+"""So long at a time the rules look at steps of a recording."""
+
 NEEDS_BUFFERS = (
     c.StepDispatch, c.StepIteration, c.Run, c.UndoDispatch, c.UndoIteration, c.SetHyper, c.SetSchedule, c.SetVariant,
     c.CompareVariants, c.StartLockstep, c.StartRecording,
@@ -160,6 +163,7 @@ class Worker:
             self._publish()
             while not self._closing.is_set():
                 self._mail.wait(self._patience())
+                asked = self._mail.first is not None
                 while self._mail.first is not None:
                     command = self._mail.pop()
                     if isinstance(command, c.Shutdown):
@@ -171,10 +175,11 @@ class Worker:
                     self._yield(YIELD_S)
                     self._guarded(self._advance)
                 elif self._busy:
-                    self._guarded(self._choices.look)
+                    self._guarded(self._look_around)
                 if self._travel is not None:
                     self._guarded(self._poll)
-                self._publish(force=self._mode != "running" and not self._on_its_way)
+                quiet = self._on_its_way or (self._judges and not asked)
+                self._publish(force=self._mode != "running" and not quiet)
         finally:
             self._close_engine()
             self._beside.close()
@@ -203,7 +208,22 @@ class Worker:
     def _busy(self) -> bool:
         if self._traveling:
             return False
-        return self._mode == "running" or (self._mode == "paused" and not self._choices.complete)
+        return self._mode == "running" or (
+            self._mode == "paused" and (self._judges or not self._choices.complete)
+        )
+
+    @property
+    def _judges(self) -> bool:
+        recorded = self._engine.recorded if self._engine is not None else None
+        return recorded is not None and not recorded.judged and self._mode == "paused"
+
+    def _look_around(self) -> None:
+        """What is found out while nothing else is to do, a little at a time, so that commands need not wait."""
+        if not self._choices.complete:
+            self._choices.look()
+        elif self._judges and self._engine is not None and self._engine.recorded is not None:
+            self._yield(YIELD_S)
+            self._engine.recorded.judge(JUDGING_S)
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """Run something; what goes wrong becomes one sentence, and the run is paused with its state kept."""

@@ -80,7 +80,7 @@ class ParamDifference:
 
 @dataclass(slots=True, eq=False)
 class SessionDiff:
-    """What two sessions differ in. `ulp` has one value a common step and metric, -1 where it is known in neither."""
+    """What two sessions differ in. `ulp` has one value a common step and metric, -1 where either does not know it."""
 
     steps: range
     first: Difference | None = None
@@ -235,15 +235,14 @@ def _spread(steps: range, count: int) -> Iterator[int]:
 
 
 def _metrics(found: SessionDiff, a: Session, b: Session) -> None:
+    common = [slice(found.steps.start - s.steps.start, found.steps.stop - s.steps.start) for s in (a, b)]
     for name in METRICS:
-        x, y = (
-            s.metric(name)[found.steps.start - s.steps.start : found.steps.stop - s.steps.start]
-            for s in (a, b)
-        )
+        x, y = (s.metric(name)[part] for s, part in zip((a, b), common, strict=True))
+        known, also = (s.known(name)[part] for s, part in zip((a, b), common, strict=True))
         found.a[name], found.b[name] = x, y
         with np.errstate(all="ignore"):
             ulp = ulp_distance(x.astype(np.float32), y.astype(np.float32))
-        found.ulp[name] = np.where(np.isnan(x) & np.isnan(y), -1, ulp)
+        found.ulp[name] = np.where(known & also & ~(np.isnan(x) & np.isnan(y)), ulp, -1)
 
 
 def _timings(found: SessionDiff, a: Session, b: Session) -> None:

@@ -68,7 +68,7 @@ class DiffReport:
     keyframes: int
     gradients: int
     metric_ulp: Mapping[str, int]
-    """The most that loss, norm and scale of a step are apart, -1 where they are known in neither."""
+    """The most that loss, norm and scale of a step are apart, -1 where no step has them in both."""
 
 
 def report(found: SessionDiff, a: str, b: str) -> DiffReport:

@@ -333,6 +333,16 @@ def check_room(path: Path, expected: int, free: FreeBytes = free_bytes) -> None:
     left = free(path.parent)
     if expected + RESERVE_BYTES > left:
         raise UsageError(
-            f"{path} would take {expected / 1e9:,.1f} GB, and the disk has {left / 1e9:,.1f} GB left: record fewer "
-            "steps, or capture less."
+            f"{path} would take {size_text(expected)}, and the disk has {size_text(left)} left, of which "
+            f"{size_text(RESERVE_BYTES)} stay free: record fewer steps, or capture less."
         )
+
+
+def size_text(nbytes: int) -> str:
+    """Bytes for people: 12 B, 3.4 MB."""
+    size = float(nbytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"

@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 from inspector.errors import UsageError
-from inspector.files import check_writable, remove_abandoned
+from inspector.files import anything_at, check_writable, remove_abandoned
 from inspector.findings import Finding
 from inspector.param_statistics import ParamTable
 from inspector.session import database, jsonform
@@ -67,7 +67,7 @@ class SessionWriter:
     @classmethod
     def create(cls, path: Path, about: About) -> SessionWriter:
         """A new session at `path`, which must not exist; UsageError where it cannot be made."""
-        if path.exists() or path.is_symlink():
+        if anything_at(path):
             raise UsageError(f"{path} exists: name another session, or delete it first.")
         check_writable(path)
         remove_abandoned(path)

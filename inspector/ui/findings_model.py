@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QSize, Qt
@@ -147,9 +148,10 @@ class FindingsModel(QAbstractItemModel):
         if role == Qt.ItemDataRole.ForegroundRole and column == SEVERITY:
             return severity_colour(group.severity if is_group else finding.severity)
         if role == Qt.ItemDataRole.ToolTipRole:
-            if column == PARAM and is_group:
-                return ", ".join(group.params[:20])
-            return finding.message if column == MESSAGE else _finding_cell(finding, column)
+            names = ", ".join(group.params[:20]) if column == PARAM and is_group else ""
+            text = finding.message if column == MESSAGE else names or _finding_cell(finding, column)
+            # Qt takes a tooltip with tags in it for rich text, and names come from files.
+            return f"<span>{escape(text)}</span>" if text else None
         return None
 
 

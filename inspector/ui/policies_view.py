@@ -129,12 +129,12 @@ class PoliciesView(LazyView):
         self._selected: tuple[str, int] | None = None
         self.what = ElidedLabel()
         self.work_out = QToolButton()
+        self.work_out.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.work_out.clicked.connect(self._on_work_out)
         self.model = PoliciesModel()
         self.table = dense_table(self.model, "policies-table")
         set_widths(self.table, SAMPLES)
         self.table.selectionModel().currentRowChanged.connect(self._say)
-        self.setFocusProxy(self.table)
         self.says = QLabel()
         self.says.setWordWrap(True)
         self.says.setAlignment(Qt.AlignmentFlag.AlignTop)
@@ -199,6 +199,8 @@ class PoliciesView(LazyView):
         row = max(self.table.currentIndex().row(), 0)
         self.model.show_table(table)
         self.table.setVisible(table is not None)
+        # The keys of the view need something in it that has them.
+        self.setFocusProxy(self.work_out if table is None else self.table)
         self.says.setVisible(table is not None)
         self.empty.setVisible(table is None)
         if table is not None:

@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from inspector.errors import UsageError
-from inspector.files import check_writable
+from inspector.files import anything_at, check_writable
 from inspector.layout import Layout
 from inspector.runtime.commands import StartRecording
 from inspector.runtime.snapshots import Snapshot
@@ -95,7 +95,7 @@ class RecordDialog(QDialog):
         """What is captured and the size to expect; UsageError where it cannot work."""
         policy = Policy.from_text(self.policy.currentText())
         path = session_path(self.path.text())
-        if path.exists():
+        if anything_at(path):
             raise UsageError(f"{path} exists: name another session.")
         check_writable(path)
         what = dict(POLICIES).get(self.policy.currentText().strip(), f"also {policy}")
@@ -126,7 +126,12 @@ def session_path(text: str) -> Path:
     """The path that was typed, with the ending of sessions."""
     if not text.strip():
         raise UsageError("Name the session to record to.")
-    path = Path(text.strip()).expanduser().absolute()
+    try:
+        path = Path(text.strip()).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageError(f"{text.strip()} cannot be used: {error}") from None
+    if not path.name:
+        raise UsageError(f"{path} names no session: write a name after it.")
     return path if path.suffix == ENDING else path.with_name(path.name + ENDING)
 
 

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from inspector.errors import UsageError
-from inspector.files import check_writable
+from inspector.files import anything_at, check_writable
 from inspector.runtime.commands import CancelWhatIf, WhatIf
 from inspector.runtime.snapshots import Snapshot
 from inspector.session.policy import Policy
@@ -126,7 +126,7 @@ class WhatIfDialog(QDialog):
         if policy != AS_RECORDED:
             Policy.from_text(policy)
         path = session_path(self.path.text())
-        if path.exists():
+        if anything_at(path):
             raise UsageError(f"{path} exists: name another session.")
         check_writable(path)
         if not self._changes:
