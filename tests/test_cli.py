@@ -318,6 +318,22 @@ def test_odd_settings_inside_a_file_run_as_a_kernel_would_run_them(
     assert call("explain", path, "--param", "a", "--index", 0, "--numerics", numerics)[0] == 0
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "x" * 300, "--steps", 1),
+        ("layout", "x" * 300),
+        ("run", "synthetic:20", "--steps", 1, "--save", "x" * 300),
+        ("run", "synthetic:20", "--steps", 1, "--save", "x" * 300, "--resume"),
+    ],
+)
+def test_a_name_too_long_for_any_file_is_one_sentence(call: Call, words: tuple[object, ...]) -> None:
+    code, out, err = call(*words)
+    assert (code, out) == (2, "")
+    assert "cannot be used: File name too long." in err
+    assert len(err.splitlines()) == 1
+
+
 @pytest.mark.parametrize("source", ["synthetic:1", "synthetic:5000", "synthetic:1_000", "charlm"])
 def test_sources_without_a_file_run(call: Call, source: str) -> None:
     report = document(call("run", source, "--steps", 2, "--seed", 3, "--json"))

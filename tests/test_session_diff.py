@@ -17,13 +17,14 @@ from inspector.errors import UsageError
 from inspector.floats import F32Array, bits
 from inspector.gpu.device import Gpu
 from inspector.hyper import Hyper
-from inspector.layout import Param
-from inspector.plan import Variant
+from inspector.layout import Param, make_layout
+from inspector.plan import Limits, Variant
 from inspector.session.archive import pack
 from inspector.session.compare import CHUNK, ULP_BINS, compare_arrays, state_differences
 from inspector.session.diff import diff, histogram
 from inspector.session.reader import Session
 from inspector.session.recorder import Recorder
+from inspector.session.records import RecordedLayout
 from inspector.stepping import HostState, KernelTime
 
 Call = Any
@@ -172,6 +173,26 @@ def test_the_first_difference_is_where_it_is(
     code, out, _ = call("diff", a, b)
     assert code == 0
     assert f"the first difference is in step {step}" in out
+
+
+def test_elements_of_the_mega_buffer_are_those_of_their_params(tmp_path: Path, call: Call) -> None:
+    """Where the params lie otherwise, the same element of a param has another number there, and nothing differs."""
+    params = recordings.PARAMS
+    laid = [RecordedLayout.of(make_layout(params, align_bytes=n), Limits(), params) for n in (256, 1024)]
+
+    def moved(t: int, kind: str, value: Any) -> Any:
+        if kind == "step":
+            return replace(value, layout=laid[1], nonfinite=replace(value.nonfinite, first=9))
+        if kind == "table":
+            return replace(value, update=replace(value.update, largest_at=value.update.largest_at + 64))
+        return value
+
+    a, b = tmp_path / "a.session", tmp_path / "b.session"
+    write(a, change=lambda t, kind, value: replace(value, layout=laid[0]) if kind == "step" else value)
+    write(b, change=moved)
+    report = document(call("diff", a, b, "--json"))
+    assert report["first_difference"] is None
+    assert report["same"]
 
 
 def test_a_loss_that_one_does_not_know_is_no_distance(tmp_path: Path, call: Call) -> None:

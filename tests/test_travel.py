@@ -436,6 +436,29 @@ def test_a_recording_in_progress_is_followed(watched: Callable[..., Watched], tm
     assert not at.following
 
 
+@pytest.mark.parametrize("command", [c.Seek(2), c.UndoDispatch(), c.UndoIteration()])
+def test_whoever_goes_elsewhere_follows_no_longer(
+    watched: Callable[..., Watched], tmp_path: Path, command: c.Command
+) -> None:
+    path = tmp_path / "growing.session"
+    with Recorder.create(path, made_up_about("grads:1")) as recorder:
+        recorder.offer_start(state(0))
+        record_on(recorder, 3)
+        recorder.flush(None)
+        run = watched(OpenRecording(), str(path))
+        run.until(lambda s: s.recorded is not None)
+        run.worker.send(c.Follow())
+        run.until(lambda s: s.following and s.glance is not None and s.glance.step == 3)
+        run.worker.send(command)
+        at = run.until(lambda s: not s.following and s.glance is None)
+        record_on(recorder, 6)
+        recorder.flush(None)
+        later = run.until(lambda s: s.recorded is not None and s.recorded.last == 6)
+        assert not later.following
+        assert later.glance is None
+        assert later.cursor == at.cursor
+
+
 def test_where_a_followed_recording_ends_its_buffers_are_rebuilt(
     watched: Callable[..., Watched], tmp_path: Path
 ) -> None:

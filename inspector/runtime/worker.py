@@ -298,6 +298,9 @@ class Worker:
             self._drive(engine, command)
 
     def _drive(self, engine: Engine, command: c.Command) -> None:
+        if isinstance(command, (*NEEDS_BUFFERS, c.Seek, c.Play)):
+            # Whoever looks elsewhere would be taken away from there by the next step that is written.
+            self._travel_or_none().following = False
         if isinstance(command, NEEDS_BUFFERS) and self._travel_or_none().hold(command):
             return
         match command:

@@ -224,9 +224,13 @@ def step_differences(a: RecordedStep, b: RecordedStep, dispatch: int | None) -> 
     return found
 
 
-def count_differences(a: RecordedStep, b: RecordedStep) -> list[Difference]:
-    """What differs in the counts of gradients that are not finite; in another form the first may lie elsewhere."""
-    names = [f.name for f in fields(a.nonfinite) if f.name != "first" or a.variant == b.variant]
+def count_differences(a: RecordedStep, b: RecordedStep, *, places: bool = True) -> list[Difference]:
+    """What differs in the counts of gradients that are not finite.
+
+    In another form the first may lie elsewhere: without `places` it is left out in the same form as well.
+    """
+    at = places and a.variant == b.variant
+    names = [f.name for f in fields(a.nonfinite) if f.name != "first" or at]
     pairs = ((name, getattr(a.nonfinite, name), getattr(b.nonfinite, name)) for name in names)
     return [
         Difference(a.step, None, "g", f"non-finite gradients: {name}", a=x, b=y)

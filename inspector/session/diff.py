@@ -151,7 +151,8 @@ def diff(
         if step in gradients:
             _compare_gradients(found, by_name, a, b, step, check)
         if found.first is None:
-            numbers = [*(count_differences(x, y) if counted else []), *step_differences(x, y, norm_at)]
+            counts = count_differences(x, y, places=_alike(a, b, step)) if counted else []
+            numbers = [*counts, *step_differences(x, y, norm_at)]
             found.first = numbers[0] if numbers else None
         if found.first is None or step in tables:
             _compare_tables(found, by_name, a, b, step, norm_at, statistics=step in tables)
@@ -376,7 +377,16 @@ def _foretold(first: Difference | None, step: int) -> bool:
 
 def _alike(a: Session, b: Session, step: int) -> bool:
     """True where elements of the mega-buffer are those of the same params."""
-    return a.about.device.name == b.about.device.name and a.step(step).variant == b.step(step).variant
+    x, y = a.step(step), b.step(step)
+    if a.about.device.name != b.about.device.name or x.variant != y.variant:
+        return False
+    if x.layout is None or y.layout is None:
+        return [p.name for p in a.about.params] == [p.name for p in b.about.params]
+    places = (
+        {p.name: at for p, at in zip(s.about.params, laid.offsets, strict=True)}
+        for s, laid in ((a, x.layout), (b, y.layout))
+    )
+    return next(places) == next(places)
 
 
 def _relative(a: float, b: float) -> float:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from inspector.errors import UsageError
+from inspector.files import anything_at
 from inspector.plan import Variant
 from inspector.preset import GPT_116M
 from inspector.schedule import Schedule
@@ -34,7 +35,7 @@ def open_source(spec: str, *, schedule: Schedule | None = None, seed: int | None
 
         return Synthetic.of_size(_elements(argument, spec), seed=seed or 0, schedule=schedule)
     path = Path(spec)
-    if not path.exists():
+    if not anything_at(path):
         raise UsageError(f"{spec!r} is no source: give {FORMS}.")
     from inspector.sources.recording import Recording, is_recording
 
@@ -50,7 +51,7 @@ def recorded_form(spec: str) -> Variant | None:
     from inspector.sources.recording import Recording, is_recording
 
     path = Path(spec)
-    if not spec.strip() or not path.exists() or not is_recording(path):
+    if not spec.strip() or not anything_at(path) or not is_recording(path):
         return None
     source = Recording(path)
     return source.recorded_variant(source.first_step)
