@@ -87,7 +87,7 @@ def shared_device(request: pytest.FixtureRequest, gpu: Gpu, monkeypatch: pytest.
                 gpu, layout, variant, state, undo_bytes=self.undo_bytes, pipelines=pipelines_of(gpu)
             )
 
-    for name in ("replay", "run", "explain"):
+    for name in ("replay", "run", "at_step"):
         monkeypatch.setattr(import_module(f"inspector.cli.{name}"), "StepperMaker", Maker)
 
 
