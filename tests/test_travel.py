@@ -436,6 +436,29 @@ def test_a_recording_in_progress_is_followed(watched: Callable[..., Watched], tm
     assert not at.following
 
 
+@pytest.mark.parametrize("records", [True, False])
+def test_what_needs_buffers_ends_playing_and_does_not_run_on(
+    watched: Callable[..., Watched],
+    pair: tuple[Path, Session],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    records: bool,
+) -> None:
+    monkeypatch.setattr("inspector.runtime.travel.PLAYED_SHARE", 0.0)
+    run = watched(OpenRecording(), str(pair[0]))
+    run.until(lambda s: s.recorded is not None)
+    run.worker.send(c.Play(2.0, 4, 6))
+    run.until(lambda s: s.playing is not None and s.glance is not None)
+    run.worker.send(
+        c.StartRecording(str(tmp_path / "x.session"), "grads:1") if records else c.SetHyper("lr", 0.25)
+    )
+    at = run.until(lambda s: s.playing is None and s.glance is None)
+    assert at.mode == "paused"
+    assert at.cursor is not None
+    assert at.cursor.finished_steps in range(4, 7)
+    assert at.recording is None or at.recording.steps == 0
+
+
 @pytest.mark.parametrize("command", [c.Seek(2), c.UndoDispatch(), c.UndoIteration()])
 def test_whoever_goes_elsewhere_follows_no_longer(
     watched: Callable[..., Watched], tmp_path: Path, command: c.Command

@@ -301,8 +301,12 @@ class Worker:
         if isinstance(command, (*NEEDS_BUFFERS, c.Seek, c.Play)):
             # Whoever looks elsewhere would be taken away from there by the next step that is written.
             self._travel_or_none().following = False
-        if isinstance(command, NEEDS_BUFFERS) and self._travel_or_none().hold(command):
-            return
+        if isinstance(command, NEEDS_BUFFERS):
+            if self._is_playing and self._travel_or_none().glance is not None:
+                # Else what was played would run on, as fast as it can.
+                self._pause()
+            if self._travel_or_none().hold(command):
+                return
         match command:
             case c.StepDispatch():
                 self._pause()
