@@ -108,7 +108,13 @@ def test_text_has_the_worst_first_and_each_rule_once(call: Call, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("--kernel", "f16"), ("--dispatch", "single", "--reduce", "atomic")], ids=str
+    "words",
+    [
+        ("--kernel", "f16"),
+        pytest.param((), marks=pytest.mark.soak),
+        pytest.param(("--dispatch", "single", "--reduce", "atomic"), marks=pytest.mark.soak),
+    ],
+    ids=str,
 )
 def test_run_recording_and_replay_find_the_same(call: Call, tmp_path: Path, words: tuple[str, ...]) -> None:
     source, path = state(tmp_path / "s", faulty, max_grad_norm="0.1"), tmp_path / "r.session"
@@ -317,6 +323,7 @@ def test_a_norm_kernel_that_leaves_a_part_out(call: Call, tmp_path: Path) -> Non
     assert (found["rule"], found["step"], found["dispatch"]) == ("norm-mismatch", 1, 0)
 
 
+@pytest.mark.soak
 def test_forms_of_the_step_are_healthy(call: Call, tmp_path: Path) -> None:
     source = state(tmp_path / "s", healthy)
     for words in (
