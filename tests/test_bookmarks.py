@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from recordings import record
@@ -85,3 +86,20 @@ def test_there_is_an_end_to_them() -> None:
     bookmarks.set(0, "another text")
     with pytest.raises(UsageError, match="remove one first"):
         bookmarks.set(MAX_BOOKMARKS, "one more")
+
+
+def test_bookmarks_that_cannot_be_read_leave_the_rest_of_the_session(path: Path, call: Any) -> None:
+    (path / FILE_NAME).write_text("not bookmarks")
+    code, out, _ = call("info", path, "--json")
+    document = json.loads(out)
+    assert (code, document["bookmarks"], document["steps"]["count"]) == (1, [], 5)
+    (problem,) = document["problems"]
+    assert FILE_NAME in problem
+    assert call("info", path, "--check")[0] == 1
+
+
+def test_a_session_inside_another_is_refused(path: Path, call: Any) -> None:
+    code, _, err = call("run", "synthetic:100", "--steps", 1, "--save", path / "within.session")
+    assert code == 2
+    assert "lies inside the session" in err
+    assert not (path / "within.session").exists()

@@ -164,6 +164,9 @@ def test_a_recording_ends_in_order_and_holds_the_finished_steps(
     assert run(call, source, *words, "--resume")[0] == 1
     with Session.open(path) as session:
         assert session.steps == range(1, STEPS + 1)
+        # What the stop was for is still there.
+        assert {BAD - 2, BAD - 1} <= set(session.captures("gradients"))
+        assert session.verify() == []
     if policy != "flight:2":
         code, out, _ = call("replay", path, "--verify", "--json")
         assert code == 0

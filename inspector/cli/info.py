@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from inspector.cli.options import as_dict, make_console
+from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.session.archive import pack
 from inspector.session.reader import Session
@@ -29,7 +30,7 @@ def describe(path: Path, *, check: bool = False) -> dict[str, Any]:
     with Session.open(path) as session:
         document = _document(session)
         if check:
-            document["problems"] = session.verify()
+            document["problems"] = [*document.get("problems", []), *session.verify()]
         return document
 
 
@@ -45,9 +46,18 @@ def _document(session: Session) -> dict[str, Any]:
             "keyframes": list(session.captures("keyframe")),
         },
         "changes": [{"step": note.step, "text": note.text} for note in session.notes("mark")],
-        "bookmarks": [{"step": each.step, "text": each.text} for each in session.bookmarks().all],
+        **_bookmarks(session),
         "followable": session.state == "recording",
     }
+
+
+def _bookmarks(session: Session) -> dict[str, Any]:
+    """Those that were set, or what is wrong with their file: the rest of the session is as sound as it was."""
+    try:
+        found = session.bookmarks().all
+    except UsageError as error:
+        return {"bookmarks": [], "problems": [str(error)]}
+    return {"bookmarks": [{"step": each.step, "text": each.text} for each in found]}
 
 
 def pack_session(path: Path, out: Path | None) -> dict[str, Any]:

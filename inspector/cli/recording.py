@@ -65,6 +65,10 @@ def take_up(save: Save, source: Source, variant: Variant, hyper: Hyper, steps: i
     """The state that a session goes on from; UsageError where it is none of this run, or there is nothing to do."""
     with Session.open(save.path) as session:
         about = session.about
+        if not save.path.is_dir():
+            raise UsageError(
+                f"{save.path} is a packed session, which is not written to: unpack it and continue its folder."
+            )
         if session.state == "recording":
             raise UsageError(f"{save.path} is still being recorded: wait until that has ended.")
         _check_same(session, source)

@@ -81,7 +81,10 @@ def spans(source: Recording, first: int | None, last: int | None) -> tuple[list[
         if s.last >= low and s.first <= high
     ]
     if not found:
-        raise UsageError(f"{source.name}: {source.missing(low)}")
+        raise UsageError(
+            f"{source.name}: {source.missing(low)} Nothing can be run again; inspector info --check holds all of it "
+            "against its checksums."
+        )
     left_out: list[str] = []
     at = low
     for start, stop in [*((s.first, s.last) for s in found), (high + 1, high)]:

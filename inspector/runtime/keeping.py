@@ -28,6 +28,8 @@ class Keeping:
         self._say = say
         self._recording: Recording | None = None
         self._bookmarks = Bookmarks()
+        self._not_kept = ""
+        """Why bookmarks are not kept on disk, and what to do about it."""
         self._stats_before: StatsLevel | None = None
 
     # --- a recording
@@ -86,11 +88,16 @@ class Keeping:
     def opened(self, engine: Engine) -> None:
         """Another run is open: its bookmarks, where it is a recording."""
         self._bookmarks = Bookmarks()
+        self._not_kept = "Bookmarks of this run are kept until it is closed: record it to keep them."
         if engine.recorded is None:
             return
+        self._not_kept = (
+            "Bookmarks in a packed recording are kept until it is closed: unpack it to keep them."
+        )
         try:
             self._bookmarks = engine.recorded.session.bookmarks()
         except UsageError as error:
+            self._not_kept = str(error)
             self._say("warning", str(error))
 
     def bookmark_marks(self) -> tuple[Mark, ...]:
@@ -100,7 +107,7 @@ class Keeping:
     def set_bookmark(self, step: int, text: str) -> None:
         """Put one there, or take it away where the text is empty."""
         if not self._bookmarks.all and self._bookmarks.folder is None:
-            self._say("info", "Bookmarks of this run are kept until it is closed: record it to keep them.")
+            self._say("info", self._not_kept)
         try:
             self._bookmarks.set(step, text)
         except UsageError as error:

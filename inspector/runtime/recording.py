@@ -16,6 +16,7 @@ from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import RecordingPicture, StepRecord
+from inspector.session.database import DATABASE_NAME
 from inspector.session.places import open_places
 from inspector.session.policy import Policy
 from inspector.session.recorder import Recorder, check_room
@@ -146,7 +147,9 @@ class Recording:
 
     def fire(self) -> None:
         """A breakpoint was hit: the flight recorder writes what it holds."""
-        self._recorder.fire()
+        stepper = self._engine.stepper
+        # No update of the step at the cursor has run where a breakpoint stops.
+        self._recorder.fire(stepper.state() if self._recorder.has_ring else None)
 
     def end(self, reason: str | None = None) -> None:
         """End it once everything is written; `reason` says why, where not because it was done. Again does nothing."""
@@ -269,6 +272,9 @@ def check_new(path: Path) -> None:
         raise UsageError(
             f"{path} exists: name another session, or continue it with inspector run … --save … --resume."
         )
+    for folder in path.absolute().parents:
+        if (folder / DATABASE_NAME).exists():
+            raise UsageError(f"{path} lies inside the session {folder}: name a place outside of it.")
     check_writable(path)
 
 

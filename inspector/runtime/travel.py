@@ -29,6 +29,8 @@ SETTLE_S = 0.12
 """A state is put on the device once a person has stayed at a step so long: scrubbing passes over many."""
 POLL_S = 0.25
 """So often a recording that is still written is looked at, and less often where that takes long."""
+IDLE_POLL_S = 1.0
+"""So often one that was interrupted."""
 POLL_SHARE = 10
 SMALL_ELEMENTS = 1 << 20
 """A step over fewer elements is taken to be quick until one has been timed."""
@@ -114,9 +116,9 @@ class Travel:
             return max(due - time.perf_counter(), 0.0)
         if self._going is not None:
             return max(self._asked_at + SETTLE_S - time.perf_counter(), 0.0) if self._settles() else 0.0
-        if self._polls():
-            wait = max(POLL_S, POLL_SHARE * self._poll_cost)
-            return max(self._polled_at + wait - time.perf_counter(), 0.0)
+        recorded = self.engine.recorded
+        if recorded is not None and self._polls():
+            return max(self._polled_at + self._poll_wait_s(recorded) - time.perf_counter(), 0.0)
         return None
 
     def pictured(self, picture: Snapshot) -> Snapshot:
@@ -155,7 +157,10 @@ class Travel:
         self._stop()
         recorded = self.recorded
         if recorded is not None:
-            step = min(max(step, recorded.steps.start - 1), recorded.steps.stop - 1)
+            wanted, (first, last) = step, (recorded.steps.start, recorded.steps.stop - 1)
+            step = min(max(step, first - 1), last)
+            if step != wanted:
+                self._say("info", f"The recording holds steps {first:,} to {last:,}, and no step {wanted:,}.")
         count = self.engine.stepper.cursor.count
         if dispatch is not None and dispatch >= count:
             dispatch = None
@@ -375,24 +380,27 @@ class Travel:
         if recorded is None or not self._polls():
             return False
         started = time.perf_counter()
-        if started - self._polled_at < max(POLL_S, POLL_SHARE * self._poll_cost):
+        if started - self._polled_at < self._poll_wait_s(recorded):
             return False
+        before = recorded.session.state
         changed = recorded.follow()
         self._polled_at = time.perf_counter()
         self._poll_cost = self._polled_at - started
         if not changed:
             return False
         state, last = recorded.session.state, recorded.steps.stop - 1
-        if state == "interrupted":
+        path = recorded.session.path
+        if state == "interrupted" and before != state:
             self._say(
                 "warning",
-                f"Whoever recorded {recorded.session.path} ended without a word, after step {last:,}.",
+                f"The recording {path} was interrupted after step {last:,}: what wrote it is gone. All up to there can "
+                f"be looked at; the same inspector run … --save {path} --resume goes on with it.",
             )
+        elif state == "recording" and before != state:
+            self._say("info", f"The recording {path} goes on again: F follows it.")
         elif state == "complete":
             why = recorded.session.ended_because
-            self._say(
-                "info", f"The recording {recorded.session.path} is complete: {last:,} steps.{why or ''}"
-            )
+            self._say("info", f"The recording {path} is complete: {last:,} steps. {why or ''}".rstrip())
         if self.following:
             if self.engine.course.as_recorded:
                 self._to_newest(recorded)
@@ -402,7 +410,13 @@ class Travel:
 
     def _polls(self) -> bool:
         recorded = self.engine.recorded
-        return recorded is not None and recorded.session.state == "recording"
+        # One that was interrupted may be gone on with.
+        return recorded is not None and recorded.session.state != "complete"
+
+    def _poll_wait_s(self, recorded: RecordedRun) -> float:
+        """How long after the last look the recording is looked at again."""
+        patience = POLL_S if recorded.session.state == "recording" else IDLE_POLL_S
+        return max(patience, POLL_SHARE * self._poll_cost)
 
     def _to_newest(self, recorded: RecordedRun) -> None:
         last = recorded.steps.stop - 1

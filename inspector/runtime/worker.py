@@ -179,7 +179,8 @@ class Worker:
                 if self._travel is not None:
                     self._guarded(self._poll)
                 quiet = self._on_its_way or (self._judges and not asked)
-                self._publish(force=self._mode != "running" and not quiet)
+                asked_to_play = asked and self._is_playing
+                self._publish(force=asked_to_play or (self._mode != "running" and not quiet))
         finally:
             self._close_engine()
             self._beside.close()
@@ -298,7 +299,7 @@ class Worker:
             self._drive(engine, command)
 
     def _drive(self, engine: Engine, command: c.Command) -> None:
-        if isinstance(command, (*NEEDS_BUFFERS, c.Seek, c.Play)):
+        if isinstance(command, (*NEEDS_BUFFERS, c.Seek, c.Play, c.WeighPolicies)):
             # Whoever looks elsewhere would be taken away from there by the next step that is written.
             self._travel_or_none().following = False
         if isinstance(command, NEEDS_BUFFERS):

@@ -163,11 +163,23 @@ class Recorder:
                 self._ring.fire()
             self._write_ring(ending=False)
 
-    def fire(self) -> None:
-        """A breakpoint was hit: write what the flight recorder holds."""
-        if self._ring:
-            self._ring.fire()
-            self._write_ring(ending=False)
+    @property
+    def has_ring(self) -> bool:
+        """True where the policy has a flight recorder."""
+        return bool(self._ring)
+
+    def fire(self, state: HostState | None = None) -> None:
+        """A breakpoint was hit: write what the flight recorder holds.
+
+        `state` is the one after the last step, from which the recording can be gone on with and loses nothing of that.
+        """
+        if not self._ring or self._ring.exhausted:
+            return
+        self._ring.fire()
+        self._write_ring(ending=False)
+        if state is not None and state.finished_steps == self.last_step:
+            capture = self._checked(Capture.of_state(state))
+            self._queue.put(capture, capture.nbytes)
 
     def mark(self, step: int, text: str) -> None:
         """A person changed something that holds from `step` on."""
