@@ -400,7 +400,7 @@ class Opener:
     def hyper(self, source: Any) -> Hyper:
         return source.hyper
 
-    def make_stepper(self, source: Any, variant: Variant, state: Any) -> GpuStepper:
+    def make_stepper(self, source: Any, variant: Variant, state: Any, layout: Any = None) -> GpuStepper:
         self.steppers.append(StepperMaker(undo_bytes=1 << 20).make(source.params, variant, state))
         return self.steppers[-1]
 

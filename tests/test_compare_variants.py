@@ -18,6 +18,7 @@ from inspector.errors import InspectorError, OutOfMemoryError, UsageError
 from inspector.gpu.bench import compare
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
+from inspector.layout import Layout
 from inspector.plan import Variant
 from inspector.runtime import commands as c
 from inspector.sources.base import Source
@@ -39,7 +40,9 @@ class Comparing(Opener):
     go: threading.Event = field(default_factory=threading.Event)
     steppers: list[GpuStepper] = field(default_factory=list)
 
-    def make_stepper(self, source: Source, variant: Variant, state: State) -> GpuStepper:
+    def make_stepper(
+        self, source: Source, variant: Variant, state: State, layout: Layout | None = None
+    ) -> GpuStepper:
         self.steppers.append(super().make_stepper(source, variant, state))
         return self.steppers[-1]
 

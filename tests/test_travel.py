@@ -14,7 +14,7 @@ from replays import PARAMS, constant, gradients, pipelines_of, record
 from test_worker import Opener, Watched
 
 from inspector import Session
-from inspector.errors import UsageError
+from inspector.errors import OutOfMemoryError, UsageError
 from inspector.gpu.device import Gpu
 from inspector.gpu.opener import StepperMaker, suits
 from inspector.gpu.stepper import GpuStepper
@@ -281,6 +281,36 @@ def test_params_lie_where_they_lay_when_it_was_recorded(gpu: Gpu, tmp_path: Path
     for step in (8, 3, 12):
         arrive(made, step)
         same_state(made.engine, truth, step)
+
+
+def test_where_no_stepper_can_be_made_the_params_lie_as_before(
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forms = Variant(), Variant(kernel="8bit", codec="dynamic")
+    settings = lambda step: constant(forms[step > 8])(step)  # noqa: E731
+    record(gpu, tmp_path / "sparse.session", 12, POLICY, settings)
+    record(gpu, tmp_path / "all.session", 12, "all", settings)
+    truth = Session.open(tmp_path / "all.session")
+    made = travel(gpu, tmp_path / "sparse.session")
+    make = made.engine._make
+    assert make is not None
+    failing = [True]
+
+    def refusing(source: Source, variant: Variant, state: State, layout: Layout | None = None) -> Any:
+        if failing and variant.kernel == "8bit":
+            failing.clear()
+            raise OutOfMemoryError("The device has no memory.")
+        return make(source, variant, state, layout)
+
+    made.engine._make = refusing
+    # As of a recording that does not say where its params lay.
+    monkeypatch.setattr(made.engine.course, "layout_at", lambda step: None)
+    with pytest.raises(OutOfMemoryError):
+        arrive(made, 10)
+    for step in (11, 3, 12):
+        arrive(made, step)
+        same_state(made.engine, truth, step)
+        assert made.engine.stepper.plan.variant == forms[step > 8]
 
 
 def test_what_cannot_be_rebuilt_says_what_is_missing(gpu: Gpu, tmp_path: Path) -> None:

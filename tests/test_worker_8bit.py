@@ -17,7 +17,7 @@ from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
-from inspector.layout import Param
+from inspector.layout import Layout, Param
 from inspector.plan import Variant
 from inspector.runtime import commands as c
 from inspector.runtime.engine import Engine
@@ -70,7 +70,9 @@ class Keeping(Opener):
     source: type[Drawn] = Drawn  # type: ignore[assignment]
     steppers: list[GpuStepper] = field(default_factory=list)
 
-    def make_stepper(self, source: Source, variant: Variant, state: State) -> GpuStepper:
+    def make_stepper(
+        self, source: Source, variant: Variant, state: State, layout: Layout | None = None
+    ) -> GpuStepper:
         self.steppers.append(super().make_stepper(source, variant, state))
         return self.steppers[-1]
 

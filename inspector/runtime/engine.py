@@ -568,16 +568,13 @@ class Engine:
         # The old device goes first: two of them may not fit.
         self.stepper.close()
         try:
-            if layout is None:
-                self.stepper = self._make(self.source, variant, state)
-            else:
-                self.stepper = self._make(self.source, variant, state, layout)
-            self._laid_as = layout
+            self.stepper = self._make(self.source, variant, state, layout)
+            self._laid, self._laid_as = variant, layout
         except InspectorError:
             self.stepper = self._make(self.source, before, state)
+            self._laid, self._laid_as = before, None
             raise
         finally:
-            self._laid = variant
             self.eight_bit.replaced(lost=False)
             self._own_check.replaced()
             self.last_times.clear()

@@ -445,10 +445,7 @@ def opened(
     layout = None
     if recorded is not None and recorded.source.first_step in recorded.steps:
         layout = recorded.session.layout(recorded.source.first_step)
-    if layout is None:
-        stepper = opener.make_stepper(source, variant, state)
-    else:
-        stepper = opener.make_stepper(source, variant, state, layout)
+    stepper = opener.make_stepper(source, variant, state, layout)
     engine = Engine(
         source, stepper, hyper=opener.hyper(source), stats=stats, breakpoints=breakpoints, recorded=recorded,
         make=opener.make_stepper,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from inspector.ui import format as fmt
 from inspector.ui.tables import AnyIndex, ColumnsModel
 
 PARAM, ULP, ULP_STEP, RELATIVE, RELATIVE_STEP = range(5)
+Row = TypeVar("Row")
+
 SAMPLES = ("h.11.attn.qkv.weight", "max ULP ▾", "at step", "‖Δ‖ / ‖a‖ ▾", "at step")
 """Text about as wide as any in its column."""
 NONE = "–"
@@ -126,65 +128,56 @@ class WorstParams(ColumnsModel):
         return np.where(worst.relative_step < 0, -math.inf, keys)
 
 
-class SettingRows(ColumnsModel):
+class _TextRows(ColumnsModel, Generic[Row]):
+    """Rows that are shown as they are given, a text a cell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: tuple[Row, ...] = ()
+
+    def show(self, rows: tuple[Row, ...]) -> None:
+        """Show these."""
+        self.beginResetModel()
+        self._rows = rows
+        self.endResetModel()
+
+    def row_total(self) -> int:
+        """As many as were given."""
+        return len(self._rows)
+
+    def data(self, index: AnyIndex, role: int = 0) -> Any:
+        """The text of a cell."""
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return self.alignment(index.column())
+        if role not in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
+            return None
+        return self.texts(self._rows[index.row()])[index.column()]
+
+    def texts(self, row: Row) -> tuple[str, ...]:
+        """The cells of a row."""
+        raise NotImplementedError
+
+
+class SettingRows(_TextRows[Setting]):
     """Settings that differ, and from which step on."""
 
     COLUMNS = ("from step", "setting", "a", "b")
     FIGURE_COLUMNS = frozenset((0,))
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._rows: tuple[Setting, ...] = ()
-
-    def show(self, rows: tuple[Setting, ...]) -> None:
-        """Show these."""
-        self.beginResetModel()
-        self._rows = rows
-        self.endResetModel()
-
-    def row_total(self) -> int:
+    def texts(self, row: Setting) -> tuple[str, ...]:
         """One row a setting and change."""
-        return len(self._rows)
-
-    def data(self, index: AnyIndex, role: int = 0) -> Any:
-        """The text of a cell."""
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            return self.alignment(index.column())
-        if role not in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
-            return None
-        row = self._rows[index.row()]
-        return (fmt.count(row.step), row.name, _setting(row.a), _setting(row.b))[index.column()]
+        return fmt.count(row.step), row.name, _setting(row.a), _setting(row.b)
 
 
-class TimingRows(ColumnsModel):
+class TimingRows(_TextRows[Timing]):
     """What kernels took in one beside the other, medians of warm samples."""
 
     COLUMNS = ("kernel", "a", "b", "b / a")
     FIGURE_COLUMNS = frozenset((1, 2, 3))
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._rows: tuple[Timing, ...] = ()
-
-    def show(self, rows: tuple[Timing, ...]) -> None:
-        """Show these."""
-        self.beginResetModel()
-        self._rows = rows
-        self.endResetModel()
-
-    def row_total(self) -> int:
+    def texts(self, row: Timing) -> tuple[str, ...]:
         """One row a kernel."""
-        return len(self._rows)
-
-    def data(self, index: AnyIndex, role: int = 0) -> Any:
-        """The text of a cell."""
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            return self.alignment(index.column())
-        if role not in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
-            return None
-        row = self._rows[index.row()]
-        texts = row.kernel, fmt.milliseconds(row.a), fmt.milliseconds(row.b), fmt.ratio(row.ratio)
-        return texts[index.column()]
+        return row.kernel, fmt.milliseconds(row.a), fmt.milliseconds(row.b), fmt.ratio(row.ratio)
 
 
 def ulp_text(ulp: int) -> str:
