@@ -6,9 +6,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from inspector.cli.options import as_dict, make_console
+from inspector.cli.options import make_console
 from inspector.errors import UsageError
 from inspector.floats import shortest
+from inspector.hyper import HYPER_NAMES
 from inspector.session.archive import pack
 from inspector.session.reader import Session
 from inspector.session.recorder import size_text
@@ -38,7 +39,7 @@ def _document(session: Session) -> dict[str, Any]:
     about = session.about
     return {
         **session.info(),
-        "hyper": as_dict(about.hyper),
+        "hyper": {name: getattr(about.hyper, name) for name in HYPER_NAMES},
         "schedule": about.schedule,
         "planned_steps": about.planned_steps,
         "capture_steps": {

@@ -191,7 +191,7 @@ def make_source(spec: str, schedule: str | None, seed: int | None) -> Source:
 
 def make_hyper(source: Source, **given: float | None) -> Hyper:
     """The source's hyper-parameters with those given in their place. Only what was typed is checked."""
-    return dataclasses.replace(source.hyper, **checked(given))
+    return hyper.with_values(source.hyper, checked(given))
 
 
 def checked(given: Mapping[str, float | None]) -> dict[str, float]:

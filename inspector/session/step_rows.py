@@ -6,7 +6,6 @@ import math
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,6 @@ _STEP_STRUCT = struct.Struct("<q" + "d" * (2 + len(HYPER_NAMES)) + "IIqqqqIHH")
 _KERNEL_STRUCT = struct.Struct("<HHdd")
 assert _STEP_STRUCT.size == STEP.itemsize
 assert _KERNEL_STRUCT.size == KERNEL.itemsize
-assert tuple(f.name for f in fields(Hyper)) == HYPER_NAMES
 
 SCALARS = ("loss", "grad_norm", "clip_scale", *HYPER_NAMES, "nonfinite", "nan", "posinf", "neginf", "ended")
 """The metrics that every step has, NaN where unknown."""

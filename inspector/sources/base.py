@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from inspector.floats import F32Array
-from inspector.hyper import HYPER_NAMES, Hyper
+from inspector.hyper import HYPER_NAMES, Hyper, scheduled, with_values
 from inspector.layout import Param
 from inspector.plan import Variant
 from inspector.schedule import Schedule
@@ -82,7 +81,7 @@ def hyper_at(source: Source, hyper: Hyper, schedule: Schedule, step: int) -> Hyp
 
     Where the source was recorded, settings that are still those it comes with are as recorded of that step.
     """
-    used = replace(hyper, lr=hyper.lr * schedule.factor(step))
+    used = scheduled(hyper, schedule.factor(step))
     if not isinstance(source, AsRecorded):
         return used
     recorded = source.recorded_hyper(step)
@@ -91,4 +90,4 @@ def hyper_at(source: Source, hyper: Hyper, schedule: Schedule, step: int) -> Hyp
     kept = {name for name in HYPER_NAMES if getattr(hyper, name) == getattr(source.hyper, name)}
     if schedule != source.recorded_schedule:
         kept -= {"lr"}
-    return replace(used, **{name: getattr(recorded, name) for name in kept})
+    return with_values(recorded, {name: getattr(used, name) for name in HYPER_NAMES if name not in kept})
