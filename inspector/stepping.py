@@ -258,6 +258,13 @@ class Stepper(Protocol):
         """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
         ...
 
+    def lane_stats(self, hyper: Hyper, elements: tuple[int, int]) -> ParamTable:
+        """Statistics of w, g, m and v as they are at any moment, of the params within `elements` of the mega-buffer.
+
+        Rows of other params, and the figures of the update, mean nothing.
+        """
+        ...
+
     @property
     def param_stats_ms(self) -> float | None:
         """GPU time of the last param statistics; None where the device has no clock."""
