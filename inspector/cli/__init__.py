@@ -20,6 +20,7 @@ COMMANDS = (
     "diff",
     "diagnose",
     "export",
+    "import",
     "explain",
     "policies",
     "report",
