@@ -6,7 +6,9 @@
 typedef unsigned long long u64;
 typedef unsigned int u32;
 
+#ifndef THREADS
 #define THREADS 256
+#endif
 #define CHUNK 16384
 #define LANES 4
 #define LANE_WORDS 8
@@ -86,7 +88,7 @@ count_params(const Job* jobs, const uint2* blocks, u64* out, u32* bins_out) {
     const u64 start = (u64)blocks[blockIdx.x].y * CHUNK;
 
     for (u32 i = tid; i < LANES * 256; i += THREADS) bins[i] = 0;
-    if (tid < WORDS) words[tid] = 0;
+    for (u32 i = tid; i < WORDS; i += THREADS) words[i] = 0;
     if (tid == 0) {
         job = jobs[param];
         double t = job.step ? (double)*(const float*)job.step + 1.0 : job.t;
@@ -187,11 +189,12 @@ count_params(const Job* jobs, const uint2* blocks, u64* out, u32* bins_out) {
     __syncthreads();
 
     u64* mine = out + (u64)param * WORDS;
-    if (tid < WORDS && words[tid]) {
-        const u32 kind = tid < UPDATE_AT ? tid % LANE_WORDS : 8 + tid - UPDATE_AT;
-        if (kind == 7 || kind == 8) atomicAdd((double*)(mine + tid), __longlong_as_double((long long)words[tid]));
-        else if ((kind >= 4 && kind <= 6) || kind == 9) atomicMax(mine + tid, words[tid]);
-        else atomicAdd(mine + tid, words[tid]);
+    for (u32 i = tid; i < WORDS; i += THREADS) {
+        if (!words[i]) continue;
+        const u32 kind = i < UPDATE_AT ? i % LANE_WORDS : 8 + i - UPDATE_AT;
+        if (kind == 7 || kind == 8) atomicAdd((double*)(mine + i), __longlong_as_double((long long)words[i]));
+        else if ((kind >= 4 && kind <= 6) || kind == 9) atomicMax(mine + i, words[i]);
+        else atomicAdd(mine + i, words[i]);
     }
     for (u32 i = tid; i < LANES * 256; i += THREADS)
         if (bins[i]) atomicAdd(bins_out + (u64)param * LANES * 256 + i, bins[i]);

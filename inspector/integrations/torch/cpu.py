@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,10 +25,14 @@ from inspector.integrations.torch.rows import count_rows
 from inspector.param_statistics import F16_INFINITE, F16_ZERO
 from inspector.stores import LANES
 
-STRETCH = 1 << 17
-"""Elements at a time: four lanes and what is worked out of them stay in the caches."""
-SMALL = 1 << 13
+STRETCH = 1 << 15
+"""Elements at a time: four lanes and what is worked out of them stay in the caches. PyTorch does not share so few out
+among threads, which take whole params here: where another program uses the cores as well, threads that wait for each
+other after every operation took ten times as long."""
+SMALL = 1 << 10
 """A param of fewer elements is counted together with others."""
+SHARED = 1 << 18
+"""A param of fewer elements is not worth another thread: they would wait for the interpreter's lock."""
 
 
 def count(tasks: Sequence[Task]) -> Counted:
@@ -36,11 +42,31 @@ def count(tasks: Sequence[Task]) -> Counted:
     if small:
         rows = count_rows([tasks[i] for i in small], torch.device("cpu")).host()
         counted.records[small], counted.bins[small] = rows.records, rows.bins
+    large = [i for i, task in enumerate(tasks) if task.w.numel() >= SHARED]
+    large.sort(key=lambda i: -tasks[i].w.numel())
+    left = iter(large)
+
+    def work() -> None:
+        scratch = _Scratch()
+        # A step of an iterator over a list is one of the interpreter's, so no param is taken twice.
+        for i in left:
+            _count(tasks[i], counted.records[i], counted.bins[i], scratch)
+
+    threads = min(torch.get_num_threads(), len(large))
+    others = [_pool().submit(torch.no_grad()(work)) for _ in range(threads - 1)]
     scratch = _Scratch()
     for i, task in enumerate(tasks):
-        if task.w.numel() >= SMALL:
+        if SMALL <= task.w.numel() < SHARED:
             _count(task, counted.records[i], counted.bins[i], scratch)
+    work()
+    for other in others:
+        other.result()
     return counted
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="inspector-counting")
 
 
 class _Scratch:
@@ -93,9 +119,7 @@ def _count_lane(values: Tensor, start: int, record: Array, bins: Array, scratch:
         _count_nonfinite(values, start, record)
         values = torch.where(ints == ALL_BINS - 1, torch.zeros((), dtype=torch.float32), values)
     # Zeros and denormals share an exponent.
-    zeros = size - bad - int(torch.count_nonzero(values)) + 0 if counts[0] else 0
-    if bad and counts[0]:
-        zeros = int(counts[0]) - int(torch.count_nonzero(values[ints == 0]))
+    zeros = size - bad - int(torch.count_nonzero(values)) if counts[0] else 0
     bins += counts.astype(np.uint32)
     bins[0] -= np.uint32(zeros)
     bins[-1] = 0

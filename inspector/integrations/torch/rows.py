@@ -16,7 +16,7 @@ from inspector.integrations.torch.counting import ALL_BINS, Array, Counted, Task
 from inspector.param_statistics import F16_INFINITE, F16_ZERO
 from inspector.stores import LANES
 
-LENGTHS = (32, 512, 8192)
+LENGTHS = (32, 128, 1024, 8192)
 """Of rows: a param takes one of the least length that holds it, or several of the longest."""
 BATCH = {"cpu": 1 << 20}
 DEVICE_BATCH = 1 << 24
