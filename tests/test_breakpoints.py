@@ -16,6 +16,7 @@ from test_worker import WAIT_S, Opener, Tiny, Watched
 
 from inspector.codecs import CODECS
 from inspector.coding_error import coded_once, merged_error
+from inspector.diagnosis.stopping import Stopping, parse_breakpoint
 from inspector.diagnosis.watchpoints import parse_condition
 from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
@@ -24,8 +25,10 @@ from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.plan import Variant, layout_for
 from inspector.runtime import commands as c
-from inspector.runtime.breakpoints import Breakpoints, Hit
+from inspector.runtime.breakpoints import Breakpoints
 from inspector.runtime.engine import Engine
+from inspector.runtime.hits import Hit
+from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.recording import Recording
 from inspector.session.policy import Policy
 from inspector.session.reader import Session
@@ -264,6 +267,40 @@ def test_several_that_hold_count_each_and_stop_once_a_moment(gpu: Gpu) -> None:
     assert [(m.step, m.stop) for m in engine.marks][:3] == [(1, True), (2, True), (2, True)]
 
 
+def test_all_that_hold_at_a_moment_are_named_and_marked(gpu: Gpu) -> None:
+    engine = engine_of(gpu, planted(2, "a", 5, math.nan), "nan > 0", "posinf > 0", "step == 2", "loss > 0")
+    hit = go(engine)
+    assert hit is not None
+    assert [str(each.condition) for each in (hit, *hit.also)] == ["nan > 0", "step == 2"]
+    assert hit.sentence.endswith("by nan > 0: nan is 1 in a[0, 5]. Also by step == 2: step is 2.")
+    assert [m.text for m in engine.marks] == ["stopped by nan > 0: 1 in a[0, 5]", "stopped by step == 2: 2"]
+
+
+def test_one_that_stops_once_is_disabled_then_and_one_from_a_hit_on_waits_for_it(gpu: Gpu) -> None:
+    engine = engine_of(gpu, gradients())
+    for text in ("grad_norm > 0, once", "clip_scale > 0, hit 3", "lr > 0, hit 2, once"):
+        condition, stopping = parse_breakpoint(text)
+        engine.breakpoints.set(condition, stopping=stopping)
+    stops = []
+    while (hit := go(engine)) is not None:
+        stops.append((hit.step, [str(each.condition) for each in (hit, *hit.also)]))
+    assert stops == [
+        (1, ["grad_norm > 0"]), (2, ["lr > 0"]), *((step, ["clip_scale > 0"]) for step in range(3, STEPS + 1)),
+    ]  # fmt: skip
+    picture = engine.breakpoints.picture(engine.stepper.plan)
+    assert [(b.enabled, b.hits) for b in picture] == [(False, 1), (True, STEPS), (False, 2)]
+    # Enabled again it stops once more; stopping otherwise counts anew.
+    engine.breakpoints.set(picture[0].condition, enabled=True)
+    engine.breakpoints.set(picture[1].condition, stopping=Stopping(hit=2))
+    assert engine.rewind_to(3)
+    hit = go(engine)
+    assert hit is not None
+    assert (hit.step, str(hit.condition), hit.also) == (4, "grad_norm > 0", ())
+    hit = go(engine)
+    assert hit is not None
+    assert (hit.step, str(hit.condition)) == (5, "clip_scale > 0")
+
+
 def test_going_back_before_a_stop_makes_it_stop_again(gpu: Gpu) -> None:
     steps = planted(3, "tiny", 0, math.inf)
     engine = engine_of(gpu, steps, "posinf > 0", "clip_scale < 1000")
@@ -465,6 +502,8 @@ def test_a_stop_makes_the_flight_recorder_write_and_the_recording_goes_on(
 ) -> None:
     path = tmp_path / "run.session"
     spiked.worker.send(c.StartRecording(str(path), "flight:2"))
+    spiked.worker.send(c.StepIteration())
+    spiked.worker.send(c.SetHyper("beta1", 0.8))
     spiked.worker.send(c.SetBreakpoint(parse_condition("step == 6")))
     spiked.worker.send(c.SetBreakpoint(parse_condition("loss < 0.3"), enabled=False))
     spiked.worker.send(c.Run(until=9))
@@ -474,6 +513,10 @@ def test_a_stop_makes_the_flight_recorder_write_and_the_recording_goes_on(
     spiked.worker.send(c.StopRecording())
     spiked.until(lambda s: s.recording is None and s.notice is not None and "Recorded" in s.notice.text)
     with Session.open(path) as session:
+        # Read back, a stop is one still, and what a person does is none.
+        assert [(m.step, m.text, m.stop) for m in RecordedRun(RecordedSource(path, session=session)).marks] == [
+            (2, "beta1 0.9 → 0.8", False), (6, "stopped by step == 6: 6", True),
+        ]  # fmt: skip
         assert session.verify() == []
         assert session.steps == range(1, 10)
         # The finding of step 4 wrote the ring up to there, the breakpoint that of the steps before step 6.

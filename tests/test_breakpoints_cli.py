@@ -54,13 +54,32 @@ def test_a_stop_is_in_the_document_and_the_exit_code(call: Call, source: Path) -
     assert len(report["steps"]) == BAD - 1
     assert report["stopped"] == {
         "condition": "nonfinite > 0", "value": 2.0, "step": 4, "dispatch": 0, "kernel": "reduce_norm_sq",
-        "param": "head", "index": [2, 1],
+        "where": "before", "param": "head", "index": [2, 1], "also": [],
         "message": "Stopped in step 4 before reduce_norm_sq (dispatch 0/5) by nonfinite > 0: nonfinite is 2 in "
         "head[2, 1].",
     }  # fmt: skip
     assert [f["rule"] for f in report["findings"]] == ["nonfinite-gradient"]
     report = document(run(call, source, "--break", "posinf@head>0", "--json"), 1)
     assert (report["stopped"]["condition"], report["stopped"]["index"]) == ("posinf@head > 0", [4, 2])
+
+
+def test_all_that_hold_at_once_are_named(call: Call, source: Path) -> None:
+    breaks = ("--break", "nan > 0", "--break", "posinf > 0", "--break", "neginf > 0")
+    report = document(run(call, source, *breaks, "--json"), 1)
+    assert report["stopped"]["condition"] == "nan > 0"
+    assert report["stopped"]["also"] == [
+        {"condition": "posinf > 0", "value": 1.0, "param": "head", "index": [4, 2]}
+    ]
+    assert report["stopped"]["message"].endswith(
+        "by nan > 0: nan is 1 in head[2, 1]. Also by posinf > 0: posinf is 1 in head[4, 2]."
+    )
+
+
+def test_the_nth_hit_stops(call: Call, source: Path) -> None:
+    report = document(run(call, source, "--break", "grad_norm > 0, hit 3", "--json"), 1)
+    assert (report["stopped"]["step"], len(report["steps"])) == (3, 2)
+    code, _, told = run(call, source, "--break", "grad_norm > 0, hit x")
+    assert (code, "'x' in 'grad_norm > 0, hit x' is no hit" in told) == (2, True)
 
 
 def test_the_value_is_that_of_float64(call: Call, source: Path) -> None:

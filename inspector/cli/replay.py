@@ -150,7 +150,8 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
                     progress.advance(task)
                 if breakpoints.stop is not None:
                     if recorder is not None:
-                        recorder.stopped(breakpoints.stop.step, breakpoints.stop.mark)
+                        for hit in (breakpoints.stop, *breakpoints.stop.also):
+                            recorder.stopped(hit.step, hit.mark)
                     break
         tell_never_judged(breakpoints, len(steps))
         exact = not differences

@@ -19,6 +19,7 @@ from inspector.cli.recording import Save, recorded, take_up
 from inspector.cli.shaders import form_of, own_kernel_lines, shaders_of
 from inspector.codecs import Codec
 from inspector.diagnosis.findings import Finding
+from inspector.diagnosis.stopping import Stopping
 from inspector.diagnosis.watchpoints import Condition
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array, shortest
@@ -55,8 +56,8 @@ class Request:
     save: Save | None = None
     every_param: bool = True
     """The document lists the params of every step; of the last alone where they are counted for something else."""
-    conditions: tuple[Condition, ...] = ()
-    """Where it stops."""
+    conditions: tuple[tuple[Condition, Stopping], ...] = ()
+    """Where it stops, and at which hits."""
 
 
 def run_steps(request: Request) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inspector.codecs import Codec
+from inspector.diagnosis.stopping import Stopping
 from inspector.diagnosis.watchpoints import Condition
 from inspector.layout import StateType
 from inspector.plan import Variant
@@ -213,10 +214,14 @@ class StopRecording:
 
 @dataclass(frozen=True, slots=True)
 class SetBreakpoint:
-    """Stop where `condition` holds; or, where there is a breakpoint on it, enable or disable that."""
+    """Stop where `condition` holds; or, where there is a breakpoint on it, enable or disable that.
+
+    `stopping` says at which hits, each time or as before where it is None.
+    """
 
     condition: Condition
     enabled: bool = True
+    stopping: Stopping | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,7 +221,11 @@ class Engine:
         if hit is None:
             return False
         self._diagnose()
-        self.mark(hit.step, hit.mark, stop=True)
+        for each in (hit, *hit.also):
+            if not each.aimed:
+                self.mark(each.step, each.mark, stop=True)
+        # One that stops once is disabled by now.
+        self.breakpoints_changed()
         if self.follower is not None:
             self.follower.fire()
         return True

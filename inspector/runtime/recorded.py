@@ -12,6 +12,7 @@ from inspector.errors import UsageError
 from inspector.floats import F64Array
 from inspector.history import BoolArray, History, HistoryRecorder
 from inspector.runtime.diagnosing import Judging
+from inspector.runtime.hits import STOPPED
 from inspector.runtime.snapshots import METRICS, CountedParams, Mark, Recorded, StepRecord
 from inspector.session.reader import Session
 from inspector.session.records import NoteKind
@@ -159,7 +160,8 @@ class RecordedRun:
             self.findings = self.findings if found == self.findings else found
 
     def _notes(self, kind: NoteKind) -> tuple[Mark, ...]:
-        return tuple(Mark(note.step, note.text) for note in self.session.notes(kind))
+        notes = self.session.notes(kind)
+        return tuple(Mark(note.step, note.text, note.text.startswith(STOPPED)) for note in notes)
 
 
 def metric_columns(

@@ -20,7 +20,7 @@ from inspector.param_statistics import ParamStats, ParamTable, totals
 from inspector.plan import Plan
 from inspector.policies import PolicyTable
 from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
-from inspector.runtime.breakpoints import Breakpoint, Hit
+from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.runtime.weighing import Weighing
 from inspector.statistics import BufferStats, NonFinite, StatsLevel

@@ -375,7 +375,7 @@ class Worker:
         if isinstance(command, c.RemoveBreakpoint):
             self._breakpoints.remove(command.condition)
         else:
-            self._breakpoints.set(command.condition, enabled=command.enabled)
+            self._breakpoints.set(command.condition, enabled=command.enabled, stopping=command.stopping)
         engine = self._engine
         if engine is not None and self._mode != "lost":
             before = engine.stats_level
