@@ -196,9 +196,9 @@ class _Update:
         largest = float(b.max())
         if largest > 0:
             # Of equals the first; only the best stretch is looked through.
-            word = largest_word(np.float32(largest), start)
+            word = largest_word(largest, start)
             if word > record["largest"]:
-                word = largest_word(np.float32(largest), start + int(b.argmax()))
+                word = largest_word(largest, start + int(b.argmax()))
                 record["largest"] = max(record["largest"], word)
         after = torch.sub(w, change, out=b)
         kind = task.w.dtype
