@@ -203,6 +203,11 @@ class Stepper(Protocol):
         ...
 
     @property
+    def buffer_bytes(self) -> Mapping[str, int]:
+        """Bytes of each of the plan's buffers, as the device allocated it."""
+        ...
+
+    @property
     def undo_info(self) -> UndoInfo: ...
 
     def begin_step(self, gradients: Gradients) -> None:
@@ -256,6 +261,13 @@ class Stepper(Protocol):
 
     def param_stats(self, hyper: Hyper) -> ParamTable:
         """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
+        ...
+
+    def lane_stats(self, hyper: Hyper, elements: tuple[int, int]) -> ParamTable:
+        """Statistics of w, g, m and v as they are at any moment, of the params within `elements` of the mega-buffer.
+
+        Rows of other params, and the figures of the update, mean nothing.
+        """
         ...
 
     @property

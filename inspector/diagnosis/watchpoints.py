@@ -67,6 +67,14 @@ class Condition:
         return METRICS[self.metric].known(by_param=self.glob is not None)
 
     @property
+    def of_state(self) -> bool:
+        """True where it is about w, m or v as they are: every update may make it true."""
+        origin = (
+            None if self.rule is not None else METRICS[self.metric].origin(by_param=self.glob is not None)
+        )
+        return isinstance(origin, FromTable) and origin.state
+
+    @property
     def needs(self) -> StatsLevel:
         """How much has to be counted, so that it can be judged at all."""
         if self.rule is not None:
@@ -170,11 +178,12 @@ def _did_you_mean(near: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Moment:
-    """What is known of a step before its first update; None is not known yet.
+    """What is known of a step before its first update, or after one of its updates; None is not known yet.
 
     `counts` are over all gradients, `table` and `whole` of the params and of all as one, `coding` by param with 8-bit
     state. `count` gives the counts of one param's gradients and `read` elements [start, start + count) of them; both
-    ask the device. `findings` are those of this step that were not told before.
+    ask the device. `findings` are those of this step that were not told before. `updated` is true after an update, with
+    the lanes in `table` and `whole` as they are then and nothing else to be judged anew.
     """
 
     layout: Layout
@@ -190,6 +199,7 @@ class Moment:
     whole: ParamStats | None = None
     coding: tuple[ParamCodingError, ...] | None = None
     findings: tuple[Finding, ...] = ()
+    updated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +222,8 @@ def judge(condition: Condition, moment: Moment, rows: Sequence[int]) -> Verdict 
 
     Of several params that satisfy it the one furthest beyond the number is named, of counts of gradients the first.
     """
+    if moment.updated and not condition.of_state:
+        return None
     if condition.rule is not None:
         return _judge_findings(condition, moment)
     origin = METRICS[condition.metric].origin(by_param=condition.glob is not None)

@@ -144,6 +144,11 @@ class GpuStepper:
         return self._gpu.memory_bytes
 
     @property
+    def buffer_bytes(self) -> Mapping[str, int]:
+        """Bytes of each of the plan's buffers, as the device allocated it."""
+        return {name: int(buffer.size) for name, buffer in self._buffers.items()}
+
+    @property
     def undo_info(self) -> UndoInfo:
         """How far it can go back."""
         return self._undo.info
@@ -343,14 +348,26 @@ class GpuStepper:
     def param_stats(self, hyper: Hyper) -> ParamTable:
         """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
         constants = self._before_update("Statistics of the params are counted")
-        kernel = self._param_stats.get(constants)
-        if kernel is None:
-            kernel = ParamStatsKernel(self._gpu, self._pipelines, self._memory, constants)
-            self._param_stats[constants] = kernel
+        kernel = self._param_kernel(constants)
         values = self._uniform_values(hyper)
         stats = kernel.run(self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"])
         self.param_stats_ms = kernel.ms
         return stats
+
+    def lane_stats(self, hyper: Hyper, elements: tuple[int, int]) -> ParamTable:
+        """Statistics of the lanes of the params within `elements` as they are at any moment; nothing of the update."""
+        constants = self._constants(clipped=False)
+        values = self._uniform_values(hyper)
+        return self._param_kernel(constants).run(
+            self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"], elements=elements
+        )
+
+    def _param_kernel(self, constants: tuple[tuple[str, float], ...]) -> ParamStatsKernel:
+        kernel = self._param_stats.get(constants)
+        if kernel is None:
+            kernel = ParamStatsKernel(self._gpu, self._pipelines, self._memory, constants)
+            self._param_stats[constants] = kernel
+        return kernel
 
     def coding_errors(self, hyper: Hyper) -> tuple[ParamCodingError, ...]:
         """What coding does to m and v of the update to come; UsageError but between finalize and the update."""
@@ -414,6 +431,9 @@ class GpuStepper:
             raise UsageError(f"{what} between finalize_grad_stats and the first update.")
         if clipped and len(clipped) < len(clips):
             raise UsageError("Part of the gradients is clipped: run the rest of the scale passes first.")
+        return self._constants(clipped=bool(clipped))
+
+    def _constants(self, *, clipped: bool) -> tuple[tuple[str, float], ...]:
         variant = self._plan.variant
         return (
             ("PRECISE", float(variant.numerics == "precise")),
