@@ -23,6 +23,8 @@ LOST_BITS: dict[Dtype, int] = {"f32": 0, "bf16": 16, "f16": 13}
 LEAST_F16 = 2.0**-24
 BINS = 18
 """Of a histogram: same bits; at most 1/2, 1, 2, 4, … ULP apart; the last takes all beyond, and NaN beside a number."""
+BEYOND = 4
+"""The first bin of more than 2 ULP."""
 CHUNK = 1 << 20
 
 
@@ -41,6 +43,11 @@ class LaneUlp:
     first: int | None = None
     max_bits: int = 0
     histogram: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
+
+    @property
+    def beyond(self) -> int:
+        """Elements that are more than 2 ULP apart."""
+        return int(self.histogram[BEYOND:].sum())
 
     @property
     def share(self) -> float:

@@ -125,6 +125,18 @@ def _explain(given: Given, after: Lanes, rounding: str | None) -> Explanation:
     return _mistakes(given, after, lanes)
 
 
+def explain_stretch(given: Given, after: Lanes, peer: Peer, made: Lanes, steps: int) -> Explanation:
+    """What accounts for `after`, of several steps, where `made` is what `peer` made of them from the same state.
+
+    `given` holds the largest magnitudes on the way for a state before. Roundings alone are recognised, 2 ULP a step.
+    """
+    lanes = {lane: compare_step(*_three(lane, given, after, made), given.dtype) for lane in LANES}
+    left = {lane: found.max_ulp for lane, found in lanes.items()}
+    exact = not any(found.differing for found in lanes.values())
+    holds = max(left.values()) <= TOLERANCE_ULP * steps
+    return Explanation(holds, (), (peer,) if holds else (), exact, lanes, left, dtype=given.dtype)
+
+
 # --- rounding alone
 
 
