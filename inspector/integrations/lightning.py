@@ -12,7 +12,8 @@ from typing import Any
 def record_callback(path: str | os.PathLike[str], capture: str = "stats", **options: Any) -> Any:
     """A `Callback` that records the trainer's first optimizer from the start of `fit` to its end.
 
-    `options` are those of `inspector.integrations.torch.record`. The loss is what `training_step` returned, the mean over the batches of a step.
+    `options` are those of `inspector.integrations.torch.record`. The loss is what `training_step` returned, the mean
+    over the batches of a step.
     """
     from inspector.integrations.torch import record
 

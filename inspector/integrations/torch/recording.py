@@ -55,9 +55,11 @@ def record(
     `model` gives the params their names. `capture` is a policy: `stats`, `grads:N`, `keyframes:N`, `flight:K`, `all`,
     joined by `+`. `stats` "light" counts the gradients alone, "off" nothing; params are counted in every step that
     `stats_every` divides. `loss_after` says that `loss` is called after the step that it is of, now and then perhaps,
-    where that does not show from the first time. A session that is there is gone on with, where it is of the same params and ends at or after
-    the step that the optimizer stands at. Under torch.distributed rank 0 records and every `agree_every` steps holds
-    the weights of the others against its own; where params are sharded every rank records its part.
+    where that does not show from the first time.
+
+    A session that is there is gone on with, where it is of the same params and ends at or after the step that the
+    optimizer stands at. Under torch.distributed rank 0 records and every `agree_every` steps holds the weights of the
+    others against its own; where params are sharded every rank records its part.
 
     UsageError for what cannot be recorded. Once the training goes on, nothing is raised any more.
     """
