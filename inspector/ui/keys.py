@@ -15,6 +15,7 @@ from inspector.ui import (
     lockstep_view,
     map_canvas,
     params_view,
+    pipeline_view,
     plots_view,
     policies_view,
     profile_view,
@@ -60,6 +61,7 @@ def _text() -> str:
             ("Panels", panels),
             ("On the map", map_canvas.KEYS),
             ("On the timeline", timeline_view.KEYS),
+            ("In the pipeline", pipeline_view.KEYS),
         ),
         (
             ("On the plots", plots_view.KEYS),
