@@ -450,6 +450,7 @@ def test_how_far_a_search_has_come_is_told_and_can_be_ended(qtbot: QtBot, opened
     told = "Looking for the step before w_norm > 9: step 70, from 128 towards 1 (Esc ends it)."
     assert window.transport.text.text() == told
     assert window.transport.stay.isVisible()
+    assert window.transport.stay.text() == "Stop looking"
     acts["stay"].trigger()
     assert worker.of_type(CancelSeek) == [CancelSeek()]
     worker.post(searching=None)

@@ -694,6 +694,7 @@ class Worker:
             self._comparison = None
             self._policies = Policies()
             self._breakpoints.forget()
+            self._to.found = None
             self._viewer.forget()
             self._publish()
             self._engine = opened(self._opener, source, self._variant, self._stats, self._breakpoints)
@@ -864,6 +865,7 @@ class Worker:
             weighing=self._policies.weighing,
             policies=self._policies.latest,
             searching=self._to.picture,
+            sought=self._to.found,
             last_times=tuple(engine.last_times),
             last_step=engine.source.last_step,
             recording=self._keeping.recording_picture(),

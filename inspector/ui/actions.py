@@ -187,6 +187,7 @@ class Actions(QObject):
         self._source = snapshot.source
         self["run"].setText("Pause" if self._running else "Run")
         self["play"].setText("Pause" if snapshot.playing is not None else "Play")
+        self["stay"].setText("Stop rebuilding" if snapshot.searching is None else "Stop looking")
         self._following = snapshot.following
         self["follow"].setChecked(self._following)
         self._recording = snapshot.recording is not None

@@ -58,6 +58,7 @@ class FindingsView(View):
         self.setObjectName("findings")
         self._snapshot: Snapshot | None = None
         self._shown: tuple[Finding, ...] | None = None
+        self._sought: Finding | None = None
         self._opened: set[str] = set()
         self.model = FindingsModel(self)
         self._make_tree()
@@ -153,6 +154,11 @@ class FindingsView(View):
         self._snapshot = snapshot
         if self.isVisible():
             self._update()
+        stop = snapshot.stop
+        sought = stop.finding if stop is not None and stop.aimed else snapshot.sought
+        before, self._sought = self._sought, sought
+        if sought is not None and sought is not before:
+            self._land(sought)
 
     def showEvent(self, event: QShowEvent) -> None:
         """Catch up with what came while nobody looked."""
@@ -261,6 +267,14 @@ class FindingsView(View):
         if finding is not None:
             self._select(finding)
             self.command.emit(place_of(finding))
+
+    def _land(self, finding: Finding) -> None:
+        """The run was sent to this one."""
+        self._update()
+        index = self.model.index_of(finding)
+        if index.isValid():
+            self.tree.setCurrentIndex(index)
+        self._select(finding)
 
     def _select(self, finding: Finding) -> None:
         self.range_wanted.emit(finding.step - AROUND, finding.step + AROUND)
