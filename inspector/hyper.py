@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from inspector.errors import UsageError
 from inspector.floats import F32Array, shortest
+from inspector.settings import SETTING_NAMES, ParamSettings, Settings
 
 Numerics = Literal["published", "precise"]
 NUMERICS: tuple[Numerics, ...] = ("published", "precise")
@@ -21,6 +23,10 @@ class Hyper:
 
     Any value is allowed here, also one that makes no sense: settings found in a file run as the kernels
     would run them. `check_hyper` is for what a person types.
+
+    Without `per_param` all params share them, and λ is 0 in the no-wd block. With it each class of params has its own
+    in place of all but `max_grad_norm`, and these are what the run is set to: changing one changes the classes, see
+    `with_value`.
     """
 
     lr: float = 1e-3
@@ -29,9 +35,24 @@ class Hyper:
     eps: float = 1e-8
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
+    per_param: ParamSettings | None = None
+
+    def of_param(self, number: int, *, decays: bool) -> Settings:
+        """What the param of that number, in the order of the source, takes the step with.
+
+        `decays` says whether it lies in the wd block. One that was not there yet is idle.
+        """
+        if self.per_param is None:
+            decay = self.weight_decay if decays else 0.0
+            return Settings(self.lr, self.beta1, self.beta2, self.eps, decay)
+        found = self.per_param.of_param(number)
+        if found is None:
+            return Settings(self.lr, self.beta1, self.beta2, self.eps, 0.0, idle=True)
+        return found
 
 
-HYPER_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Hyper))
+HYPER_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Hyper) if f.name != "per_param")
+"""The settings of a run, each a number."""
 
 
 def check_hyper(hyper: Hyper) -> Hyper:
@@ -67,10 +88,46 @@ def check_value(name: str, value: float) -> None:
 
 
 def with_value(hyper: Hyper, name: str, value: float) -> Hyper:
-    """`hyper` with one setting changed; KeyError for a name it does not have."""
+    """`hyper` with one setting changed; KeyError for a name it does not have.
+
+    Where params have settings of their own, a change of lr scales each class's by new/old (sets it where old is 0); any
+    other takes the place of the old value in the classes that have it.
+    """
     if name not in HYPER_NAMES:
         raise KeyError(name)
-    return replace(hyper, **{name: value})
+    old, own = getattr(hyper, name), hyper.per_param
+    if own is not None and name in SETTING_NAMES and value != old:
+
+        def changed(each: Settings) -> Settings:
+            if name == "lr":
+                return replace(each, lr=each.lr * (value / old) if old else value)
+            kept: Any = {name: value} if getattr(each, name) == old else {}
+            return replace(each, **kept)
+
+        own = own.each(changed)
+    used: Any = {name: value, "per_param": own}
+    return replace(hyper, **used)
+
+
+def with_values(hyper: Hyper, values: Mapping[str, float]) -> Hyper:
+    """`hyper` with several settings changed, each as by `with_value`."""
+    for name, value in values.items():
+        hyper = with_value(hyper, name, value)
+    return hyper
+
+
+def with_settings_of(hyper: Hyper, wanted: Hyper) -> Hyper:
+    """`hyper` with the numbers of `wanted`, whose classes do not count: the same however they came to be these."""
+    names = (name for name in HYPER_NAMES if getattr(hyper, name) != getattr(wanted, name))
+    return with_values(hyper, {name: getattr(wanted, name) for name in names})
+
+
+def scheduled(hyper: Hyper, factor: float) -> Hyper:
+    """`hyper` with every learning rate times `factor`, that of a schedule."""
+    own = hyper.per_param
+    if own is not None:
+        own = own.each(lambda each: replace(each, lr=each.lr * factor))
+    return replace(hyper, lr=hyper.lr * factor, per_param=own)
 
 
 def hp_uniform(hyper: Hyper, *, decays: bool) -> F32Array:

@@ -24,11 +24,15 @@ MAX_ALIGN_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A named tensor. `decay` says whether it is decayed; None takes the usual split by dimensions."""
+    """A named tensor. `decay` says whether it is decayed; None takes the usual split by dimensions.
+
+    `group` is the group of settings that it belongs to; params of one group lie next to each other in a block.
+    """
 
     name: str
     shape: tuple[int, ...]
     decay: bool | None = None
+    group: int = 0
 
     @property
     def numel(self) -> int:

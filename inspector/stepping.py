@@ -203,6 +203,11 @@ class Stepper(Protocol):
         ...
 
     @property
+    def buffer_bytes(self) -> Mapping[str, int]:
+        """Bytes of each of the plan's buffers, as the device allocated it."""
+        ...
+
+    @property
     def undo_info(self) -> UndoInfo: ...
 
     def begin_step(self, gradients: Gradients) -> None:

@@ -19,6 +19,7 @@ from inspector.gpu.device import Gpu
 from inspector.layout import Param, Placement, make_layout
 from inspector.plan import Limits, Variant, layout_for, required_placement
 from inspector.session.archive import pack
+from inspector.session.database import FORMAT
 from inspector.session.plans import recorded_plan
 from inspector.session.reader import Session
 from inspector.session.recorder import Recorder
@@ -251,7 +252,7 @@ def test_a_session_of_format_1_goes_on_in_the_new_one(tmp_path: Path) -> None:
         layout = RecordedLayout.of(make_layout(replays.PARAMS), Limits(), replays.PARAMS)
         recorder.offer(recordings.recorded(4, kernels=(), layout=layout))
     with Session.open(path) as session:
-        assert session.info()["format"] == 2
+        assert session.info()["format"] == FORMAT
         assert [session.step(t).variant.kernel for t in session.steps] == ["f32", "8bit", "8bit", "f32"]
         assert [session.step(t).layout for t in session.steps] == [None, None, None, layout]
         assert session.verify() == []

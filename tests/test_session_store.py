@@ -37,7 +37,7 @@ from safetensors.numpy import load_file
 
 import inspector
 from inspector.errors import UsageError
-from inspector.hyper import Hyper
+from inspector.hyper import HYPER_NAMES, Hyper
 from inspector.layout import Param
 from inspector.own_kernels import OwnKernel, OwnKernels
 from inspector.plan import Variant
@@ -174,7 +174,7 @@ def test_every_bit_of_a_number_survives(
     session = Session.open(path)
     got = session.step(1)
     assert float_bits(got.loss) == float_bits(loss)
-    assert [float_bits(getattr(got.hyper, n)) for n in Hyper.__slots__] == [float_bits(x) for x in hyper]
+    assert [float_bits(getattr(got.hyper, n)) for n in HYPER_NAMES] == [float_bits(x) for x in hyper]
     for name, raw in (("grad_norm", norm), ("clip_scale", clip)):
         assert float_bits(getattr(got, name)) == (None if raw is None else float_bits(widened(raw)))
         value = session.metric(name)
@@ -877,7 +877,7 @@ def test_a_newer_version_is_refused_by_name(tmp_path: Path) -> None:
     connection.close()
     for opened in (Session.open, Recorder.resume):
         with pytest.raises(
-            UsageError, match=r"new.session has format 12, of a newer version .* reads up to 2"
+            UsageError, match=r"new.session has format 12, of a newer version .* reads up to 3"
         ):
             opened(path)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from inspector.errors import InspectorError, UsageError
 from inspector.files import anything_at
-from inspector.hyper import HYPER_NAMES, Hyper
+from inspector.hyper import HYPER_NAMES, Hyper, scheduled
 from inspector.plan import Variant
 from inspector.runtime.engine import Engine
 from inspector.runtime.recording import Recording, check_new, described
@@ -107,7 +107,7 @@ def _check_settings(session: Session, at: int, source: Source, variant: Variant,
     if at > about.finished_steps:
         step = session.step(at)
         was, form = step.hyper, step.variant
-        now = replace(hyper, lr=hyper.lr * source.schedule.factor(at))
+        now = scheduled(hyper, source.schedule.factor(at))
     else:
         was, form, now = about.hyper, about.variant, hyper
     pairs = [(name, getattr(was, name), getattr(now, name)) for name in HYPER_NAMES]

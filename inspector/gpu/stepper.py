@@ -144,6 +144,11 @@ class GpuStepper:
         return self._gpu.memory_bytes
 
     @property
+    def buffer_bytes(self) -> Mapping[str, int]:
+        """Bytes of each of the plan's buffers, as the device allocated it."""
+        return {name: int(buffer.size) for name, buffer in self._buffers.items()}
+
+    @property
     def undo_info(self) -> UndoInfo:
         """How far it can go back."""
         return self._undo.info

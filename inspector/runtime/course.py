@@ -6,7 +6,7 @@ from bisect import bisect_right
 from dataclasses import fields, replace
 from typing import Any
 
-from inspector.hyper import Hyper
+from inspector.hyper import Hyper, scheduled, with_settings_of, with_value
 from inspector.layout import Layout
 from inspector.plan import Variant
 from inspector.runtime.recorded import RecordedRun
@@ -29,6 +29,8 @@ class Course:
         self.source = source
         self.recorded = recorded
         self.hyper = hyper
+        self._base = source.hyper if source.hyper.per_param is not None else hyper
+        """What changes are made to, so that one that is taken back leaves what was."""
         self.schedule = schedule
         self.changed_from: int | None = None
         self.rerun_to = 0
@@ -104,6 +106,10 @@ class Course:
         self._settings.set(step, hyper, schedule)
         self.rerun_to = min(self.rerun_to, step - 1)
 
+    def changed(self, name: str, value: float) -> Hyper:
+        """The settings with one of them changed."""
+        return with_settings_of(self._base, with_value(self.hyper, name, value))
+
     def choose(self, step: int, form: Variant) -> None:
         """A person wants `form` from `step` on."""
         if self.recorded is None or not isinstance(self.source, AsRecorded) or not self.recorded.steps:
@@ -147,4 +153,4 @@ class Settings:
     def at(self, step: int) -> Hyper:
         """What `step` ran with, the schedule applied to its lr."""
         hyper, schedule = self._held[max(bisect_right(self._starts, step) - 1, 0)]
-        return replace(hyper, lr=hyper.lr * schedule.factor(step))
+        return scheduled(hyper, schedule.factor(step))

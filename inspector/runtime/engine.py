@@ -20,7 +20,7 @@ from inspector.diagnosis.watchpoints import Condition, Moment, judge
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array, shortest
 from inspector.history import History, HistoryRecorder
-from inspector.hyper import Hyper, check_value, with_value
+from inspector.hyper import Hyper, check_value
 from inspector.layout import Layout
 from inspector.optimizers import optimizer
 from inspector.param_statistics import ParamStats, ParamTable
@@ -576,7 +576,7 @@ class Engine:
         """Change one setting; returns the first step it holds for. UsageError for a value nobody can mean."""
         check_value(name, value)
         old = getattr(self.hyper, name)
-        step = self._takes_setting(with_value(self.hyper, name, value), self.schedule)
+        step = self._takes_setting(self.course.changed(name, value), self.schedule)
         self.mark(step, f"{name} {shortest(old)} → {shortest(value)}")
         return step
 

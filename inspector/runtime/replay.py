@@ -10,7 +10,7 @@ from inspector.diagnosis.diagnosis import Diagnosis
 from inspector.diagnosis.facts import StepFacts
 from inspector.findings import Finding
 from inspector.floats import F32Array
-from inspector.hyper import Hyper
+from inspector.hyper import Hyper, with_value, with_values
 from inspector.layout import Layout, Param
 from inspector.param_statistics import ParamTable
 from inspector.plan import Variant
@@ -57,10 +57,10 @@ class Changes:
 
     def hyper_of(self, recorded: Hyper, base_lr: float, step: int) -> Hyper:
         """The settings of a step; a schedule multiplies the given lr, or else `base_lr`."""
-        used = replace(recorded, **self.hyper)
+        used = with_values(recorded, self.hyper)
         if self.schedule is None:
             return used
-        return replace(used, lr=self.hyper.get("lr", base_lr) * self.schedule.factor(step))
+        return with_value(used, "lr", self.hyper.get("lr", base_lr) * self.schedule.factor(step))
 
     def variant_of(self, recorded: Variant) -> Variant:
         """The form of a step."""

@@ -12,6 +12,7 @@ from types import TracebackType
 from inspector import __version__
 from inspector.errors import InspectorError
 from inspector.findings import Finding
+from inspector.hyper import with_values
 from inspector.plan import Limits, layout_for
 from inspector.runtime.background import EndedError
 from inspector.runtime.replay import Replay, ReplayedStep
@@ -102,7 +103,7 @@ def saved_about(
         source=name,
         description=f"steps {span.first:,} to {span.last:,} of {name} again{how}",
         variant=changes.variant_of(runner.source.session.step(span.first).variant),
-        hyper=replace(parent.hyper, **changes.hyper),
+        hyper=with_values(parent.hyper, changes.hyper),
         schedule=parent.schedule if changes.schedule is None else str(changes.schedule),
         device=device,
         finished_steps=span.first - 1,

@@ -19,7 +19,7 @@ from inspector.errors import UsageError
 from inspector.session.step_rows import checksum
 
 DATABASE_NAME = "session.sqlite"
-FORMAT = 2
+FORMAT = 3
 """The version of the format that is written. An older one opens; a newer one is refused."""
 
 _META = "CREATE TABLE meta (key TEXT PRIMARY KEY, data TEXT NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID"
@@ -38,9 +38,11 @@ _FIRST_SCHEMA = {
     "captures": "CREATE TABLE captures (step INTEGER NOT NULL, kind TEXT NOT NULL, file INTEGER NOT NULL, "
     "crc INTEGER NOT NULL, PRIMARY KEY (step, kind)) WITHOUT ROWID",
 }
+_SECOND_SCHEMA = {**_FIRST_SCHEMA, "layouts": _ITEM.format("layouts")}
 SCHEMAS: dict[int, dict[str, str]] = {
     1: _FIRST_SCHEMA,
-    2: {**_FIRST_SCHEMA, "layouts": _ITEM.format("layouts")},
+    2: _SECOND_SCHEMA,
+    3: {**_SECOND_SCHEMA, "maps": _ITEM.format("maps")},
 }
 """The text of every table by version: a database that has another text, or anything else, is not opened."""
 
@@ -56,7 +58,12 @@ def _add_layouts(connection: sqlite3.Connection) -> None:
             connection.execute("UPDATE forms SET data = ?, crc = ? WHERE id = ?", row)
 
 
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _add_layouts}
+def _add_maps(connection: sqlite3.Connection) -> None:
+    """From 2 to 3: params may have settings of their own, and a session says more of what another program made."""
+    connection.execute(SCHEMAS[3]["maps"])
+
+
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _add_layouts, 2: _add_maps}
 """By version, what turns a database of it into one of the next, the format in `meta` left out."""
 
 MAX_VALUE_BYTES = 100 << 20

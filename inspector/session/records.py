@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from inspector.hyper import Hyper
@@ -82,6 +82,22 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True)
+class Shard:
+    """The part of a param that one of several processes kept: `offset` is the place of its first element, by axis."""
+
+    global_shape: tuple[int, ...]
+    offset: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Params that joined a run while it was recorded: the first `params` of them were there before `step`."""
+
+    step: int
+    params: int
+
+
+@dataclass(frozen=True, slots=True)
 class Form:
     """The form that a step ran in; `layout` is the number of its layout, None for the one it began with."""
 
@@ -95,6 +111,12 @@ class About:
 
     `finished_steps` is the step count of the state it starts from; `began` in seconds since 1970, `policy` as text.
     `layout` is None where it was not recorded, as in format 1; `parent` is there for a replay.
+
+    Of a run that another program made, `origin` says which, with its version and kind ("PyTorch 2.13.0 AdamW
+    (foreach)"); `dtypes` has the type in which it kept each param ("f32", "bf16", "f16"), in the order of `params`, ()
+    where all are float32; `unreplayable` is a sentence on what keeps the kernels here from computing the same ("" where
+    nothing does). One of several processes has its `rank` of `world_size`, and in `shards` the part that it kept of
+    each param, None for one that it kept whole; () where all are whole. `added` has the steps in which `params` grew.
     """
 
     source: str
@@ -112,6 +134,35 @@ class About:
     planned_steps: int | None = None
     layout: RecordedLayout | None = None
     parent: Parent | None = None
+    origin: str = ""
+    dtypes: tuple[str, ...] = ()
+    unreplayable: str = ""
+    rank: int | None = None
+    world_size: int | None = None
+    shards: tuple[Shard | None, ...] = ()
+    added: tuple[Added, ...] = ()
+
+    def params_in(self, step: int) -> int:
+        """How many of `params`, the first ones, were there in `step`."""
+        return next((each.params for each in self.added if step < each.step), len(self.params))
+
+    def with_params(
+        self,
+        step: int,
+        params: tuple[Param, ...],
+        dtypes: tuple[str, ...] = (),
+        shards: tuple[Shard | None, ...] = (),
+    ) -> About:
+        """The same with `params` that take part from `step` on. Where they lie is not known of a run that grew."""
+        before = len(self.params)
+        if dtypes or self.dtypes:
+            dtypes = (*(self.dtypes or ("f32",) * before), *(dtypes or ("f32",) * len(params)))
+        if shards or self.shards:
+            shards = (*(self.shards or (None,) * before), *(shards or (None,) * len(params)))
+        return replace(
+            self, params=(*self.params, *params), dtypes=dtypes, shards=shards, layout=None,
+            added=(*self.added, Added(step, before)),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from inspector.floats import F32Array
-from inspector.hyper import HYPER_NAMES, Hyper
+from inspector.hyper import HYPER_NAMES, Hyper, scheduled, with_values
 from inspector.layout import Param
 from inspector.plan import Variant
 from inspector.schedule import Schedule
@@ -77,12 +76,37 @@ class AsRecorded(Protocol):
         ...
 
 
+@runtime_checkable
+class HasForm(Protocol):
+    """A source whose optimizer ran in a form of its own."""
+
+    @property
+    def form(self) -> Variant | None:
+        """The form that goes on as it did, None where any does."""
+        ...
+
+
+@runtime_checkable
+class HasRemarks(Protocol):
+    """A source that was taken with reservations."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a person should know of how it was read, each a sentence."""
+        ...
+
+
+def remarks_of(source: Source) -> tuple[str, ...]:
+    """What a person should be told as a source is opened."""
+    return source.remarks if isinstance(source, HasRemarks) else ()
+
+
 def hyper_at(source: Source, hyper: Hyper, schedule: Schedule, step: int) -> Hyper:
     """What `step` runs with: `hyper` with the schedule applied to its lr.
 
     Where the source was recorded, settings that are still those it comes with are as recorded of that step.
     """
-    used = replace(hyper, lr=hyper.lr * schedule.factor(step))
+    used = scheduled(hyper, schedule.factor(step))
     if not isinstance(source, AsRecorded):
         return used
     recorded = source.recorded_hyper(step)
@@ -91,4 +115,4 @@ def hyper_at(source: Source, hyper: Hyper, schedule: Schedule, step: int) -> Hyp
     kept = {name for name in HYPER_NAMES if getattr(hyper, name) == getattr(source.hyper, name)}
     if schedule != source.recorded_schedule:
         kept -= {"lr"}
-    return replace(used, **{name: getattr(recorded, name) for name in kept})
+    return with_values(recorded, {name: getattr(used, name) for name in HYPER_NAMES if name not in kept})

@@ -18,7 +18,7 @@ import numpy as np
 from inspector.codecs import BLOCK, CODECS, Codec, Encoded, Moments8bit, blocks
 from inspector.errors import UsageError
 from inspector.floats import F32Array, parse_number, shortest
-from inspector.hyper import HYPER_NAMES, Hyper
+from inspector.hyper import HYPER_NAMES, Hyper, with_values
 from inspector.layout import Param
 from inspector.schedule import Schedule
 from inspector.session.tensorfile import TensorData, TensorFile, write_tensors
@@ -227,7 +227,7 @@ class StateFile:
                 given[name] = parse_number(text)
             except ValueError:
                 raise UsageError(f"{self.name}: {name} is {text!r}, which is not a number.") from None
-        return Hyper(**given)
+        return with_values(Hyper(), given)
 
     def _flat(self, key: str) -> F32Array:
         return self._file.floats(key).reshape(-1)
