@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zipfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from inspector.schedule import Schedule
 from inspector.session.database import DATABASE_NAME
 from inspector.session.reader import Session
 from inspector.sources.base import EndOfSourceError, ReadWeights
+from inspector.sources.checkpoint.files import PICKLED_SUFFIXES
 from inspector.stepping import HostGradients, HostState
 
 SUFFIXES = (".session", ".zip")
@@ -173,6 +175,10 @@ def is_recording(path: Path) -> bool:
         return True
     try:
         with path.open("rb") as file:
-            return file.read(4) == b"PK\x03\x04"
-    except OSError:
-        return False
+            if file.read(4) != b"PK\x03\x04":
+                return False
+        with zipfile.ZipFile(path) as archive:
+            return any(Path(name).name == DATABASE_NAME for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        # PyTorch's files are zip archives as well: one that is cut off is told by its name.
+        return path.suffix not in (".safetensors", *PICKLED_SUFFIXES)
