@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checkpoint_files import FOLDER, needs_torch, opened
+from state_files import file_bytes, header_and_data
 
 from inspector.errors import UsageError
 from inspector.integrations import torch_files
 from inspector.layout import make_layout
 from inspector.sources.checkpoint.files import named_files
 from inspector.sources.open import open_source
-from tests.checkpoint_files import FOLDER, needs_torch, opened
-from tests.state_files import file_bytes, header_and_data
 
 PROJECT = Path(__file__).parent.parent
 SMALL = {"a.weight": np.float32([[1, 2], [3, 4]]), "a.bias": np.float32([5, 6])}

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checkpoint_files import adam, loaded, stored, weights
 
 from inspector.errors import UsageError
 from inspector.settings import Settings
 from inspector.sources.checkpoint.drawn import drawn_gradient
 from inspector.sources.checkpoint.order import in_usual_order
-from tests.checkpoint_files import adam, loaded, stored, weights
 
 
 def test_swapped_params_are_refused_with_both_names_and_shapes(tmp_path: Path) -> None:

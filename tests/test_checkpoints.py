@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from checkpoint_files import FOLDER, Expected, expected, needs_torch, opened
 
 from inspector.hyper import Hyper
 from inspector.settings import Settings
 from inspector.sources.checkpoint.source import Checkpoint
-from tests.checkpoint_files import FOLDER, Expected, expected, needs_torch, opened
 
 FILES = {
     "tied-gpt": "tied-gpt.pt", "conv-adam": "conv-adam.pt", "odd-groups": "odd-groups.pt",
