@@ -16,16 +16,20 @@ from test_worker import WAIT_S, Opener, Tiny, Watched
 
 from inspector.codecs import CODECS
 from inspector.coding_error import coded_once, merged_error
+from inspector.diagnosis.stopping import Stopping, parse_breakpoint
 from inspector.diagnosis.watchpoints import parse_condition
 from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Param
+from inspector.param_statistics import lane_stats
 from inspector.plan import Variant, layout_for
 from inspector.runtime import commands as c
-from inspector.runtime.breakpoints import Breakpoints, Hit
+from inspector.runtime.breakpoints import Breakpoints
 from inspector.runtime.engine import Engine
+from inspector.runtime.hits import Hit
+from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.recording import Recording
 from inspector.session.policy import Policy
 from inspector.session.reader import Session
@@ -243,6 +247,128 @@ def test_errors_of_8_bit_state_stop_before_the_codes_are_written(gpu: Gpu) -> No
     assert engine.breakpoints.stop is None
 
 
+# --- after each update
+
+
+def moved_weights(step: int = 1) -> Grads:
+    """w after the first update of AdamW from m = v = 0, by its definition in float64: m̂ = g, v̂ = g²."""
+    g = gradients()[step - 1]
+    return {n: (W[n] - 0.5 * v / (np.abs(v.astype("f8")) + 1e-8)).astype(np.float32) for n, v in g.items()}
+
+
+PLAIN: dict[str, Any] = {
+    "moments": False,
+    "hyper": Hyper(lr=0.5, weight_decay=0.0, max_grad_norm=math.inf),
+}
+
+
+@pytest.mark.parametrize(
+    ("variant", "name", "dispatch", "by_dispatch"),
+    [
+        (Variant(), "a", 3, False),
+        (Variant(), "mid.norm", 4, False),
+        (Variant(), "last.w", 3, True),
+        (Variant(dispatch="single"), "mid.norm", 3, False),
+        (Variant(dispatch="per-tensor"), "last.w", None, False),
+        (Variant(fused=False), "a", None, True),
+        (Variant(kernel="f16"), "mid.norm", 4, False),
+    ],
+    ids=lambda v: f"{v.kernel} {v.dispatch} {v.fused}" if isinstance(v, Variant) else str(v),
+)
+def test_what_an_update_makes_true_stops_right_after_it(
+    gpu: Gpu, variant: Variant, name: str, dispatch: int | None, by_dispatch: bool
+) -> None:
+    moved = moved_weights()[name].astype("f8")
+    norm = float(np.sqrt(np.sum(moved**2)))
+    was = float(np.sqrt(np.sum(W[name].astype("f8") ** 2)))
+    level = (was + norm) / 2
+    text = f"w_norm@{name} {'>' if norm > was else '<'} {level}"
+    ends = straight(gpu, gradients(), variant=variant, **PLAIN)
+    engine = engine_of(gpu, gradients(), text, variant=variant, **PLAIN)
+    plan = engine.stepper.plan
+    offset = engine.stepper.layout[name].offset
+    if dispatch is None:
+        dispatch = next(
+            d.index for d in plan.dispatches if d.updates and d.elements[0] <= offset < d.elements[1]
+        )
+    if by_dispatch:
+        while engine.breakpoints.stop is None:
+            engine.step_dispatch()
+        hit: Hit | None = engine.breakpoints.stop
+    else:
+        hit = go(engine)
+    assert hit is not None
+    assert (hit.step, hit.dispatch, hit.after, hit.param) == (1, dispatch, True, name)
+    assert hit.kernel == plan.dispatches[dispatch].entry_point
+    assert engine.stepper.cursor == Cursor(1, dispatch + 1, len(plan.dispatches))
+    assert hit.value == pytest.approx(norm, rel=1e-6)
+    assert engine.stepper.weights()[name].reshape(-1) == pytest.approx(moved, rel=1e-5, abs=1e-6)
+    assert f"after {hit.label} (dispatch {dispatch + 1}/{len(plan.dispatches)})" in hit.sentence
+    # It holds on: after the last update of a step it is not judged again before the next one.
+    engine.breakpoints.remove(parse_condition(text))
+    assert go(engine) is None
+    assert state(engine) == ends[-1]
+
+
+def test_a_weight_that_overflows_is_named_after_the_update_that_did_it(gpu: Gpu) -> None:
+    w = {**W, "mid.norm": W["mid.norm"].copy()}
+    steps = gradients()
+    w["mid.norm"][7], steps[0]["mid.norm"][7] = -3.2e38, 1.0
+    options = {**PLAIN, "hyper": Hyper(lr=1e38, weight_decay=0.0, max_grad_norm=math.inf)}
+    engine = engine_of(gpu, steps, "w_nonfinite > 0", "w_nonfinite@mid.* > 0", w=w, **options)
+    hit = go(engine)
+    assert hit is not None
+    assert (hit.step, hit.dispatch, hit.after, hit.param, hit.index) == (1, 4, True, "mid.norm", 7)
+    assert [str(each.condition) for each in hit.also] == ["w_nonfinite@mid.* > 0"]
+    assert engine.stepper.cursor.at_end
+    assert engine.stepper.weights()["mid.norm"].reshape(-1)[7] == -math.inf
+    # Nothing changes until the next update, so F5 comes to that.
+    hit = go(engine)
+    assert hit is not None
+    assert (hit.step, hit.dispatch, hit.after) == (2, 3, True)
+    # Back before the update that did it, it stops there again.
+    assert engine.rewind_to(1)
+    assert engine.undo_dispatch()
+    hit = go(engine)
+    assert hit is not None
+    assert (hit.step, hit.dispatch, hit.after) == (1, 4, True)
+
+
+def test_without_one_on_the_state_no_step_is_cut_after_its_updates(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(gpu, gradients(), "update_norm > 1e9")
+    ran: list[int] = []
+    inner = engine.stepper._run  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        engine.stepper, "_run", lambda hyper, until: (ran.append(until), inner(hyper, until))[1]
+    )
+    engine.step_iteration()
+    assert ran == [3, 5]
+    set_breaks(engine, "w_max > 1e9")
+    engine.step_iteration()
+    assert ran == [3, 5, 3, 4, 5]
+
+
+def test_what_is_counted_after_an_update_is_what_numpy_counts(gpu: Gpu) -> None:
+    """Of each update only the params that it wrote are counted; the others are as they were."""
+    for variant in (Variant(dispatch="per-tensor"), Variant(kernel="8bit", codec="dynamic")):
+        engine = engine_of(gpu, gradients(), "v_norm > 1e30", variant=variant)
+        for _ in range(2):
+            engine.step_iteration()
+            assert engine._held is not None
+            step, table = engine._held
+            assert step == engine.stepper.cursor.step
+            held = engine.stepper.state()
+            for lane, values in (("w", held.w), ("m", held.m), ("v", held.v)):
+                for row, name in enumerate(table.names):
+                    own = lane_stats(values[name])
+                    columns = table.lanes[lane]  # type: ignore[index]
+                    assert columns.norm[row] == pytest.approx(own.norm, rel=1e-6)
+                    assert columns.zeros[row] == own.counts.zeros
+                    assert columns.max_abs[row] == own.counts.max_abs
+
+
 # --- once a step, and again after going back
 
 
@@ -262,6 +388,40 @@ def test_several_that_hold_count_each_and_stop_once_a_moment(gpu: Gpu) -> None:
     ]
     assert picture is engine.breakpoints.picture(engine.stepper.plan)
     assert [(m.step, m.stop) for m in engine.marks][:3] == [(1, True), (2, True), (2, True)]
+
+
+def test_all_that_hold_at_a_moment_are_named_and_marked(gpu: Gpu) -> None:
+    engine = engine_of(gpu, planted(2, "a", 5, math.nan), "nan > 0", "posinf > 0", "step == 2", "loss > 0")
+    hit = go(engine)
+    assert hit is not None
+    assert [str(each.condition) for each in (hit, *hit.also)] == ["nan > 0", "step == 2"]
+    assert hit.sentence.endswith("by nan > 0: nan is 1 in a[0, 5]. Also by step == 2: step is 2.")
+    assert [m.text for m in engine.marks] == ["stopped by nan > 0: 1 in a[0, 5]", "stopped by step == 2: 2"]
+
+
+def test_one_that_stops_once_is_disabled_then_and_one_from_a_hit_on_waits_for_it(gpu: Gpu) -> None:
+    engine = engine_of(gpu, gradients())
+    for text in ("grad_norm > 0, once", "clip_scale > 0, hit 3", "lr > 0, hit 2, once"):
+        condition, stopping = parse_breakpoint(text)
+        engine.breakpoints.set(condition, stopping=stopping)
+    stops = []
+    while (hit := go(engine)) is not None:
+        stops.append((hit.step, [str(each.condition) for each in (hit, *hit.also)]))
+    assert stops == [
+        (1, ["grad_norm > 0"]), (2, ["lr > 0"]), *((step, ["clip_scale > 0"]) for step in range(3, STEPS + 1)),
+    ]  # fmt: skip
+    picture = engine.breakpoints.picture(engine.stepper.plan)
+    assert [(b.enabled, b.hits) for b in picture] == [(False, 1), (True, STEPS), (False, 2)]
+    # Enabled again it stops once more; stopping otherwise counts anew.
+    engine.breakpoints.set(picture[0].condition, enabled=True)
+    engine.breakpoints.set(picture[1].condition, stopping=Stopping(hit=2))
+    assert engine.rewind_to(3)
+    hit = go(engine)
+    assert hit is not None
+    assert (hit.step, str(hit.condition), hit.also) == (4, "grad_norm > 0", ())
+    hit = go(engine)
+    assert hit is not None
+    assert (hit.step, str(hit.condition)) == (5, "clip_scale > 0")
 
 
 def test_going_back_before_a_stop_makes_it_stop_again(gpu: Gpu) -> None:
@@ -465,6 +625,8 @@ def test_a_stop_makes_the_flight_recorder_write_and_the_recording_goes_on(
 ) -> None:
     path = tmp_path / "run.session"
     spiked.worker.send(c.StartRecording(str(path), "flight:2"))
+    spiked.worker.send(c.StepIteration())
+    spiked.worker.send(c.SetHyper("beta1", 0.8))
     spiked.worker.send(c.SetBreakpoint(parse_condition("step == 6")))
     spiked.worker.send(c.SetBreakpoint(parse_condition("loss < 0.3"), enabled=False))
     spiked.worker.send(c.Run(until=9))
@@ -474,6 +636,10 @@ def test_a_stop_makes_the_flight_recorder_write_and_the_recording_goes_on(
     spiked.worker.send(c.StopRecording())
     spiked.until(lambda s: s.recording is None and s.notice is not None and "Recorded" in s.notice.text)
     with Session.open(path) as session:
+        # Read back, a stop is one still, and what a person does is none.
+        assert [(m.step, m.text, m.stop) for m in RecordedRun(RecordedSource(path, session=session)).marks] == [
+            (2, "beta1 0.9 → 0.8", False), (6, "stopped by step == 6: 6", True),
+        ]  # fmt: skip
         assert session.verify() == []
         assert session.steps == range(1, 10)
         # The finding of step 4 wrote the ring up to there, the breakpoint that of the steps before step 6.

@@ -54,13 +54,56 @@ def test_a_stop_is_in_the_document_and_the_exit_code(call: Call, source: Path) -
     assert len(report["steps"]) == BAD - 1
     assert report["stopped"] == {
         "condition": "nonfinite > 0", "value": 2.0, "step": 4, "dispatch": 0, "kernel": "reduce_norm_sq",
-        "param": "head", "index": [2, 1],
+        "where": "before", "param": "head", "index": [2, 1], "also": [],
         "message": "Stopped in step 4 before reduce_norm_sq (dispatch 0/5) by nonfinite > 0: nonfinite is 2 in "
         "head[2, 1].",
     }  # fmt: skip
     assert [f["rule"] for f in report["findings"]] == ["nonfinite-gradient"]
     report = document(run(call, source, "--break", "posinf@head>0", "--json"), 1)
     assert (report["stopped"]["condition"], report["stopped"]["index"]) == ("posinf@head > 0", [4, 2])
+
+
+def test_all_that_hold_at_once_are_named(call: Call, source: Path) -> None:
+    breaks = ("--break", "nan > 0", "--break", "posinf > 0", "--break", "neginf > 0")
+    report = document(run(call, source, *breaks, "--json"), 1)
+    assert report["stopped"]["condition"] == "nan > 0"
+    assert report["stopped"]["also"] == [
+        {"condition": "posinf > 0", "value": 1.0, "param": "head", "index": [4, 2]}
+    ]
+    assert report["stopped"]["message"].endswith(
+        "by nan > 0: nan is 1 in head[2, 1]. Also by posinf > 0: posinf is 1 in head[4, 2]."
+    )
+
+
+def test_a_stop_after_an_update_takes_the_step_to_its_end(call: Call, source: Path, tmp_path: Path) -> None:
+    """Of w = 10·0.1·N(0, 1) the largest moves by lr in the first step, to where an update of AdamW leads."""
+    out, saved = tmp_path / "after.safetensors", tmp_path / "run.session"
+    w, g = values(0)["h.0.attn.w"] * 10, values(1)["h.0.attn.w"].astype("f8")
+    after = w * (1 - 0.01 * 0.01) - 0.01 * g / (np.abs(g) + 1e-8)
+    was, now = float(np.linalg.norm(w.astype("f8"))), float(np.linalg.norm(after))
+    text = f"w_norm@h.0.attn.w {'>' if now > was else '<'} {(was + now) / 2}"
+    words = ("--break", text, "--max-grad-norm", "inf", "--json")
+    report = document(run(call, source, *words, "--out", out, "--save", saved, "--capture", "all"), 1)
+    stopped = report["stopped"]
+    assert (stopped["step"], stopped["dispatch"], stopped["where"]) == (1, 3, "after")
+    assert stopped["value"] == pytest.approx(now, rel=1e-6)
+    assert [s["step"] for s in report["steps"]] == [1]
+    written = load_file(out)
+    assert written["w/h.0.attn.w"] == pytest.approx(after, rel=1e-5)
+    with Session.open(saved) as session:
+        assert session.steps == range(1, 2)
+        assert session.verify() == []
+    again = document(call("replay", saved, "--break", text, "--json"), 1)
+    assert {k: again["stopped"][k] for k in stopped} == stopped
+    assert [s["step"] for s in again["steps"]] == [1]
+    assert again["bit_exact"]
+
+
+def test_the_nth_hit_stops(call: Call, source: Path) -> None:
+    report = document(run(call, source, "--break", "grad_norm > 0, hit 3", "--json"), 1)
+    assert (report["stopped"]["step"], len(report["steps"])) == (3, 2)
+    code, _, told = run(call, source, "--break", "grad_norm > 0, hit x")
+    assert (code, "'x' in 'grad_norm > 0, hit x' is no hit" in told) == (2, True)
 
 
 def test_the_value_is_that_of_float64(call: Call, source: Path) -> None:

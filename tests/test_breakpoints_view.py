@@ -11,14 +11,15 @@ from PySide6.QtGui import QAction, QImage
 from pytestqt.qtbot import QtBot
 from ui_helpers import FakeWorker, make_snapshot, make_values, small_layout
 
+from inspector.diagnosis.stopping import EACH_TIME, Stopping
 from inspector.diagnosis.watchpoints import parse_condition
 from inspector.findings import Finding
-from inspector.runtime.breakpoints import Breakpoint, Hit
 from inspector.runtime.commands import Command, RemoveBreakpoint, SetBreakpoint
+from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.snapshots import Mark
 from inspector.ui import kept_breakpoints, theme
 from inspector.ui.app import make_views
-from inspector.ui.breakpoints_model import CONDITION, HITS, LAST, completions, last_text, meaning
+from inspector.ui.breakpoints_model import CONDITION, HITS, LAST, STOPS, completions, last_text, meaning
 from inspector.ui.breakpoints_view import BreakpointsView
 from inspector.ui.bus import Bus
 from inspector.ui.main_window import MainWindow
@@ -40,7 +41,7 @@ def hit(text: str = "nonfinite > 0", step: int = 128, value: float | None = 3.0)
 
 BREAKPOINTS = (
     Breakpoint(parse_condition("nonfinite > 0"), hits=2, last=hit()),
-    Breakpoint(parse_condition("clip_scale < 0.1"), enabled=False),
+    Breakpoint(parse_condition("clip_scale < 0.1"), enabled=False, stopping=Stopping(once=True, hit=3)),
     Breakpoint(parse_condition("v_error@*.attn.* > 0.2"), note="needs 8-bit state (--kernel 8bit)"),
 )
 
@@ -64,12 +65,12 @@ def sent(view: BreakpointsView) -> list[Command]:
 
 def test_rows_tell_condition_hits_and_the_last_stop(view: BreakpointsView) -> None:
     def row(i: int) -> list[object]:
-        return [view.model.index(i, column).data() for column in (CONDITION, HITS, LAST)]
+        return [view.model.index(i, column).data() for column in (CONDITION, STOPS, HITS, LAST)]
 
     where = f"{PARAM}[{INDEX // SHAPE[1]}, {INDEX % SHAPE[1]}]"
-    assert row(0) == ["nonfinite > 0", "2", f"step 128: 3 in {where}"]
-    assert row(1) == ["clip_scale < 0.1", "0", ""]
-    assert row(2) == ["v_error@*.attn.* > 0.2", "0", "needs 8-bit state (--kernel 8bit)"]
+    assert row(0) == ["nonfinite > 0", "each time", "2", f"step 128: 3 in {where}"]
+    assert row(1) == ["clip_scale < 0.1", "at hit 3", "0", ""]
+    assert row(2) == ["v_error@*.attn.* > 0.2", "each time", "0", "needs 8-bit state (--kernel 8bit)"]
     check = Qt.ItemDataRole.CheckStateRole
     states = [Qt.CheckState(view.model.index(i, CONDITION).data(check)) for i in range(3)]
     assert states == [Qt.CheckState.Checked, Qt.CheckState.Unchecked, Qt.CheckState.Checked]
@@ -86,7 +87,7 @@ def test_a_condition_typed_is_sent_and_the_field_is_ready_for_the_next(
     assert "‖Δw‖/‖w‖" in view.note.text()
     assert "needs statistics full" in view.note.text()
     qtbot.keyClick(view.field, Qt.Key.Key_Return)
-    assert sent(view) == [SetBreakpoint(parse_condition("update_ratio@h.*.weight > 0.01"))]
+    assert sent(view) == [SetBreakpoint(parse_condition("update_ratio@h.*.weight > 0.01"), True, EACH_TIME)]
     assert view.field.text() == ""
     assert view.note.isHidden()
     qtbot.keyClick(view.field, Qt.Key.Key_Return)
@@ -126,6 +127,38 @@ def test_a_tick_and_keys_enable_disable_and_remove(qtbot: QtBot, view: Breakpoin
     view.show_snapshot(make_snapshot())
     assert view.stack.currentWidget() is view.empty
     assert not view.remove_button.isEnabled()
+
+
+def test_a_row_is_edited_in_the_field_and_stops_once_by_key_and_click(
+    qtbot: QtBot, view: BreakpointsView
+) -> None:
+    shown = BREAKPOINTS[1]
+    view.table.setFocus()
+    view.table.setCurrentIndex(view.model.index(1, LAST))
+    qtbot.keyClick(view.table, Qt.Key.Key_1)
+    assert sent(view)[-1] == SetBreakpoint(shown.condition, False, Stopping(once=False, hit=3))
+    spot = view.table.visualRect(view.model.index(0, STOPS)).center()
+    qtbot.mouseClick(view.table.viewport(), Qt.MouseButton.LeftButton, pos=spot)
+    assert sent(view)[-1] == SetBreakpoint(BREAKPOINTS[0].condition, True, Stopping(once=True))
+    view.table.setCurrentIndex(view.model.index(1, LAST))
+    qtbot.keyClick(view.table, Qt.Key.Key_F2)
+    assert view.field.text() == "clip_scale < 0.1, hit 3, once"
+    assert view.field.selectedText() == "0.1"
+    before = len(sent(view))
+    qtbot.keyClicks(view.field, "0.2")
+    qtbot.keyClick(view.field, Qt.Key.Key_Return)
+    assert sent(view)[before:] == [
+        RemoveBreakpoint(shown.condition),
+        SetBreakpoint(parse_condition("clip_scale < 0.2"), False, Stopping(once=True, hit=3)),
+    ]
+    # Esc gives up, and what is typed next is a new one.
+    view.table.setCurrentIndex(view.model.index(0, LAST))
+    qtbot.keyClick(view.table, Qt.Key.Key_F2)
+    qtbot.keyClick(view.field, Qt.Key.Key_Escape)
+    assert view.field.text() == ""
+    qtbot.keyClicks(view.field, "nan > 0, once")
+    qtbot.keyClick(view.field, Qt.Key.Key_Return)
+    assert sent(view)[before + 2 :] == [SetBreakpoint(parse_condition("nan > 0"), True, Stopping(once=True))]
 
 
 def test_enter_on_a_row_selects_the_param_of_its_last_stop(qtbot: QtBot, view: BreakpointsView) -> None:
@@ -282,11 +315,11 @@ def test_the_window_sends_those_kept_and_keeps_those_there_are(qtbot: QtBot, tmp
     kept_breakpoints.keep(settings, BREAKPOINTS[:2])
     made = Window(qtbot, settings)
     assert made.worker.of_type(SetBreakpoint) == [
-        SetBreakpoint(parse_condition("nonfinite > 0"), True),
-        SetBreakpoint(parse_condition("clip_scale < 0.1"), False),
+        SetBreakpoint(parse_condition("nonfinite > 0"), True, EACH_TIME),
+        SetBreakpoint(parse_condition("clip_scale < 0.1"), False, Stopping(once=True, hit=3)),
     ]
     made.worker.post(breakpoints=BREAKPOINTS[1:])
     qtbot.waitUntil(lambda: made.window.snapshot is not None and len(made.window.snapshot.breakpoints) == 2)
     made.window.close()
     again = kept_breakpoints.kept(QSettings(path, QSettings.Format.IniFormat))
-    assert [str(b.condition) for b in again] == ["clip_scale < 0.1", "v_error@*.attn.* > 0.2"]
+    assert [b.text for b in again] == ["clip_scale < 0.1, hit 3, once", "v_error@*.attn.* > 0.2"]

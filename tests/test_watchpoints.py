@@ -16,6 +16,7 @@ from inspector.coding_error import coded_once
 from inspector.diagnosis.findings import Finding
 from inspector.diagnosis.metrics import METRICS
 from inspector.diagnosis.rules import RULE_NAMES, RULES
+from inspector.diagnosis.stopping import Stopping, parse_breakpoint
 from inspector.diagnosis.watchpoints import (
     OPERATORS,
     Condition,
@@ -51,6 +52,34 @@ def conditions(draw: Callable[..., Any]) -> Condition:
 @given(conditions())
 def test_what_a_condition_is_written_as_reads_back_as_it(condition: Condition) -> None:
     assert parse_condition(str(condition)) == condition
+
+
+@given(conditions(), st.booleans(), st.integers(1, 10**6))
+def test_when_it_stops_is_written_behind_the_condition(condition: Condition, once: bool, hit: int) -> None:
+    stopping = Stopping(once, hit)
+    assert parse_breakpoint(f"{condition}{stopping}") == (condition, stopping)
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ("nan > 0", Stopping()),
+        ("nan > 0,once", Stopping(once=True)),
+        ("finding:loss-spike , once , hit 4", Stopping(once=True, hit=4)),
+        ("w_max@a,once > 1, hit  2", Stopping(hit=2)),
+    ],
+)
+def test_spellings_of_when_it_stops(text: str, means: Stopping) -> None:
+    assert parse_breakpoint(text)[1] == means
+
+
+@pytest.mark.parametrize(
+    "text", ["nan > 0, twice", "nan > 0, hit 0", "nan > 0, hit -1", "nan > 0, hit", ", once"]
+)
+def test_any_other_ending_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_breakpoint(text)
+    assert "\n" not in str(error.value)
 
 
 @given(conditions(), st.sampled_from(["", " ", "  "]))
@@ -320,3 +349,19 @@ def test_a_finding_is_one_of_the_rule_and_of_the_param() -> None:
     assert told("finding:nonfinite-gradient@h.*", at) == Verdict(True, None, "h.0.norm", 2, finding=found)
     assert told("finding:nonfinite-gradient@tiny", at) == Verdict(False)
     assert told("finding:norm-overflow", at) == Verdict(False)
+
+
+def test_a_glob_of_rules_stands_for_their_warnings_and_errors() -> None:
+    note = Finding("lagging-second-moment", "info", 7, "m", "a", param="tiny")
+    found = Finding("gradient-spike", "warning", 7, "m", "a")
+    at = moment(findings=(note, found))
+    assert told("finding:*", at) == told("finding:*-spike", at) == Verdict(True, finding=found)
+    assert told("finding:lagging-second-moment", at) == Verdict(True, param="tiny", finding=note)
+    assert told("finding:lagging*", at) == told("finding:nonfinite-*", at) == Verdict(False)
+    assert told("finding:*@tiny", at) == Verdict(False)
+    # They see as much as is counted anyway, and need no 8-bit state.
+    condition = parse_condition("finding:*")
+    assert (condition.needs, condition.needs_coding, condition.known) == ("light", False, "finalize")
+    assert str(parse_condition("finding:loss-?pike@a")) == "finding:loss-?pike@a"
+    with pytest.raises(UsageError, match="There is no rule"):
+        parse_condition("finding:nothing-*")

@@ -13,6 +13,7 @@ INTERRUPTED = 130
 COMMANDS = (
     "doctor",
     "layout",
+    "memory",
     "run",
     "info",
     "pack",

@@ -157,6 +157,39 @@ def layout(
 
 
 @app.command()
+def memory(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="charlm, gpt-116m, the path of a state file, a recording or a safetensors model, of which only the "
+            "header is read; or a number of elements, as in 70e9 or 70B.",
+            metavar="SOURCE_OR_COUNT",
+        ),
+    ],
+    devices: Annotated[int, typer.Option(help="Devices that it is spread over.")] = 1,
+    zero: Annotated[
+        int,
+        typer.Option(
+            help="ZeRO stage: 0 shards nothing, 1 the optimizer's state, 2 gradients too, 3 weights too."
+        ),
+    ] = 3,
+    precision: Annotated[
+        str | None, typer.Option(help="Only this precision; all if left out.", show_default=False)
+    ] = None,
+    json: o.Json = False,
+) -> int:
+    """Print what training a model takes in memory, by optimizer and precision, and how many devices hold it."""
+    from inspector.cli.memory import describe, show
+    from inspector.memory_bill import PRECISION_NAMES
+
+    if precision is not None and precision not in PRECISION_NAMES:
+        raise UsageError(f"There is no precision {precision!r}: choose one of {', '.join(PRECISION_NAMES)}.")
+    document = describe(source, devices=devices, zero=zero, precision=precision)
+    o.print_json(document) if json else show(document)
+    return 0
+
+
+@app.command()
 def run(
     context: typer.Context,
     source: o.SourceArgument,

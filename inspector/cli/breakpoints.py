@@ -6,20 +6,22 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from inspector.diagnosis.watchpoints import Condition, check_params, parse_condition
+from inspector.diagnosis.stopping import Stopping, parse_breakpoint
+from inspector.diagnosis.watchpoints import Condition, check_params
 from inspector.errors import UsageError
 from inspector.layout import Param
 from inspector.plan import Variant
-from inspector.runtime.breakpoints import Breakpoints, Hit, higher
+from inspector.runtime.breakpoints import Breakpoints, higher
+from inspector.runtime.hits import Hit
 from inspector.statistics import StatsLevel
 
 
 def make_conditions(
     texts: Sequence[str] | None, params: Sequence[Param], variant: Variant
-) -> tuple[Condition, ...]:
-    """The conditions; UsageError where one cannot be meant for these params in this form."""
-    made = tuple(parse_condition(text) for text in texts or ())
-    for condition in made:
+) -> tuple[tuple[Condition, Stopping], ...]:
+    """The conditions, each with when it stops; UsageError where one cannot be meant for these params in this form."""
+    made = tuple(parse_breakpoint(text) for text in texts or ())
+    for condition, _ in made:
         check_params(condition, [param.name for param in params])
         if condition.needs_coding and variant.kernel != "8bit":
             raise UsageError(
@@ -50,17 +52,25 @@ def tell_never_judged(breakpoints: Breakpoints, steps: int) -> None:
 
 
 def stop_document(stop: Hit | None) -> dict[str, Any] | None:
-    """A stop as JSON: `dispatch` counts from 0 and `kernel` is its entry point, which has not run."""
+    """A stop as JSON: the run stands `where` of `dispatch`, which counts from 0 and whose entry point is `kernel`."""
     if stop is None:
         return None
+    return {
+        **_why(stop),
+        "step": stop.step,
+        "dispatch": stop.dispatch,
+        "kernel": stop.kernel,
+        "where": "after" if stop.after else "before",
+        "message": stop.sentence,
+        "also": [_why(each) for each in stop.also],
+    }
+
+
+def _why(stop: Hit) -> dict[str, Any]:
     index = stop.multi_index
     return {
         "condition": str(stop.condition),
         "value": stop.value,
-        "step": stop.step,
-        "dispatch": stop.dispatch,
-        "kernel": stop.kernel,
         "param": stop.param,
         "index": None if index is None else list(index),
-        "message": stop.sentence,
     }

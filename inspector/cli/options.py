@@ -90,8 +90,8 @@ Break = Annotated[
     typer.Option(
         "--break",
         metavar="CONDITION",
-        help="Stop before the update where this holds: METRIC OP NUMBER, as in 'nonfinite > 0', with @PARAM-GLOB after "
-        "the metric, or finding:RULE. May be given several times.",
+        help="Stop where this holds: METRIC OP NUMBER, as in 'nonfinite > 0', with @PARAM-GLOB after the metric, or "
+        "finding:RULE; with ', hit N' behind it from the Nth hit on. May be given several times.",
     ),
 ]
 Lr = Annotated[float | None, typer.Option(help="Learning rate.")]

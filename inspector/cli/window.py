@@ -135,8 +135,8 @@ def open_window(
     from inspector.ui.app import run_window
 
     def begin(window: MainWindow) -> None:
-        for condition in conditions:
-            window.send(SetBreakpoint(condition))
+        for condition, stopping in conditions:
+            window.send(SetBreakpoint(condition, stopping=stopping))
         if save is not None:
             window.send(StartRecording(str(save.path.absolute()), str(save.policy or Policy()), save_stats))
         if lockstep is not None:

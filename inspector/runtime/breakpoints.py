@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -10,100 +9,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from inspector.coding_error import ParamCodingError
-from inspector.diagnosis.metrics import METRICS, Scalar
-from inspector.diagnosis.rules import multi_index
-from inspector.diagnosis.watchpoints import Condition, Moment, Verdict, judge
+from inspector.diagnosis.stopping import EACH_TIME, Stopping
+from inspector.diagnosis.watchpoints import Condition, Moment, judge
 from inspector.findings import Finding
-from inspector.floats import shortest
+from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Plan
+from inspector.runtime.hits import Breakpoint, Hit, hit_of
 from inspector.statistics import NOT_COUNTED, BufferStats, StatsLevel
 from inspector.stepping import Cursor, Stepper
 
 LEVELS: tuple[StatsLevel, ...] = ("off", "light", "full")
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A stop: the condition that held and its value, None for a finding; and where the run stands.
-
-    `dispatch` of `count` counts from 0: the run stands before it, and nothing of the state has changed in this step;
-    `kernel` is its entry point and `label` what it is called on screen. `index` is flat in `param`, of `shape`; all
-    None where the value belongs to no param or element. `several` is how many params satisfy the condition.
-    """
-
-    condition: Condition
-    value: float | None
-    step: int
-    dispatch: int
-    count: int
-    kernel: str
-    label: str
-    param: str | None = None
-    index: int | None = None
-    shape: tuple[int, ...] | None = None
-    several: int = 1
-    finding: Finding | None = None
-
-    @property
-    def multi_index(self) -> tuple[int, ...] | None:
-        """The element by one index a dimension."""
-        if self.index is None or self.shape is None:
-            return None
-        return tuple(int(i) for i in np.unravel_index(self.index, self.shape))
-
-    @property
-    def place(self) -> str:
-        """Param and element as people write them; "" where there is none."""
-        if self.param is None:
-            return ""
-        at = "" if self.index is None or self.shape is None else multi_index(self.index, self.shape)
-        return f"{self.param}{at}"
-
-    @property
-    def value_text(self) -> str:
-        """The value with its unit; for a finding its message."""
-        if self.value is None:
-            return self.finding.message if self.finding else ""
-        metric = METRICS[self.condition.metric]
-        single = isinstance(metric.whole, Scalar) and metric.whole.single and self.condition.glob is None
-        if self.value.is_integer() and abs(self.value) < 1e15:
-            text = f"{int(self.value):,}"
-        elif single or not math.isfinite(self.value):
-            text = shortest(np.float32(self.value))
-        else:
-            text = f"{self.value:.6g}"
-        return f"{text} {metric.unit}" if metric.unit in ("lr", "nats") else text
-
-    @property
-    def mark(self) -> str:
-        """In few words, for the time axis."""
-        value = "" if self.value is None else self.value_text
-        words = (value, f"in {self.place}" if self.place else "")
-        return f"stopped by {self.condition}: {' '.join(filter(None, words))}".rstrip(": ")
-
-    @property
-    def sentence(self) -> str:
-        """Where it stopped and why, in one sentence."""
-        where = f"before {self.label} (dispatch {self.dispatch}/{self.count})"
-        stopped = f"Stopped in step {self.step:,} {where} by {self.condition}"
-        if self.finding is not None:
-            return f"{stopped}: {self.finding.message}"
-        others = f" and {self.several - 1:,} more param{'s' * (self.several > 2)}" if self.several > 1 else ""
-        place = f" in {self.place}{others}" if self.place else ""
-        return f"{stopped}: {self.condition.metric} is {self.value_text}{place}."
-
-
-@dataclass(frozen=True, slots=True)
-class Breakpoint:
-    """A condition that stops the run while `enabled`, what it has come to so far, and why it cannot be judged here."""
-
-    condition: Condition
-    enabled: bool = True
-    hits: int = 0
-    last: Hit | None = None
-    note: str = ""
 
 
 @dataclass(slots=True)
@@ -112,6 +29,8 @@ class _Kept:
     judged: int = 0
     passed: tuple[int, int] | None = None
     """Step and dispatch of the last stop that the run has not gone back before: it goes on from there."""
+    ended: int | None = None
+    """The last step after whose updates it was judged: until the next of them nothing of the state changes."""
     layout: Layout | None = None
     rows: Sequence[int] = field(default_factory=list)
 
@@ -119,25 +38,36 @@ class _Kept:
 class Breakpoints:
     """The breakpoints of a run in the order in which they were set."""
 
-    def __init__(self, conditions: Iterable[Condition] = ()) -> None:
+    def __init__(self, given: Iterable[Condition | tuple[Condition, Stopping]] = ()) -> None:
         self._kept: dict[str, _Kept] = {}
+        self._aim: _Kept | None = None
+        self._told: set[tuple[object, ...]] = set()
         self._aside = 0
         self._picture: tuple[Breakpoint, ...] | None = ()
         self.stop: Hit | None = None
         """The stop at which the run stands, until it moves."""
-        for condition in conditions:
-            self.set(condition)
+        for each in given:
+            condition, stopping = (each, EACH_TIME) if isinstance(each, Condition) else each
+            self.set(condition, stopping=stopping)
 
     # --- which there are
 
-    def set(self, condition: Condition, *, enabled: bool = True) -> None:
-        """Add a breakpoint, or enable or disable the one there is."""
+    def set(self, condition: Condition, *, enabled: bool = True, stopping: Stopping | None = None) -> None:
+        """Add a breakpoint, or enable or disable the one there is; hits are counted anew where it stops otherwise."""
         kept = self._kept.get(str(condition))
         if kept is None:
-            self._kept[str(condition)] = _Kept(Breakpoint(condition, enabled))
+            made = Breakpoint(condition, enabled, stopping=stopping or EACH_TIME)
+            self._kept[str(condition)] = _Kept(made)
         else:
             kept.shown = replace(kept.shown, enabled=enabled)
+            if stopping is not None and stopping != kept.shown.stopping:
+                kept.shown = replace(kept.shown, stopping=stopping, hits=0)
         self._picture = None
+
+    def aim(self, condition: Condition | None, told: tuple[Finding, ...] = ()) -> None:
+        """Stop where this holds next, once, beside the breakpoints, `told` being no news; None to aim at nothing."""
+        self._aim = None if condition is None else _Kept(Breakpoint(condition))
+        self._told = {_place(finding) for finding in told}
 
     def remove(self, condition: Condition) -> None:
         """Take a breakpoint away; nothing where there is none."""
@@ -146,9 +76,10 @@ class Breakpoints:
 
     def forget(self) -> None:
         """Another run begins: what they came to in the one before says nothing of it."""
-        self.stop = None
+        self.stop = self._aim = None
         for key, kept in self._kept.items():
-            self._kept[key] = _Kept(Breakpoint(kept.shown.condition, kept.shown.enabled))
+            shown = kept.shown
+            self._kept[key] = _Kept(Breakpoint(shown.condition, shown.enabled, stopping=shown.stopping))
         self._picture = None
 
     @contextmanager
@@ -161,7 +92,8 @@ class Breakpoints:
             self._aside -= 1
 
     def _enabled(self) -> list[_Kept]:
-        return [kept for kept in self._kept.values() if kept.shown.enabled]
+        enabled = [kept for kept in self._kept.values() if kept.shown.enabled]
+        return enabled if self._aim is None else [*enabled, self._aim]
 
     def _armed(self) -> list[_Kept]:
         return [] if self._aside else self._enabled()
@@ -190,6 +122,11 @@ class Breakpoints:
         return any(kept.shown.condition.known == "finalize" for kept in self._armed())
 
     @property
+    def wait_for_updates(self) -> bool:
+        """True where a step has to be looked at after each of its updates."""
+        return any(kept.shown.condition.of_state for kept in self._armed())
+
+    @property
     def want_findings(self) -> bool:
         """True where findings have to be looked for as soon as the gradients are in place."""
         return any(kept.shown.condition.rule is not None for kept in self._armed())
@@ -197,26 +134,41 @@ class Breakpoints:
     # --- as the run goes on
 
     def judge(self, moment: Moment, plan: Plan, cursor: Cursor) -> Hit | None:
-        """The stop of this moment: the first of those that hold and have not stopped the run in this step before.
+        """The stop of this moment, with all that hold and have not stopped the run in this step before.
 
-        All that hold count a hit, and none of them stops the run again in this step as it goes on.
+        Each counts a hit, and none of them stops the run again in this step as it goes on.
         """
-        stop: Hit | None = None
+        stops: list[Hit] = []
         for kept in self._armed():
             if kept.passed is not None and kept.passed[0] == cursor.step:
                 continue
-            verdict = judge(kept.shown.condition, moment, self._rows(kept, moment.layout))
+            if not moment.updated and kept.ended == cursor.step - 1:
+                continue
+            seen = moment
+            if kept is self._aim:
+                new = tuple(f for f in moment.findings if _place(f) not in self._told)
+                seen = replace(moment, findings=new)
+            verdict = judge(kept.shown.condition, seen, self._rows(kept, moment.layout))
             if verdict is None:
                 continue
             kept.judged += 1
-            if verdict.holds:
-                hit = _hit(kept.shown.condition, verdict, moment.layout, plan, cursor)
-                kept.passed = (cursor.step, cursor.dispatch)
-                kept.shown = replace(kept.shown, hits=kept.shown.hits + 1, last=hit)
-                stop = stop or hit
-                self._picture = None
-        self.stop = stop or self.stop
-        return stop
+            if moment.updated and cursor.at_end:
+                kept.ended = cursor.step
+            if not verdict.holds:
+                continue
+            kept.passed = (cursor.step, cursor.dispatch)
+            kept.shown = replace(kept.shown, hits=kept.shown.hits + 1)
+            stopping = kept.shown.stopping
+            if kept.shown.hits >= stopping.hit:
+                hit = hit_of(kept.shown.condition, verdict, moment.layout, plan, cursor)
+                stops.append(replace(hit, aimed=kept is self._aim))
+                kept.shown = replace(kept.shown, last=hit, enabled=not stopping.once)
+            self._picture = None
+        if not stops:
+            return None
+        self._aim = None
+        self.stop = replace(stops[0], also=tuple(stops[1:]))
+        return self.stop
 
     def moved(self) -> None:
         """The run goes on, or back: it no longer stands where it was stopped."""
@@ -226,6 +178,7 @@ class Breakpoints:
         """The run is at `cursor` now: what stopped it after that stops it again."""
         self.stop = None
         for kept in self._kept.values():
+            kept.ended = None
             if kept.passed is not None and kept.passed > (cursor.step, cursor.dispatch):
                 kept.passed = None
 
@@ -261,6 +214,10 @@ class Breakpoints:
         return ""
 
 
+def _place(finding: Finding) -> tuple[object, ...]:
+    return finding.rule, finding.step, finding.param, finding.index
+
+
 def moment_of(
     stepper: Stepper,
     *,
@@ -273,8 +230,9 @@ def moment_of(
     whole: ParamStats | None = None,
     coding: tuple[ParamCodingError, ...] | None = None,
     findings: tuple[Finding, ...] = (),
+    updated: bool = False,
 ) -> Moment:
-    """What is known where a stepper stands before its first update; counts of no elements are not known."""
+    """What is known where a stepper stands; counts of no elements are not known."""
     return Moment(
         stepper.layout,
         stepper.cursor.step,
@@ -289,7 +247,19 @@ def moment_of(
         whole,
         coding,
         findings,
+        updated,
     )
+
+
+def held_after_update(stepper: Stepper, hyper: Hyper, before: ParamTable | None) -> ParamTable:
+    """What the params hold after the update that ran last: counted are those that it wrote, all where `before` it
+    nothing was known."""
+    layout, cursor = stepper.layout, stepper.cursor
+    start, stop = stepper.plan.dispatches[cursor.dispatch - 1].elements
+    if before is None:
+        return stepper.lane_stats(hyper, (0, layout.padded_elements))
+    rows = np.array([start <= s.offset < stop for s in layout.segments], bool)
+    return before.with_lanes(stepper.lane_stats(hyper, (start, stop)), np.flatnonzero(rows))
 
 
 def before_updates(plan: Plan, cursor: Cursor) -> bool:
@@ -306,21 +276,3 @@ def norm_known_at(plan: Plan) -> int:
 def higher(a: StatsLevel, b: StatsLevel) -> StatsLevel:
     """The level that counts more."""
     return max(a, b, key=LEVELS.index)
-
-
-def _hit(condition: Condition, verdict: Verdict, layout: Layout, plan: Plan, cursor: Cursor) -> Hit:
-    shape = layout[verdict.param].param.shape if verdict.param is not None else None
-    return Hit(
-        condition,
-        verdict.value,
-        cursor.step,
-        cursor.dispatch,
-        cursor.count,
-        plan.dispatches[cursor.dispatch].entry_point,
-        plan.dispatches[cursor.dispatch].label,
-        verdict.param,
-        verdict.index,
-        shape,
-        verdict.several,
-        verdict.finding,
-    )

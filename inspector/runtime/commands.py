@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inspector.codecs import Codec
+from inspector.diagnosis.stopping import Stopping
 from inspector.diagnosis.watchpoints import Condition
 from inspector.layout import StateType
 from inspector.plan import Variant
@@ -28,6 +29,25 @@ class Run:
     """Run until paused, or to the end of step `until`."""
 
     until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunToDispatch:
+    """Run until the step stands before its dispatch `dispatch`, counted from 0: in this step, or in the next."""
+
+    dispatch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunToFinding:
+    """Run until a warning or an error is found; in a recording go to the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunBack:
+    """Go back to the end of the last step before `condition` began to hold, up to where the run stands."""
+
+    condition: Condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +79,7 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class CancelSeek:
-    """Give up rebuilding a step; what was recorded of it stays on show."""
+    """Give up rebuilding a step, of which what was recorded stays on show, or looking for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +233,14 @@ class StopRecording:
 
 @dataclass(frozen=True, slots=True)
 class SetBreakpoint:
-    """Stop where `condition` holds; or, where there is a breakpoint on it, enable or disable that."""
+    """Stop where `condition` holds; or, where there is a breakpoint on it, enable or disable that.
+
+    `stopping` says at which hits, each time or as before where it is None.
+    """
 
     condition: Condition
     enabled: bool = True
+    stopping: Stopping | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +345,9 @@ Command = (
     StepDispatch
     | StepIteration
     | Run
+    | RunToDispatch
+    | RunToFinding
+    | RunBack
     | Pause
     | UndoDispatch
     | UndoIteration

@@ -12,6 +12,7 @@ from inspector.errors import UsageError
 from inspector.floats import F64Array
 from inspector.history import BoolArray, History, HistoryRecorder
 from inspector.runtime.diagnosing import Judging
+from inspector.runtime.hits import STOPPED
 from inspector.runtime.snapshots import METRICS, CountedParams, Mark, Recorded, StepRecord
 from inspector.session.reader import Session
 from inspector.session.records import NoteKind
@@ -153,13 +154,23 @@ class RecordedRun:
             raise
         self._show_findings()
 
+    def all_findings(self) -> tuple[Finding, ...]:
+        """All that is known by now, the latest of which `findings` are."""
+        return self._judging.findings() if self._judging is not None else self.session.findings()
+
+    @property
+    def judged_to(self) -> int:
+        """The last step that the present rules have seen."""
+        return self._judging.next_step - 1 if self._judging is not None else self.steps.stop - 1
+
     def _show_findings(self) -> None:
         if self._judging is not None:
             found = self._judging.findings()[-SHOWN_FINDINGS:]
             self.findings = self.findings if found == self.findings else found
 
     def _notes(self, kind: NoteKind) -> tuple[Mark, ...]:
-        return tuple(Mark(note.step, note.text) for note in self.session.notes(kind))
+        notes = self.session.notes(kind)
+        return tuple(Mark(note.step, note.text, note.text.startswith(STOPPED)) for note in notes)
 
 
 def metric_columns(

@@ -20,9 +20,10 @@ from inspector.param_statistics import ParamStats, ParamTable, totals
 from inspector.plan import Plan
 from inspector.policies import PolicyTable
 from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
-from inspector.runtime.breakpoints import Breakpoint, Hit
+from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.runtime.weighing import Weighing
+from inspector.state_memory import BufferUse
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
 from inspector.stores import LANES, Lane
@@ -162,6 +163,16 @@ class Glance:
 
 
 @dataclass(frozen=True, slots=True)
+class Searching:
+    """A step that is looked for, from step `start` towards `end`: which it is in words, and how far that has come."""
+
+    what: str
+    at: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Playing:
     """Going through the steps at a chosen speed; in a loop from `first` to `last` where these are given."""
 
@@ -226,6 +237,8 @@ class Snapshot:
     undo: UndoInfo = field(default_factory=UndoInfo)
     device: DeviceInfo | None = None
     memory_bytes: int = 0
+    use: tuple[BufferUse, ...] = ()
+    """What is kept of the run, by lane: bytes worked out, and as the device allocated them."""
     steps_per_second: float | None = None
     copy_gbps: float | None = None
     """GB/s, read plus written, that a plain copy reaches on this device; None until it was measured."""
@@ -249,6 +262,8 @@ class Snapshot:
     glance: Glance | None = None
     """Where it is there, `cursor`, `record` and `counted` are of its step, and map, values and histograms of the same
     or None."""
+    searching: Searching | None = None
+    """None while no step is looked for."""
     playing: Playing | None = None
     following: bool = False
     """True while each new step of a recording in progress is shown as it comes."""

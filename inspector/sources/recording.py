@@ -144,12 +144,16 @@ class Recording:
 def stretches(session: Session) -> tuple[Stretch, ...]:
     """The steps that can be rebuilt, in order, each stretch as long as it goes."""
     states = session.captures("keyframe")
+    # A state from before params were added does not lead on to where they take part.
+    cuts = [each.step for each in session.about.added]
     found = []
-    for first, last in _runs(session.captures("gradients")):
-        first, last = max(first, session.steps.start), min(last, session.steps.stop - 1)
-        at = bisect_left(states, first - 1)
-        if at < len(states) and states[at] < last:
-            found.append(Stretch(states[at] + 1, last))
+    for whole_first, whole_last in _runs(session.captures("gradients")):
+        edges = [whole_first, *(cut for cut in cuts if whole_first < cut <= whole_last), whole_last + 1]
+        for first, last in zip(edges, (edge - 1 for edge in edges[1:]), strict=False):
+            first, last = max(first, session.steps.start), min(last, session.steps.stop - 1)
+            at = bisect_left(states, first - 1)
+            if at < len(states) and states[at] < last:
+                found.append(Stretch(states[at] + 1, last))
     return tuple(found)
 
 

@@ -8,14 +8,17 @@ from typing import Any
 
 from PySide6.QtCore import Qt, Signal
 
-from inspector.diagnosis.metrics import ALIASES, METRICS
+from inspector.diagnosis.metrics import ALIASES, METRICS, FromTable
 from inspector.diagnosis.rules import RULE_NAMES
-from inspector.runtime.breakpoints import Breakpoint
+from inspector.runtime.hits import Breakpoint
 from inspector.ui import theme
 from inspector.ui.tables import AnyIndex, ColumnsModel
 
-COLUMNS = ("condition", "hits", "last stop")
-CONDITION, HITS, LAST = range(3)
+COLUMNS = ("condition", "stops", "hits", "last stop")
+CONDITION, STOPS, HITS, LAST = range(4)
+STOPS_HELP = (
+    "When it stops the run: a click, or 1, turns between once and each time; F2 edits it, with , hit N"
+)
 MOST_PARAMS = 200
 """Of params that complete what is typed so many are offered."""
 KNOWN = {
@@ -37,8 +40,7 @@ class BreakpointsModel(ColumnsModel):
 
     def show_breakpoints(self, breakpoints: tuple[Breakpoint, ...]) -> None:
         """Take over the list; the selection stays where only figures changed."""
-        before = [str(b.condition) for b in self.breakpoints]
-        if [str(b.condition) for b in breakpoints] == before:
+        if [b.condition for b in breakpoints] == [b.condition for b in self.breakpoints]:
             self.breakpoints = breakpoints
             if breakpoints:
                 self.dataChanged.emit(self.index(0, 0), self.index(len(breakpoints) - 1, len(COLUMNS) - 1))
@@ -66,13 +68,21 @@ class BreakpointsModel(ColumnsModel):
         """The text of a cell; what cannot be judged in this run is muted and says why."""
         shown, column = self.breakpoints[index.row()], index.column()
         if role == Qt.ItemDataRole.DisplayRole:
-            return (str(shown.condition), f"{shown.hits:,}", shown.note or last_text(shown))[column]
+            cells = (
+                str(shown.condition),
+                shown.stopping.words,
+                f"{shown.hits:,}",
+                shown.note or last_text(shown),
+            )
+            return cells[column]
         if role == Qt.ItemDataRole.CheckStateRole and column == CONDITION:
             return Qt.CheckState.Checked if shown.enabled else Qt.CheckState.Unchecked
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return self.alignment(column)
         if role == Qt.ItemDataRole.ForegroundRole and (shown.note or not shown.enabled):
             return theme.colours().muted
+        if role == Qt.ItemDataRole.ToolTipRole and column == STOPS:
+            return STOPS_HELP
         if role == Qt.ItemDataRole.ToolTipRole:
             sentence = (
                 shown.last.sentence
@@ -102,7 +112,9 @@ def meaning(text: str) -> str:
     origin = metric.origin(by_param=bool(match[2]))
     unit = f", {metric.unit}" if metric.unit else ""
     needs = ", needs statistics full" if origin.needs == "full" else ""
-    return f"{metric.name}: {metric.meaning}{unit}. Judged {KNOWN[origin.known]}{needs}."
+    state = isinstance(origin, FromTable) and origin.state
+    when = "before the first update of the run and after each" if state else KNOWN[origin.known]
+    return f"{metric.name}: {metric.meaning}{unit}. Judged {when}{needs}."
 
 
 def completions(text: str, names: Sequence[str]) -> list[str]:

@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QStringListModel, Qt
-from PySide6.QtGui import QKeySequence, QPalette, QShortcut, QShowEvent
+import re
+from dataclasses import replace
+
+from PySide6.QtCore import QModelIndex, QStringListModel, Qt
+from PySide6.QtGui import QAction, QPalette, QShowEvent
 from PySide6.QtWidgets import (
     QCompleter,
     QHBoxLayout,
     QLabel,
-    QLineEdit,
     QPushButton,
     QStackedWidget,
     QVBoxLayout,
     QWidget,
 )
 
-from inspector.diagnosis.watchpoints import check_params, parse_condition
+from inspector.diagnosis.stopping import parse_breakpoint
+from inspector.diagnosis.watchpoints import check_params
 from inspector.errors import UsageError
-from inspector.runtime.breakpoints import Breakpoint, Hit
 from inspector.runtime.commands import RemoveBreakpoint, SetBreakpoint
+from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import theme
-from inspector.ui.breakpoints_model import BreakpointsModel, completions, meaning
+from inspector.ui.breakpoints_model import STOPS, BreakpointsModel, completions, meaning
 from inspector.ui.tables import dense_table, set_widths
 from inspector.ui.view import View
+from inspector.ui.widgets import LeftEdit
 
 KEYS = (
     ("Space", "enable or disable the breakpoint"),
+    ("1", "stop once, or each time"),
+    ("F2", "edit it in the field; , hit N behind it stops from its Nth hit on"),
     ("Delete", "remove it"),
     ("Enter", "select the param of its last stop"),
 )
 EMPTY = (
-    "No breakpoints. A condition stops the run before the update in the step in which it holds: nonfinite > 0, "
-    "clip_scale < 0.1, update_ratio@*.attn.* > 0.01, finding:norm-overflow."
+    "No breakpoints. A condition stops the run in the step in which it holds: nonfinite > 0, clip_scale < 0.1, "
+    "update_ratio@*.attn.* > 0.01, finding:norm-overflow; with , once or , hit 3 behind it."
 )
-HINT = "METRIC OP NUMBER, or METRIC@PARAM-GLOB OP NUMBER, or finding:RULE"
+HINT = "METRIC OP NUMBER, or METRIC@PARAM-GLOB OP NUMBER, or finding:RULE; then , once or , hit N"
 NOTE_LINES = 3
 
 
@@ -49,23 +55,26 @@ class BreakpointsView(View):
         self._snapshot: Snapshot | None = None
         self._shown: tuple[Breakpoint, ...] | None = None
         self._selected: Hit | None = None
+        self._edited: Breakpoint | None = None
+        """What the text in the field takes the place of."""
         self.model = BreakpointsModel()
         self.model.ticked.connect(self._on_ticked)
         self.table = dense_table(self.model, "breakpoints-list")
-        set_widths(self.table, ("☑ update_ratio@*.attn.* > 0.0001", "8,888", ""))
+        set_widths(self.table, ("☑ update_ratio@*.attn.* > 0.0001", "from hit 888", "8,888", ""))
         self.table.horizontalHeader().setStretchLastSection(True)
         self.table.activated.connect(self._on_activated)
+        self.table.clicked.connect(self._on_clicked)
         self.table.selectionModel().currentRowChanged.connect(self._on_row_changed)
         self.model.modelReset.connect(self._on_row_changed)
-        for key, act in (("Space", self._toggle), ("Delete", self._remove)):
-            QShortcut(QKeySequence(key), self.table, act, context=Qt.ShortcutContext.WidgetShortcut)
-        self.field = QLineEdit()
+        self._make_row_actions()
+        self.field = LeftEdit()
         self.field.setObjectName("breakpoint_field")
         self.field.setAccessibleName("Condition of a new breakpoint")
         self.field.setPlaceholderText("nonfinite > 0")
         self.field.setToolTip(f"{HINT}. Enter adds the breakpoint (F9 comes here).")
         self.field.textEdited.connect(self._on_edited)
         self.field.returnPressed.connect(self._add)
+        self.field.left.connect(self._leave_field)
         self._words = QStringListModel(self)
         completer = QCompleter(self._words, self)
         completer.setCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
@@ -94,6 +103,21 @@ class BreakpointsView(View):
         self._on_row_changed()
         theme.changes().changed.connect(self._frame_boxes)
         self._frame_boxes()
+
+    def _make_row_actions(self) -> None:
+        """What can be done with the row selected: by key, and in the menu of the table."""
+        self.table.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
+        for text, key, act in (
+            ("Enable or disable", "Space", self._toggle),
+            ("Stop once, or each time", "1", self._toggle_once),
+            ("Edit", "F2", self._edit),
+            ("Remove", "Delete", self._remove),
+        ):
+            action = QAction(text, self.table)
+            action.setShortcut(key)
+            action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
+            action.triggered.connect(act)
+            self.table.addAction(action)
 
     def _lay_out(self) -> None:
         row = QHBoxLayout()
@@ -146,10 +170,20 @@ class BreakpointsView(View):
         if stop is None or stop is selected:
             return
         for row, each in enumerate(self.model.breakpoints):
-            if each.condition == stop.condition:
+            if each.condition == stop.condition and not stop.aimed:
                 self.table.setCurrentIndex(self.model.index(row, 0))
 
     # --- typing
+
+    def offer(self, text: str) -> None:
+        """Put a condition into the field, to be changed and added; its number is selected."""
+        self._leave_field()
+        self.field.setText(text)
+        self._on_edited(text)
+        number = re.search(r"[<>=!]=?\s*([^\s,]+)", text)
+        self.field.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        if number is not None:
+            self.field.setSelection(number.start(1), number.end(1) - number.start(1))
 
     @property
     def _names(self) -> list[str]:
@@ -166,15 +200,26 @@ class BreakpointsView(View):
         if not self.field.text().strip():
             return
         try:
-            condition = parse_condition(self.field.text())
+            condition, stopping = parse_breakpoint(self.field.text())
             if names := self._names:
                 check_params(condition, names)
         except UsageError as error:
             self._tell(f"⚠ {error}")
             return
+        edited, enabled = self._edited, True
+        self._leave_field()
+        if edited is not None:
+            enabled = edited.enabled
+            if edited.condition != condition:
+                self.command.emit(RemoveBreakpoint(edited.condition))
+        self.command.emit(SetBreakpoint(condition, enabled, stopping))
+
+    def _leave_field(self) -> None:
+        """Nothing is being typed any more."""
+        self._edited = None
         self.field.clear()
         self._tell("")
-        self.command.emit(SetBreakpoint(condition))
+        self.add_button.setText("Add")
 
     def _tell(self, text: str) -> None:
         self.note.setText(text)
@@ -190,6 +235,21 @@ class BreakpointsView(View):
 
     def _on_row_changed(self) -> None:
         self.remove_button.setEnabled(self._current() is not None)
+
+    def _on_clicked(self, index: QModelIndex) -> None:
+        if index.column() == STOPS:
+            self._toggle_once()
+
+    def _toggle_once(self) -> None:
+        if (shown := self._current()) is not None:
+            other = replace(shown.stopping, once=not shown.stopping.once)
+            self.command.emit(SetBreakpoint(shown.condition, shown.enabled, other))
+
+    def _edit(self) -> None:
+        if (shown := self._current()) is not None:
+            self.offer(shown.text)
+            self._edited = shown
+            self.add_button.setText("Change")
 
     def _on_ticked(self, shown: Breakpoint, enabled: bool) -> None:
         self.command.emit(SetBreakpoint(shown.condition, enabled))

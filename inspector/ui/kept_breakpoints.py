@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from PySide6.QtCore import QSettings
 
-from inspector.diagnosis.watchpoints import parse_condition
+from inspector.diagnosis.stopping import parse_breakpoint
 from inspector.errors import UsageError
-from inspector.runtime.breakpoints import Breakpoint
+from inspector.runtime.hits import Breakpoint
 
 KEY = "breakpoints"
 
@@ -20,7 +20,7 @@ def keep(settings: QSettings, breakpoints: Iterable[Breakpoint]) -> None:
     settings.beginWriteArray(KEY)
     for i, each in enumerate(breakpoints):
         settings.setArrayIndex(i)
-        settings.setValue("condition", str(each.condition))
+        settings.setValue("condition", each.text)
         settings.setValue("enabled", each.enabled)
     settings.endArray()
 
@@ -31,7 +31,8 @@ def kept(settings: QSettings) -> tuple[Breakpoint, ...]:
     for i in range(settings.beginReadArray(KEY)):
         settings.setArrayIndex(i)
         with suppress(UsageError):
-            condition = parse_condition(str(settings.value("condition", "")))
-            found.append(Breakpoint(condition, str(settings.value("enabled", "true")).lower() != "false"))
+            condition, stopping = parse_breakpoint(str(settings.value("condition", "")))
+            enabled = str(settings.value("enabled", "true")).lower() != "false"
+            found.append(Breakpoint(condition, enabled, stopping=stopping))
     settings.endArray()
     return tuple(found)

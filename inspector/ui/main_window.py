@@ -10,7 +10,6 @@ from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import QDialog, QMainWindow, QToolBar, QWidget
 
-from inspector.runtime.breakpoints import Hit
 from inspector.runtime.commands import (
     Command,
     OpenSource,
@@ -19,6 +18,7 @@ from inspector.runtime.commands import (
     SetBreakpoint,
     ShowOverlay,
 )
+from inspector.runtime.hits import Hit
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
 from inspector.ui import kept_breakpoints, menus, theme
@@ -82,7 +82,7 @@ class MainWindow(QMainWindow):
         self._give_keys_to_map()
         if settings is not None:
             for each in kept_breakpoints.kept(settings):
-                self.send(SetBreakpoint(each.condition, each.enabled))
+                self.send(SetBreakpoint(each.condition, each.enabled, each.stopping))
 
     def send(self, command: Command) -> None:
         """Send a command to the worker."""

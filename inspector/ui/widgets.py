@@ -59,8 +59,8 @@ class CentredWords(QLabel):
         self.setGeometry(QRect(area.center() - QPoint(size.width() // 2, size.height() // 2), size))
 
 
-class InlineEdit(QLineEdit):
-    """A line that is there only while something is typed; Enter takes it, Esc and a click elsewhere give up."""
+class LeftEdit(QLineEdit):
+    """A line in which Esc gives up what was typed, whatever else that key means in the window."""
 
     left = Signal()
 
@@ -81,16 +81,20 @@ class InlineEdit(QLineEdit):
         else:
             super().keyPressEvent(event)
 
+    def leave(self) -> None:
+        """Give up; what was typed is forgotten."""
+        self.clear()
+        self.left.emit()
+
+
+class InlineEdit(LeftEdit):
+    """A line that is there only while something is typed; Enter takes it, Esc and a click elsewhere give up."""
+
     def focusOutEvent(self, event: QFocusEvent) -> None:
         super().focusOutEvent(event)
         # A menu or another window takes the keys for a moment only.
         if event.reason() in (Qt.FocusReason.MouseFocusReason, Qt.FocusReason.TabFocusReason):
             self.leave()
-
-    def leave(self) -> None:
-        """Give up; what was typed is forgotten."""
-        self.clear()
-        self.left.emit()
 
 
 def ask_file(parent: QWidget, title: str, name: str, kinds: str, act: Callable[[str], None]) -> None:
