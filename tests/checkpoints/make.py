@@ -10,6 +10,7 @@ CPU, bitsandbytes 0.50.2.
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from collections.abc import Mapping
@@ -124,9 +125,28 @@ def expected(
     return found
 
 
-def write(name: str, document: Any, values: dict[str, Any], **how: Any) -> None:
+def write(name: str, document: Any, values: dict[str, Any], *, then: Any = dict, **how: Any) -> None:
+    """`then` gives more values, once the document is written: it may change what that holds."""
     torch.save(document, FOLDER / f"{name}.pt", **how)
+    values = {key: np.array(value) for key, value in values.items()} | then()
     np.savez_compressed(FOLDER / f"{name}.expected.npz", **values)
+
+
+def gradients_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: param.grad.clone() for name, param in model.named_parameters() if param.grad is not None}
+
+
+def next_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The weights after one more step of PyTorch's optimizer with the gradients that are there; of copies."""
+    held = [(p, p.detach().clone()) for p in model.parameters()]
+    state = copy.deepcopy(optimizer.state_dict())
+    optimizer.step()
+    found = {f"after {name}": param.detach().numpy().copy() for name, param in model.named_parameters()}
+    with torch.no_grad():
+        for param, before in held:
+            param.copy_(before)
+    optimizer.load_state_dict(state)
+    return found
 
 
 def named(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -163,11 +183,8 @@ def main() -> None:
     net = Net().to(memory_format=torch.channels_last)
     adam = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=0.01)
     train(net, adam, 4)
-    write(
-        "conv-adam",
-        {"state_dict": net.state_dict(), "optimizer": adam.state_dict()},
-        expected(named(net), adam),
-    )
+    document = {"state_dict": net.state_dict(), "optimizer": adam.state_dict(), "grads": gradients_of(net)}
+    write("conv-adam", document, expected(named(net), adam), then=lambda: next_step(net, adam))
 
     # 3. Empty groups, an empty tensor, a scalar, params that joined late or never had a gradient.
     torch.manual_seed(3)
@@ -324,7 +341,8 @@ def main() -> None:
     )
     gradients = {name: param.grad for name, param in adapters.items()}
     values |= {f"g {name}": each.numpy() for name, each in gradients.items()}
-    write("adapters", {"state_dict": weights, "optimizer": adamw.state_dict(), "grads": gradients}, values)
+    document = {"state_dict": weights, "optimizer": adamw.state_dict(), "grads": gradients}
+    write("adapters", document, values, then=lambda: next_step(adapters, adamw))
     sgd = torch.optim.SGD(small.parameters(), lr=0.1, momentum=0.9)
     train(small, sgd, 1)
     write("sgd", {"model": small.state_dict(), "optimizer": sgd.state_dict()}, expected(named(small)))
