@@ -36,7 +36,7 @@ class Reexecution:
         self._stepper: Stepper | None = None
         self._at: tuple[int, int] | None = None
         self._beside: PeerRun | None = None
-        self._peer = peer_of(about.origin)
+        self._peer = peer_of(about)
         self._named: set[int] = set()
         """Params whose roundings have been given a name, which is done once while they stay within 2 ULP."""
 
