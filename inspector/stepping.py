@@ -295,6 +295,13 @@ class Stepper(Protocol):
         """
         ...
 
+    def another(self, state: State) -> Stepper:
+        """A second run on the same device, in the same form and the same places, from another state, at any time.
+
+        It keeps nothing to go back, and is released, not closed, which would end the device.
+        """
+        ...
+
     def drift_from(self, other: Any) -> tuple[ParamDrift, ...]:
         """How far the weights of a run made by `beside` are from these, by param in the order of the layout."""
         ...

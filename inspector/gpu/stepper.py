@@ -405,19 +405,26 @@ class GpuStepper:
         if not self._cursor.between_steps:
             raise UsageError("A second run can start only between steps: finish this one first.")
         layout = layout_for(self._layout.params, self._gpu.limits, variant)
+        made = self._made_beside(layout, variant, self.state(), undo_bytes)
+        if not self._cursor.at_end:
+            made.begin_step(HostGradients(self.gradients()))
+        return made
+
+    def another(self, state: State) -> GpuStepper:
+        """A second stepper on this device, in the same form and the same places, from another state."""
+        return self._made_beside(self._layout, self._plan.variant, state, 0)
+
+    def _made_beside(self, layout: Layout, variant: Variant, state: State, undo_bytes: int) -> GpuStepper:
         used = self._gpu.memory_bytes
         try:
-            made = GpuStepper(
-                self._gpu, layout, variant, self.state(),
+            return GpuStepper(
+                self._gpu, layout, variant, state,
                 undo_bytes=undo_bytes, clocks=self._timer.clocks, pipelines=self._pipelines,
             )  # fmt: skip
         except InspectorError:
             # What had been allocated for it goes with it.
             self._gpu.memory_bytes = used
             raise
-        if not self._cursor.at_end:
-            made.begin_step(HostGradients(self.gradients()))
-        return made
 
     def _before_update(self, what: str) -> tuple[tuple[str, float], ...]:
         """Constants of a pass that works out the update before it runs; UsageError elsewhere.

@@ -41,6 +41,7 @@ class Breakpoints:
     def __init__(self, given: Iterable[Condition | tuple[Condition, Stopping]] = ()) -> None:
         self._kept: dict[str, _Kept] = {}
         self._aim: _Kept | None = None
+        self._told: set[tuple[object, ...]] = set()
         self._aside = 0
         self._picture: tuple[Breakpoint, ...] | None = ()
         self.stop: Hit | None = None
@@ -63,9 +64,10 @@ class Breakpoints:
                 kept.shown = replace(kept.shown, stopping=stopping, hits=0)
         self._picture = None
 
-    def aim(self, condition: Condition | None) -> None:
-        """Stop where this holds next, once, beside the breakpoints; None to aim at nothing."""
+    def aim(self, condition: Condition | None, told: tuple[Finding, ...] = ()) -> None:
+        """Stop where this holds next, once, beside the breakpoints, `told` being no news; None to aim at nothing."""
         self._aim = None if condition is None else _Kept(Breakpoint(condition))
+        self._told = {_place(finding) for finding in told}
 
     def remove(self, condition: Condition) -> None:
         """Take a breakpoint away; nothing where there is none."""
@@ -142,7 +144,11 @@ class Breakpoints:
                 continue
             if not moment.updated and kept.ended == cursor.step - 1:
                 continue
-            verdict = judge(kept.shown.condition, moment, self._rows(kept, moment.layout))
+            seen = moment
+            if kept is self._aim:
+                new = tuple(f for f in moment.findings if _place(f) not in self._told)
+                seen = replace(moment, findings=new)
+            verdict = judge(kept.shown.condition, seen, self._rows(kept, moment.layout))
             if verdict is None:
                 continue
             kept.judged += 1
@@ -206,6 +212,10 @@ class Breakpoints:
         if condition.needs_coding and plan.variant.kernel != "8bit":
             return "needs 8-bit state (--kernel 8bit)"
         return ""
+
+
+def _place(finding: Finding) -> tuple[object, ...]:
+    return finding.rule, finding.step, finding.param, finding.index
 
 
 def moment_of(

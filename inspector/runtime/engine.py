@@ -16,7 +16,7 @@ from typing import TypeVar
 from inspector.diagnosis.diagnosis import Diagnosis
 from inspector.diagnosis.facts import AfterStep, StepFacts
 from inspector.diagnosis.findings import Finding
-from inspector.diagnosis.watchpoints import Moment
+from inspector.diagnosis.watchpoints import Condition, Moment, judge
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array, shortest
 from inspector.history import History, HistoryRecorder
@@ -216,6 +216,16 @@ class Engine:
                 return
         self.finish_step()
 
+    def step_towards(self, place: Cursor) -> None:
+        """Run towards a place: the rest of a step before it, then dispatch by dispatch; to where a breakpoint holds."""
+        cursor = self.stepper.cursor
+        if cursor.step < place.step and not cursor.at_end:
+            self.step_iteration()
+        elif cursor.at_end and place.dispatch == 0:
+            self._goes_on()
+        else:
+            self.step_dispatch()
+
     def finish_step(self) -> None:
         """Run what is left of the step, whatever holds."""
         if not self.stepper.cursor.at_end:
@@ -317,6 +327,25 @@ class Engine:
     def _count_params(self) -> None:
         table = self.stepper.param_stats(self._step_hyper())
         self.counted = CountedParams(self.stepper.cursor.step, table, self.stepper.param_stats_ms)
+
+    def record_of(self, step: int) -> StepRecord | None:
+        """The numbers of a step of this run, None where they are kept no longer, or not known yet."""
+        known = self._records.get(step)
+        if known is None and self.record is not None and self.record.step == step:
+            return self.record
+        return known
+
+    @property
+    def began_at(self) -> int:
+        """The step after which it began."""
+        return self._began_at
+
+    def judge_here(self, condition: Condition) -> bool:
+        """True where a condition on a metric holds at the cursor, before the update of its step."""
+        moment = self._moment()
+        rows = condition.matches([s.name for s in moment.layout.segments])
+        verdict = judge(condition, moment, [row for row in rows if moment.layout.segments[row].numel])
+        return verdict is not None and verdict.holds
 
     @property
     def param_stats(self) -> Sequence[ParamStats]:
@@ -424,7 +453,7 @@ class Engine:
                 ways.append(Way(to, to, rewinds=True))
             if to > here and self._leads(here, to):
                 ways.append(Way(here, to))
-        ways += self._ways_from_states(to)
+        ways += self.ways_from_states(to)
         return min(ways, key=lambda way: way.cost, default=None)
 
     def set_off(self, way: Way, progress: Callable[[float], None] = lambda share: None) -> None:
@@ -445,7 +474,8 @@ class Engine:
         last = self.source.last_step
         return last is None or to <= last
 
-    def _ways_from_states(self, to: int) -> Iterator[Way]:
+    def ways_from_states(self, to: int) -> Iterator[Way]:
+        """Ways to the end of step `to` from states that are kept, were captured, or that it began with."""
         own = self._kept.nearest(to)
         if own is not None and own >= self._form_since - 1 and self._leads(own, to):
             yield Way(own, to, state=partial(self._kept.at, own))

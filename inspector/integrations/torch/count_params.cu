@@ -78,12 +78,154 @@ __device__ double warp_sum(double x) {
     return x;
 }
 
+__device__ u32 warp_highest(u32 x) {
+    for (int d = 16; d; d >>= 1) {
+        const u32 other = __shfl_xor_sync(0xFFFFFFFFu, x, d);
+        x = other > x ? other : x;
+    }
+    return x;
+}
+
+// What a thread has come to. What is rare is added to the block's words at once instead.
+struct Totals {
+    float low[LANES], high[LANES];  // of the finite elements; low above high where there was none
+    double square[LANES], moved;
+    float largest;
+    u32 largest_at, below, lost, under;
+
+    __device__ Totals() : moved(0), largest(0), largest_at(0), below(0), lost(0), under(0) {
+#pragma unroll
+        for (int l = 0; l < LANES; l++) {
+            low[l] = __uint_as_float(0x7F800000u);
+            high[l] = -low[l];
+            square[l] = 0;
+        }
+    }
+};
+
+// The sum of squares of a few numbers: in float32 where the greatest can neither overflow nor vanish there.
+template <int N>
+__device__ double squares(const float (&x)[N]) {
+    float greatest = 0.0f;
+#pragma unroll
+    for (int k = 0; k < N; k++) greatest = fmaxf(greatest, fabsf(x[k]));
+    if (N > 1 && greatest >= 2.168404344971009e-19f && greatest < 4.611686018427388e18f) {  // 2^-62, 2^62
+        float sum = 0.0f;
+#pragma unroll
+        for (int k = 0; k < N; k++) sum = fmaf(x[k], x[k], sum);
+        return (double)sum;
+    }
+    if (greatest == 0.0f) return 0.0;
+    double sum = 0;
+#pragma unroll
+    for (int k = 0; k < N; k++) sum += (double)x[k] * (double)x[k];
+    return sum;
+}
+
+__device__ __noinline__ void rare(u64* words, u32 bits, u64 i) {
+    atomicAdd(words + ((bits & 0x7FFFFFu) ? 0 : (bits >> 31) ? 2 : 1), (u64)1);
+    atomicMax(words + 4, ~i);
+}
+
+// Elements i to i + N - 1 of every lane.
+template <int N>
+__device__ __forceinline__ void count(
+    Totals& all, const Job& job, const float* factor, u32* bins, u64* words, u64 i, float (&x)[LANES][N], const float (&v_max)[N]) {
+#pragma unroll
+    for (int k = 0; k < N; k++) x[1][k] *= factor[0];
+#pragma unroll
+    for (int l = 0; l < LANES; l++) {
+        float finite[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const u32 bits = __float_as_uint(x[l][k]), exponent = (bits >> 23) & 255u;
+            finite[k] = 0.0f;
+            if (exponent == 255u) {
+                rare(words + l * LANE_WORDS, bits, i + k);
+                continue;
+            }
+            finite[k] = x[l][k];
+            atomicAdd(&bins[l * 256 + ((bits << 1) ? exponent : 255u)], 1u);
+            all.low[l] = fminf(all.low[l], x[l][k]);
+            all.high[l] = fmaxf(all.high[l], x[l][k]);
+        }
+        all.square[l] += squares(finite);
+    }
+    if (!(job.form & 1)) return;
+    const bool l2 = job.form & 2, idle = job.form & 4, largest_v = job.at[4];
+    const u32 w_kind = job.kinds & 15u;
+    const float lr = factor[3], rest1 = factor[4], beta2 = factor[5], rest2 = factor[6], decay = factor[7], eps = factor[8];
+    float moved[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const float w = x[0][k];
+        float after = w;
+        moved[k] = 0.0f;
+        if (!idle) {
+            const float grad = l2 ? fmaf(decay, w, x[1][k]) : x[1][k];
+            const float m = fmaf(rest1, grad - x[2][k], x[2][k]);
+            float v = fmaf(rest2 * grad, grad, beta2 * x[3][k]);
+            if (largest_v) v = fmaxf(v, v_max[k]);
+            const float root = sqrtf(v * factor[2]);
+            const float ratio = m * factor[1] / (root + eps);
+            const float each = l2 ? ratio : fmaf(decay, w, ratio);
+            const float change = lr * each;
+            all.below += root < eps;
+            if (isfinite(change)) {
+                moved[k] = change;
+                after = stored(w - change, w_kind);
+                all.lost += change != 0.0f && isfinite(w) && after == w;
+                const float size = fabsf(each);
+                if (size > all.largest && isfinite(size)) {
+                    all.largest = size;
+                    all.largest_at = (u32)i + k;
+                }
+            } else atomicAdd(words + UPDATE_AT + 4, (u64)1);
+        }
+        const float size = fabsf(after);
+        if (size >= 65520.0f && isfinite(size)) atomicAdd(words + UPDATE_AT + 5, (u64)1);
+        all.under += size > 0.0f && size <= 2.98023223876953125e-8f;  // 2^-25
+    }
+    all.moved += squares(moved);
+}
+
+__device__ void one(Totals& all, const Job& job, const float* factor, u32* bins, u64* words, u64 i) {
+    float x[LANES][1], most[1] = {0.0f};
+#pragma unroll
+    for (int l = 0; l < LANES; l++) x[l][0] = load(job.at[l], (job.kinds >> (4 * l)) & 15u, i);
+    if (job.at[4]) most[0] = load(job.at[4], (job.kinds >> 16) & 15u, i);
+    count<1>(all, job, factor, bins, words, i, x, most);
+}
+
+// Four neighbours, whose address suits a load of all.
+__device__ __forceinline__ void load4(float (&x)[4], u64 at, u32 kind, u64 i) {
+    if (!at) {
+        x[0] = x[1] = x[2] = x[3] = 0.0f;
+    } else if (kind == 0) {
+        const float4 all = *(const float4*)(at + 4 * i);
+        x[0] = all.x, x[1] = all.y, x[2] = all.z, x[3] = all.w;
+    } else {
+        const uint2 all = *(const uint2*)(at + 2 * i);
+        const u32 half[4] = {all.x & 0xFFFFu, all.x >> 16, all.y & 0xFFFFu, all.y >> 16};
+#pragma unroll
+        for (int k = 0; k < 4; k++) x[k] = kind == 1 ? __uint_as_float(half[k] << 16) : from_half(half[k]);
+    }
+}
+
+// True where every lane can be loaded by fours from `start` on.
+__device__ bool vectors(const Job& job, u64 start) {
+    u64 off = 0;
+#pragma unroll
+    for (int l = 0; l < 5; l++) off |= job.at[l] & (((job.kinds >> (4 * l)) & 15u) ? 7u : 15u);
+    return !off;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
 count_params(const Job* jobs, const uint2* blocks, u64* out, u32* bins_out) {
     __shared__ Job job;
     __shared__ u32 bins[LANES * 256];
     __shared__ u64 words[WORDS];
-    __shared__ float factor[5];  // gradient, first and second bias correction, learning rate, 1 - beta1
+    __shared__ float factor[9];  // gradient, both bias corrections, learning rate, 1 - beta1, beta2, 1 - beta2, decay, eps
     const u32 tid = threadIdx.x, param = blocks[blockIdx.x].x;
     const u64 start = (u64)blocks[blockIdx.x].y * CHUNK;
 
@@ -97,69 +239,28 @@ count_params(const Job* jobs, const uint2* blocks, u64* out, u32* bins_out) {
         factor[2] = (float)(1.0 / (1.0 - pow(job.beta2, t)));
         factor[3] = job.lr_at ? *(const float*)job.lr_at : (float)job.lr;
         factor[4] = (float)(1.0 - job.beta1);
+        factor[5] = (float)job.beta2;
+        factor[6] = (float)(1.0 - job.beta2);
+        factor[7] = (float)job.decay;
+        factor[8] = (float)job.eps;
     }
     __syncthreads();
 
     const u64 stop = start + CHUNK < job.numel ? start + CHUNK : job.numel;
-    const float lr = factor[3], rest1 = factor[4], beta2 = (float)job.beta2, rest2 = (float)(1.0 - job.beta2);
-    const float decay = (float)job.decay, eps = (float)job.eps;
-    const bool adam = job.form & 1, l2 = job.form & 2, idle = job.form & 4;
-    const u32 w_kind = job.kinds & 15u;
-
-    u32 nan[LANES] = {0}, posinf[LANES] = {0}, neginf[LANES] = {0}, zeros[LANES] = {0};
-    u32 low[LANES] = {0}, high[LANES] = {0};
-    u64 first[LANES] = {0};
-    double square[LANES] = {0}, moved = 0;
-    u64 largest = 0;
-    u32 below = 0, lost = 0, skipped = 0, over = 0, under = 0;
-
-    for (u64 i = start + tid; i < stop; i += THREADS) {
-        float x[LANES];
+    Totals all;
+    if (vectors(job, start)) {
+        // Four elements of each lane a turn, all of them on their way at once.
+        u64 i = start + 4u * tid;
+        for (; i + 4 <= stop; i += 4u * THREADS) {
+            float x[LANES][4], most[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
-        for (int l = 0; l < LANES; l++) {
-            x[l] = load(job.at[l], (job.kinds >> (4 * l)) & 15u, i);
-            if (l == 1) x[l] *= factor[0];
-            const u32 bits = __float_as_uint(x[l]), exponent = (bits >> 23) & 255u;
-            if (exponent == 255u) {
-                if (bits & 0x7FFFFFu) nan[l]++;
-                else if (bits >> 31) neginf[l]++;
-                else posinf[l]++;
-                first[l] = highest(first[l], ~i);
-                continue;
-            }
-            if (!(bits << 1)) zeros[l]++;
-            else atomicAdd(&bins[l * 256 + exponent], 1u);
-            const u32 up = ordered(x[l]), down = ordered(-x[l]);
-            high[l] = up > high[l] ? up : high[l];
-            low[l] = down > low[l] ? down : low[l];
-            square[l] += (double)x[l] * (double)x[l];
+            for (int l = 0; l < LANES; l++) load4(x[l], job.at[l], (job.kinds >> (4 * l)) & 15u, i);
+            if (job.at[4]) load4(most, job.at[4], (job.kinds >> 16) & 15u, i);
+            count<4>(all, job, factor, bins, words, i, x, most);
         }
-        if (!adam) continue;
-        float after = x[0];
-        if (!idle) {
-            const float grad = l2 ? fmaf(decay, x[0], x[1]) : x[1];
-            const float m = fmaf(rest1, grad - x[2], x[2]);
-            float v = fmaf(rest2 * grad, grad, beta2 * x[3]);
-            if (job.at[4]) v = fmaxf(v, load(job.at[4], (job.kinds >> 16) & 15u, i));
-            const float root = sqrtf(v * factor[2]);
-            const float ratio = m * factor[1] / (root + eps);
-            const float each = l2 ? ratio : fmaf(decay, x[0], ratio);
-            const float change = lr * each;
-            if (root < eps) below++;
-            if (isfinite(change)) {
-                moved += (double)change * (double)change;
-                after = stored(x[0] - change, w_kind);
-                if (change != 0.0f && isfinite(x[0]) && after == x[0]) lost++;
-                const float size = fabsf(each);
-                if (size > 0.0f && isfinite(size))
-                    largest = highest(largest, ((u64)__float_as_uint(size) << 32) | (0xFFFFFFFFu - (u32)i));
-            } else skipped++;
-        }
-        const float size = fabsf(after);
-        if (isfinite(size)) {
-            if (size >= 65520.0f) over++;
-            if (size > 0.0f && size <= 2.98023223876953125e-8f) under++;  // 2^-25
-        }
+        for (; i < stop; i++) one(all, job, factor, bins, words, i);
+    } else {
+        for (u64 i = start + tid; i < stop; i += THREADS) one(all, job, factor, bins, words, i);
     }
 
     // Sums and maxima of each warp, then of the block, then of the param.
@@ -167,24 +268,33 @@ count_params(const Job* jobs, const uint2* blocks, u64* out, u32* bins_out) {
 #pragma unroll
     for (int l = 0; l < LANES; l++) {
         u64* word = words + l * LANE_WORDS;
-        const u32 counts[4] = {warp_sum(nan[l]), warp_sum(posinf[l]), warp_sum(neginf[l]), warp_sum(zeros[l])};
-        const u64 most[3] = {warp_highest(first[l]), warp_highest(low[l]), warp_highest(high[l])};
-        const double sum = warp_sum(square[l]);
+        const bool any = all.high[l] >= all.low[l];
+        const u32 low = warp_highest(any ? ordered(-all.low[l]) : 0u), high = warp_highest(any ? ordered(all.high[l]) : 0u);
+        const double sum = warp_sum(all.square[l]);
         if (leads) {
-            for (int k = 0; k < 4; k++) if (counts[k]) atomicAdd(word + k, (u64)counts[k]);
-            for (int k = 0; k < 3; k++) if (most[k]) atomicMax(word + 4 + k, most[k]);
+            atomicMax(word + 5, (u64)low);
+            atomicMax(word + 6, (u64)high);
             atomicAdd((double*)(word + 7), sum);
         }
     }
     {
-        const double sum = warp_sum(moved);
-        const u64 most = warp_highest(largest);
-        const u32 counts[5] = {warp_sum(below), warp_sum(lost), warp_sum(skipped), warp_sum(over), warp_sum(under)};
+        const u64 word = all.largest > 0.0f ? ((u64)__float_as_uint(all.largest) << 32) | (0xFFFFFFFFu - all.largest_at) : 0;
+        const double sum = warp_sum(all.moved);
+        const u64 most = warp_highest(word);
+        const u32 below = warp_sum(all.below), lost = warp_sum(all.lost), under = warp_sum(all.under);
         if (leads) {
             atomicAdd((double*)(words + UPDATE_AT), sum);
             atomicMax(words + UPDATE_AT + 1, most);
-            for (int k = 0; k < 5; k++) if (counts[k]) atomicAdd(words + UPDATE_AT + 2 + k, (u64)counts[k]);
+            if (below) atomicAdd(words + UPDATE_AT + 2, (u64)below);
+            if (lost) atomicAdd(words + UPDATE_AT + 3, (u64)lost);
+            if (under) atomicAdd(words + UPDATE_AT + 6, (u64)under);
         }
+    }
+    __syncthreads();
+    // Zeros were counted in the last bin, which no finite exponent takes.
+    if (tid < LANES) {
+        words[tid * LANE_WORDS + 3] = bins[tid * 256 + 255];
+        bins[tid * 256 + 255] = 0;
     }
     __syncthreads();
 
