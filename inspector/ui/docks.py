@@ -33,7 +33,18 @@ PANELS = (
     Panel(
         "plots",
         "Plots",
-        ("plots", "histograms", "lockstep", "timing", "profile", "params", "compare", "policies", "start"),
+        (
+            "plots",
+            "histograms",
+            "lockstep",
+            "timing",
+            "profile",
+            "params",
+            "compare",
+            "verify",
+            "policies",
+            "start",
+        ),
         "Alt+3",
     ),
     Panel("values", "Values", ("values",), "Alt+4"),
@@ -49,6 +60,7 @@ TAB_TITLES = {
     "profile": "Profile",
     "params": "Params",
     "compare": "Compare",
+    "verify": "Recorded vs here",
     "start": "Start",
     "findings": "Findings",
     "policies": "Policies",
@@ -57,7 +69,7 @@ TAB_TITLES = {
 }
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
-    "bookmarks": "Alt+B", "policies": "Ctrl+Y",
+    "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 

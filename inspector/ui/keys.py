@@ -22,6 +22,7 @@ from inspector.ui import (
     start_view,
     timeline_view,
     values_view,
+    verify_view,
 )
 from inspector.ui.actions import SPECS
 from inspector.ui.docks import PANELS, TAB_KEYS, TAB_TITLES
@@ -69,6 +70,7 @@ def _text() -> str:
             ("In the profile", profile_view.KEYS),
             ("In the params", params_view.KEYS),
             ("In the comparison", compare_view.KEYS),
+            ("In recorded vs here", verify_view.KEYS),
             ("In the values", values_view.KEYS),
             ("In the findings", findings_view.KEYS),
             ("In the policies", policies_view.KEYS),
