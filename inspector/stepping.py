@@ -263,6 +263,13 @@ class Stepper(Protocol):
         """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
         ...
 
+    def lane_stats(self, hyper: Hyper, elements: tuple[int, int]) -> ParamTable:
+        """Statistics of w, g, m and v as they are at any moment, of the params within `elements` of the mega-buffer.
+
+        Rows of other params, and the figures of the update, mean nothing.
+        """
+        ...
+
     @property
     def param_stats_ms(self) -> float | None:
         """GPU time of the last param statistics; None where the device has no clock."""
@@ -285,6 +292,13 @@ class Stepper(Protocol):
         """A second run on the same device from w, m, v and the gradients of this moment; UsageError within a step.
 
         The state is coded anew where its type differs. It is released, not closed, which would end the device.
+        """
+        ...
+
+    def another(self, state: State) -> Stepper:
+        """A second run on the same device, in the same form and the same places, from another state, at any time.
+
+        It keeps nothing to go back, and is released, not closed, which would end the device.
         """
         ...
 

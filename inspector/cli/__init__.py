@@ -21,6 +21,7 @@ COMMANDS = (
     "diff",
     "diagnose",
     "export",
+    "import",
     "explain",
     "policies",
     "report",

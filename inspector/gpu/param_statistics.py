@@ -111,13 +111,20 @@ class ParamStatsKernel:
         for buffer in (self._table, self._histograms, self._rows, self._settings):
             self._gpu.release(buffer)
 
-    def run(self, grad_stats: Any, *, hp: F32Array, bias: F32Array) -> ParamTable:
-        """Statistics of every param, in the order of the layout. `hp` is that of the block that decays."""
+    def run(
+        self, grad_stats: Any, *, hp: F32Array, bias: F32Array, elements: tuple[int, int] | None = None
+    ) -> ParamTable:
+        """Statistics of every param, in the order of the layout. `hp` is that of the block that decays.
+
+        With `elements`, [start, stop) of the mega-buffer, only params within are counted; of others nothing is known.
+        """
         segments = self._layout.segments
         histograms = np.zeros((len(segments), 4, 256), np.int64)
         rows = []
         times: list[float | None] = []
-        for batch in self._batches:
+        batches = [b if elements is None else _within(b, *elements) for b in self._batches]
+        batches = [b for b in batches if b.runs]
+        for batch in batches:
             low, high = batch.params
             counted, chunk_rows = self._run_batch(batch, grad_stats, hp, bias, times)
             histograms[low:high] += counted
@@ -126,7 +133,7 @@ class ParamStatsKernel:
         owners = np.concatenate(
             [
                 np.zeros(0, np.int64),
-                *(b.params[0] + (b.table[:, 0] & ~np.uint32(_DECAYS)) for b in self._batches),
+                *(b.params[0] + (b.table[:, 0] & ~np.uint32(_DECAYS)) for b in batches),
             ]
         )
         return _assembled(self._layout, histograms, np.concatenate(rows) if rows else None, owners)
@@ -242,6 +249,18 @@ def _batches(memory: LaneMemory, gpu: Gpu) -> Iterator[_Batch]:
                 low = high
     if table:
         yield batch()
+
+
+def _within(batch: _Batch, start: int, stop: int) -> _Batch:
+    """The chunks of a batch that lie in [start, stop), where no param lies across the ends."""
+    at = batch.table[:, 3].astype(np.int64)
+    first, last = (int(np.searchsorted(at, edge)) for edge in (start, stop))
+    runs = []
+    for run in batch.runs:
+        low, high = max(run.first, first), min(run.first + run.count, last)
+        if low < high:
+            runs.append(_Run(run.start, run.stop, low - first, high - low))
+    return _Batch(batch.table[first:last], batch.params, tuple(runs))
 
 
 # --- from the rows of chunks to the params

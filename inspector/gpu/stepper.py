@@ -348,14 +348,26 @@ class GpuStepper:
     def param_stats(self, hyper: Hyper) -> ParamTable:
         """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
         constants = self._before_update("Statistics of the params are counted")
-        kernel = self._param_stats.get(constants)
-        if kernel is None:
-            kernel = ParamStatsKernel(self._gpu, self._pipelines, self._memory, constants)
-            self._param_stats[constants] = kernel
+        kernel = self._param_kernel(constants)
         values = self._uniform_values(hyper)
         stats = kernel.run(self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"])
         self.param_stats_ms = kernel.ms
         return stats
+
+    def lane_stats(self, hyper: Hyper, elements: tuple[int, int]) -> ParamTable:
+        """Statistics of the lanes of the params within `elements` as they are at any moment; nothing of the update."""
+        constants = self._constants(clipped=False)
+        values = self._uniform_values(hyper)
+        return self._param_kernel(constants).run(
+            self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"], elements=elements
+        )
+
+    def _param_kernel(self, constants: tuple[tuple[str, float], ...]) -> ParamStatsKernel:
+        kernel = self._param_stats.get(constants)
+        if kernel is None:
+            kernel = ParamStatsKernel(self._gpu, self._pipelines, self._memory, constants)
+            self._param_stats[constants] = kernel
+        return kernel
 
     def coding_errors(self, hyper: Hyper) -> tuple[ParamCodingError, ...]:
         """What coding does to m and v of the update to come; UsageError but between finalize and the update."""
@@ -393,19 +405,26 @@ class GpuStepper:
         if not self._cursor.between_steps:
             raise UsageError("A second run can start only between steps: finish this one first.")
         layout = layout_for(self._layout.params, self._gpu.limits, variant)
+        made = self._made_beside(layout, variant, self.state(), undo_bytes)
+        if not self._cursor.at_end:
+            made.begin_step(HostGradients(self.gradients()))
+        return made
+
+    def another(self, state: State) -> GpuStepper:
+        """A second stepper on this device, in the same form and the same places, from another state."""
+        return self._made_beside(self._layout, self._plan.variant, state, 0)
+
+    def _made_beside(self, layout: Layout, variant: Variant, state: State, undo_bytes: int) -> GpuStepper:
         used = self._gpu.memory_bytes
         try:
-            made = GpuStepper(
-                self._gpu, layout, variant, self.state(),
+            return GpuStepper(
+                self._gpu, layout, variant, state,
                 undo_bytes=undo_bytes, clocks=self._timer.clocks, pipelines=self._pipelines,
             )  # fmt: skip
         except InspectorError:
             # What had been allocated for it goes with it.
             self._gpu.memory_bytes = used
             raise
-        if not self._cursor.at_end:
-            made.begin_step(HostGradients(self.gradients()))
-        return made
 
     def _before_update(self, what: str) -> tuple[tuple[str, float], ...]:
         """Constants of a pass that works out the update before it runs; UsageError elsewhere.
@@ -419,6 +438,9 @@ class GpuStepper:
             raise UsageError(f"{what} between finalize_grad_stats and the first update.")
         if clipped and len(clipped) < len(clips):
             raise UsageError("Part of the gradients is clipped: run the rest of the scale passes first.")
+        return self._constants(clipped=bool(clipped))
+
+    def _constants(self, *, clipped: bool) -> tuple[tuple[str, float], ...]:
         variant = self._plan.variant
         return (
             ("PRECISE", float(variant.numerics == "precise")),

@@ -32,6 +32,25 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class RunToDispatch:
+    """Run until the step stands before its dispatch `dispatch`, counted from 0: in this step, or in the next."""
+
+    dispatch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunToFinding:
+    """Run until a warning or an error is found; in a recording go to the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunBack:
+    """Go back to the end of the last step before `condition` began to hold, up to where the run stands."""
+
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Stop at the end of the step that is running."""
 
@@ -60,7 +79,7 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class CancelSeek:
-    """Give up rebuilding a step; what was recorded of it stays on show."""
+    """Give up rebuilding a step, of which what was recorded stays on show, or looking for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +345,9 @@ Command = (
     StepDispatch
     | StepIteration
     | Run
+    | RunToDispatch
+    | RunToFinding
+    | RunBack
     | Pause
     | UndoDispatch
     | UndoIteration

@@ -14,7 +14,7 @@ from inspector.hyper import Hyper, with_value, with_values
 from inspector.layout import Layout, Param
 from inspector.param_statistics import ParamTable
 from inspector.plan import Variant
-from inspector.runtime.breakpoints import Breakpoints, before_updates, moment_of
+from inspector.runtime.breakpoints import Breakpoints, before_updates, held_after_update, moment_of
 from inspector.runtime.recorded_facts import RecordedFacts
 from inspector.schedule import Schedule
 from inspector.session.compare import (
@@ -180,7 +180,7 @@ class Replay:
 
         `wants_state` says after which steps the state is needed although it is not compared, `statistics` that params
         are counted although none were recorded. `check` is called between steps. It ends where a breakpoint holds, with
-        the stepper before the update of that step.
+        the stepper before the update of that step, or at its end where an update made it hold.
         """
         keyframes = set(self.source.session.captures("keyframe"))
         for step in range(first, last + 1):
@@ -189,6 +189,8 @@ class Replay:
             if ran is None:
                 return
             yield ran
+            if self.breakpoints.stop is not None:
+                return
 
     def begin(self, step: int) -> Stepper:
         """The stepper with the gradients of `step` in place, right after `start` of it."""
@@ -227,13 +229,13 @@ class Replay:
             self.variants.append(variant)
         return stepper
 
-    def _stops(self, stepper: Stepper, facts: StepFacts) -> bool:
-        """True where a breakpoint holds, `facts` being what is known by now."""
+    def _stops(self, stepper: Stepper, facts: StepFacts, *, updated: bool = False) -> bool:
+        """True where a breakpoint holds, `facts` being what is known by now; `updated` after an update."""
         if not self.breakpoints:
             return False
         table, coding = facts.table, facts.coding
-        found = self._diagnosis.observe(facts)
-        if coding is None and facts.grad_norm is not None and self.breakpoints.needs_coding:
+        found = [] if updated else self._diagnosis.observe(facts)
+        if coding is None and not updated and facts.grad_norm is not None and self.breakpoints.needs_coding:
             coding = stepper.coding_errors(facts.hyper)
         moment = moment_of(
             stepper,
@@ -246,11 +248,12 @@ class Replay:
             whole=None if table is None else table.merged("all"),
             coding=None if coding is None else tuple(coding),
             findings=tuple(found),
+            updated=updated,
         )
         return self.breakpoints.judge(moment, stepper.plan, stepper.cursor) is not None
 
     def _step(self, step: int, keyframe: bool, wanted: bool, statistics: bool) -> ReplayedStep | None:
-        """Run a step; None where a breakpoint stops it before its update."""
+        """Run a step; None where a breakpoint stops it before its update. After one, it is run to its end."""
         session, changed = self.source.session, bool(self.changes)
         recorded = session.step(step)
         hyper = self._hyper(step)
@@ -289,6 +292,13 @@ class Replay:
                 )
                 if self._stops(stepper, facts):
                     return None
+        held = table
+        while self.breakpoints.wait_for_updates and not stepper.cursor.at_end:
+            times.append(stepper.run_dispatch(hyper))
+            if stepper.plan.dispatches[stepper.cursor.dispatch - 1].updates:
+                held = held_after_update(stepper, hyper, held)
+                if self._stops(stepper, replace(facts, table=held), updated=True):
+                    break
         times += stepper.run_to_end(hyper)
         stats = stepper.grad_stats()
         ran = RecordedStep(

@@ -163,6 +163,16 @@ class Glance:
 
 
 @dataclass(frozen=True, slots=True)
+class Searching:
+    """A step that is looked for, from step `start` towards `end`: which it is in words, and how far that has come."""
+
+    what: str
+    at: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Playing:
     """Going through the steps at a chosen speed; in a loop from `first` to `last` where these are given."""
 
@@ -252,6 +262,8 @@ class Snapshot:
     glance: Glance | None = None
     """Where it is there, `cursor`, `record` and `counted` are of its step, and map, values and histograms of the same
     or None."""
+    searching: Searching | None = None
+    """None while no step is looked for."""
     playing: Playing | None = None
     following: bool = False
     """True while each new step of a recording in progress is shown as it comes."""

@@ -29,6 +29,8 @@ from inspector.runtime.mailbox import Mailbox
 from inspector.runtime.memory_picture import RunMemory
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.reporting import save_report
+from inspector.runtime.run_to import Command as RunToCommand
+from inspector.runtime.run_to import RunTo
 from inspector.runtime.snapshots import Comparing, Mark, Mode, Notice, Snapshot
 from inspector.runtime.travel import GivenUpError, Travel, opened
 from inspector.runtime.viewer import Viewer
@@ -55,8 +57,8 @@ JUDGING_S = 0.02
 """So long at a time the rules look at steps of a recording."""
 
 NEEDS_BUFFERS = (
-    c.StepDispatch, c.StepIteration, c.Run, c.UndoDispatch, c.UndoIteration, c.SetHyper, c.SetSchedule, c.SetVariant,
-    c.CompareVariants, c.StartLockstep, c.StartRecording,
+    c.StepDispatch, c.StepIteration, c.Run, c.RunToDispatch, c.UndoDispatch, c.UndoIteration, c.SetHyper,
+    c.SetSchedule, c.SetVariant, c.CompareVariants, c.StartLockstep, c.StartRecording,
 )  # fmt: skip
 """These start from what the device holds, and wait until that is of the step on show."""
 
@@ -113,6 +115,7 @@ class Worker:
         self._comparing: Comparing | None = None
         self._comparison: Comparison | None = None
         self._policies = Policies()
+        self._to = RunTo(self._breakpoints, self._notify)
 
     # --- called on any thread
 
@@ -176,11 +179,13 @@ class Worker:
                 elif self._mode == "running" and not self._closing.is_set():
                     self._yield(YIELD_S)
                     self._guarded(self._advance)
+                elif self._to.search is not None and not self._closing.is_set():
+                    self._guarded(self._search_on)
                 elif self._busy:
                     self._guarded(self._look_around)
                 if self._travel is not None:
                     self._guarded(self._poll)
-                quiet = self._on_its_way or (self._judges and not asked)
+                quiet = self._on_its_way or ((self._judges or self._to.search is not None) and not asked)
                 asked_to_play = asked and self._is_playing
                 self._publish(force=asked_to_play or (self._mode != "running" and not quiet))
         finally:
@@ -211,6 +216,8 @@ class Worker:
     def _busy(self) -> bool:
         if self._traveling:
             return False
+        if self._to.search is not None:
+            return True
         return self._mode == "running" or (
             self._mode == "paused" and (self._judges or not self._choices.complete)
         )
@@ -265,6 +272,7 @@ class Worker:
         if self._mode == "running":
             self._mode = "paused"
         self._until = None
+        self._to.stop()
         if self._travel is not None:
             self._travel.pause()
 
@@ -301,7 +309,8 @@ class Worker:
             self._drive(engine, command)
 
     def _drive(self, engine: Engine, command: c.Command) -> None:
-        if isinstance(command, (*NEEDS_BUFFERS, c.Seek, c.Play, c.WeighPolicies)):
+        self._to.given(command)
+        if isinstance(command, (*NEEDS_BUFFERS, c.Seek, c.Play, c.WeighPolicies, c.RunToFinding, c.RunBack)):
             # Whoever looks elsewhere would be taken away from there by the next step that is written.
             self._travel_or_none().following = False
         if isinstance(command, NEEDS_BUFFERS):
@@ -319,8 +328,11 @@ class Worker:
                 self._step_iteration(engine)
             case c.Run(until):
                 self._travel_or_none().cancel()
+                self._to.stop()
                 self._mode, self._until = "running", until
                 self._restart_rate()
+            case c.RunToDispatch() | c.RunToFinding() | c.RunBack():
+                self._run_to(engine, command)
             case c.Pause():
                 self._pause()
             case c.UndoDispatch():
@@ -332,6 +344,7 @@ class Worker:
             case c.CancelSeek():
                 self._travel_or_none().cancel()
             case c.Play():
+                self._to.stop()
                 self._travel_or_none().play(command)
                 self._mode, self._until = "running", None
                 self._restart_rate()
@@ -373,6 +386,20 @@ class Worker:
             case c.SetVariant(variant):
                 self._set_variant(engine, variant)
 
+    def _run_to(self, engine: Engine, command: RunToCommand) -> None:
+        self._pause()
+        if self._to.start(command, engine, self._travel_or_none()):
+            self._mode = "running"
+            self._restart_rate()
+
+    def _search_on(self) -> None:
+        found = self._to.look_on()
+        if found is None:
+            return
+        if found.target is not None and self._engine is not None:
+            self._seek(self._engine, found.target.step, found.target.dispatch)
+        self._notify("info", found.sentence)
+
     def _set_breakpoint(self, command: c.SetBreakpoint | c.RemoveBreakpoint) -> None:
         if isinstance(command, c.RemoveBreakpoint):
             self._breakpoints.remove(command.condition)
@@ -398,7 +425,7 @@ class Worker:
         stop = self._breakpoints.stop
         if stop is not None:
             self._pause()
-            self._notify("warning", stop.sentence)
+            self._notify("info" if stop.aimed else "warning", stop.sentence)
 
     def _set_variant(self, engine: Engine, variant: Variant) -> None:
         kept = engine.stepper.undo_info.dispatches
@@ -546,6 +573,12 @@ class Worker:
         cursor = engine.stepper.cursor
         if self._until is not None and cursor.finished_steps >= self._until:
             self._pause()
+            return
+        if self._to.place is not None:
+            if cursor == self._to.place:
+                self._pause()
+            else:
+                self._timed(partial(engine.step_towards, self._to.place))
             return
         started = time.perf_counter()
         if self._step_s > SLOW_STEP_S:
@@ -721,6 +754,10 @@ class Worker:
 
     def _close_engine(self) -> None:
         self._end_recording()
+        if self._to.search is not None:
+            # On a device that is lost there is nothing to give back.
+            with suppress(InspectorError):
+                self._to.end_search()
         if self._engine is not None:
             # It may be lost already, which is what closing is for.
             with suppress(InspectorError):
@@ -829,6 +866,7 @@ class Worker:
             comparison=self._comparison,
             weighing=self._policies.weighing,
             policies=self._policies.latest,
+            searching=self._to.picture,
             last_times=tuple(engine.last_times),
             last_step=engine.source.last_step,
             recording=self._keeping.recording_picture(),

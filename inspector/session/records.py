@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from inspector.hyper import Hyper
@@ -145,6 +145,24 @@ class About:
     def params_in(self, step: int) -> int:
         """How many of `params`, the first ones, were there in `step`."""
         return next((each.params for each in self.added if step < each.step), len(self.params))
+
+    def with_params(
+        self,
+        step: int,
+        params: tuple[Param, ...],
+        dtypes: tuple[str, ...] = (),
+        shards: tuple[Shard | None, ...] = (),
+    ) -> About:
+        """The same with `params` that take part from `step` on. Where they lie is not known of a run that grew."""
+        before = len(self.params)
+        if dtypes or self.dtypes:
+            dtypes = (*(self.dtypes or ("f32",) * before), *(dtypes or ("f32",) * len(params)))
+        if shards or self.shards:
+            shards = (*(self.shards or (None,) * before), *(shards or (None,) * len(params)))
+        return replace(
+            self, params=(*self.params, *params), dtypes=dtypes, shards=shards, layout=None,
+            added=(*self.added, Added(step, before)),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
