@@ -25,7 +25,8 @@ Tensor = Any
 Array = npt.NDArray[Any]
 
 LANE = np.dtype(
-    [(name, "<u8") for name in ("nan", "posinf", "neginf", "zeros", "first", "low", "high")] + [("squares", "<f8")]
+    [(name, "<u8") for name in ("nan", "posinf", "neginf", "zeros", "first", "low", "high")]
+    + [("squares", "<f8")]
 )
 """What is counted of a lane: `first` is ~index of the first element that is not finite, 0 where all are; `low` and `high`
 the least and greatest finite element as `ordered` puts it, the least with its sign changed, 0 where there is none;

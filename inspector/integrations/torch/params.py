@@ -127,7 +127,9 @@ def unreplayable(kind: Kind, dtypes: Sequence[str]) -> str:
         reasons.append("amsgrad divides by the largest v there has been, which is not kept here")
     others = sorted({_LONG[each] for each in dtypes if each in _LONG})
     if others:
-        reasons.append(f"PyTorch kept and rounded params in {' and '.join(others)}, the kernels here in float32")
+        reasons.append(
+            f"PyTorch kept and rounded params in {' and '.join(others)}, the kernels here in float32"
+        )
     if not reasons:
         return ""
     return f"The steps of this run are not run again bit for bit: {'; '.join(reasons)}."
@@ -177,7 +179,7 @@ def _shard(param: Tensor) -> Shard | None:
     """The part of a DTensor that this process keeps; None where it keeps all of it."""
     if all(placement.is_replicate() for placement in param.placements):
         return None
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # noqa: PLC0415
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     _, offset = compute_local_shape_and_global_offset(param.shape, param.device_mesh, param.placements)
     return Shard(tuple(param.shape), tuple(int(at) for at in offset))
@@ -188,7 +190,9 @@ def _named(model: Any) -> Iterator[tuple[int, str]]:
     if model is None:
         return
     if not hasattr(model, "named_parameters"):
-        raise UsageError(f"model is a {type(model).__name__}, which has no named_parameters(): give an nn.Module.")
+        raise UsageError(
+            f"model is a {type(model).__name__}, which has no named_parameters(): give an nn.Module."
+        )
     listed = [(id(param), clean(name)) for name, param in model.named_parameters(remove_duplicate=False)]
     yield from reversed(listed)
 
@@ -237,7 +241,8 @@ def notes_of(known: Sequence[Known], model: Any) -> list[str]:
 def as_params(known: Sequence[Known], groups: Sequence[Mapping[str, Any]]) -> tuple[Param, ...]:
     """As a session names them: each with the shape that this process keeps, decayed where its group decays."""
     return tuple(
-        Param(each.name, each.shape, bool(groups[each.group].get("weight_decay", 0)), each.group) for each in known
+        Param(each.name, each.shape, bool(groups[each.group].get("weight_decay", 0)), each.group)
+        for each in known
     )
 
 
