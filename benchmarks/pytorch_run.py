@@ -52,7 +52,8 @@ def train(path: Path, steps: int, layers: int, capture: str, fused: bool) -> Non
         def forward(self, x: Any) -> Any:
             b, t, c = x.shape
             q, k, v = (
-                part.view(b, t, HEADS, c // HEADS).transpose(1, 2) for part in self.qkv(self.ln_1(x)).split(c, 2)
+                part.view(b, t, HEADS, c // HEADS).transpose(1, 2)
+                for part in self.qkv(self.ln_1(x)).split(c, 2)
             )
             mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.proj(mixed.transpose(1, 2).reshape(b, t, c))
@@ -79,7 +80,9 @@ def train(path: Path, steps: int, layers: int, capture: str, fused: bool) -> Non
 
     torch.manual_seed(1)
     library = Path(sysconfig.get_paths()["stdlib"])
-    text = b"".join((library / name).read_bytes() for name in ("argparse.py", "ast.py", "typing.py", "inspect.py"))
+    text = b"".join(
+        (library / name).read_bytes() for name in ("argparse.py", "ast.py", "typing.py", "inspect.py")
+    )
     data = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
     model = GPT()
     params = list(model.parameters())
@@ -124,7 +127,11 @@ def train(path: Path, steps: int, layers: int, capture: str, fused: bool) -> Non
 def inspector(*arguments: str) -> dict[str, Any]:
     """A command of the inspector, its document."""
     done = subprocess.run(
-        [sys.executable, "-m", "inspector", *arguments, "--json"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "inspector", *arguments, "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode == 2 or not done.stdout:
         raise SystemExit(f"inspector {' '.join(arguments)}: {done.stderr}")
@@ -186,7 +193,16 @@ def main() -> None:
 
 
 def measure(path: Path, given: argparse.Namespace) -> None:
-    words = [sys.executable, __file__, "--train", str(path), "--steps", str(given.steps), "--layers", str(given.layers)]
+    words = [
+        sys.executable,
+        __file__,
+        "--train",
+        str(path),
+        "--steps",
+        str(given.steps),
+        "--layers",
+        str(given.layers),
+    ]
     words += ["--capture", given.capture, *(["--fused"] if given.fused else [])]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ) as training:
         seen = follow(path, training, 0.25)
@@ -225,7 +241,8 @@ def show(
         "beyond 2 ULP": ", ".join(f"{100 * share:.2g} % of {lane}" for lane, share in beyond.items()),
         "steps with w beyond 2 ULP": f"{len(far)} of {steps}",
         "kinds": "; ".join(
-            f"{k['kind']} ({k['steps']} steps, {len(k['params'])} params: {k['words']})" for k in report["kinds"]
+            f"{k['kind']} ({k['steps']} steps, {len(k['params'])} params: {k['words']})"
+            for k in report["kinds"]
         ),
         "exit code of replay --verify": report["exit_code"],
     }

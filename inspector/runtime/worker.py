@@ -15,7 +15,7 @@ from typing import Literal
 
 from inspector.comparison import Comparison
 from inspector.errors import DeviceLostError, InspectorError, OutOfMemoryError, UsageError
-from inspector.plan import Plan, Variant
+from inspector.plan import Variant
 from inspector.runtime import commands as c
 from inspector.runtime.background import EndedError
 from inspector.runtime.beside import WhatIfProgress
@@ -26,6 +26,7 @@ from inspector.runtime.engine import Engine
 from inspector.runtime.keeping import Keeping
 from inspector.runtime.lockstep import Asked
 from inspector.runtime.mailbox import Mailbox
+from inspector.runtime.memory_picture import RunMemory
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.reporting import save_report
 from inspector.runtime.run_to import Command as RunToCommand
@@ -37,9 +38,8 @@ from inspector.runtime.viewer import Viewer
 from inspector.runtime.weighing import Policies
 from inspector.runtime.what_if import check_what_if, run_what_if
 from inspector.sources.base import EndOfSourceError
-from inspector.state_memory import BufferUse, run_use
 from inspector.statistics import StatsLevel
-from inspector.stepping import DeviceInfo, Stepper, lost_moments
+from inspector.stepping import DeviceInfo, lost_moments
 
 FRAME_S = 1 / 25
 """While running, at most so often a snapshot is sent."""
@@ -103,7 +103,7 @@ class Worker:
         self._until: int | None = None
         self._serial = 0
         self._notice: Notice | None = None
-        self._used: tuple[Plan, tuple[BufferUse, ...]] | None = None
+        self._memory = RunMemory()
         self._last = Snapshot(0, "starting", spec)
         self._sent_at = -float("inf")
         self._stale = False
@@ -861,12 +861,6 @@ class Worker:
             )
         return travel.pictured(picture) if travel is not None else picture
 
-    def _use_of(self, stepper: Stepper) -> tuple[BufferUse, ...]:
-        """What the run's buffers take: worked out once a plan, since that looks at every param."""
-        if self._used is None or self._used[0] is not stepper.plan:
-            self._used = stepper.plan, run_use(stepper.plan, stepper.buffer_bytes)
-        return self._used[1]
-
     def _device_picture(self, engine: Engine) -> Snapshot:
         stepper = engine.stepper
         return Snapshot(
@@ -897,7 +891,7 @@ class Worker:
             undo=stepper.undo_info,
             device=stepper.device,
             memory_bytes=stepper.memory_bytes,
-            use=self._use_of(stepper),
+            memory=self._memory.of(stepper),
             steps_per_second=self._rate if self._mode == "running" and not self._is_playing else None,
             copy_gbps=self._copy_gbps(stepper.device),
             comparing=self._comparing,

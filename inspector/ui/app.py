@@ -90,6 +90,7 @@ def make_view(name: str) -> View:
     from inspector.ui.hyper_view import HyperView
     from inspector.ui.lockstep_view import LockstepView
     from inspector.ui.map_view import MapView
+    from inspector.ui.memory_view import MemoryView
     from inspector.ui.params_view import ParamsView
     from inspector.ui.pipeline_view import PipelineView
     from inspector.ui.plots_view import PlotsView
@@ -109,6 +110,7 @@ def make_view(name: str) -> View:
         "lockstep": LockstepView,
         "timing": TimingView,
         "profile": ProfileView,
+        "memory": MemoryView,
         "values": ValuesView,
         "hyper": HyperView,
         "findings": FindingsView,

@@ -39,6 +39,7 @@ PANELS = (
             "lockstep",
             "timing",
             "profile",
+            "memory",
             "params",
             "compare",
             "verify",
@@ -58,6 +59,7 @@ TAB_TITLES = {
     "lockstep": "8-bit",
     "timing": "GPU time",
     "profile": "Profile",
+    "memory": "Memory",
     "params": "Params",
     "compare": "Compare",
     "verify": "Recorded vs here",
@@ -69,7 +71,7 @@ TAB_TITLES = {
 }
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
-    "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K",
+    "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 
