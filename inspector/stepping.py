@@ -210,8 +210,12 @@ class Stepper(Protocol):
     @property
     def undo_info(self) -> UndoInfo: ...
 
-    def begin_step(self, gradients: Gradients) -> None:
-        """Put the gradients of the next step in place; the cursor moves to (t + 1, 0)."""
+    def begin_step(self, gradients: Gradients, hyper: Hyper | None = None) -> None:
+        """Put the gradients of the next step in place; the cursor moves to (t + 1, 0).
+
+        The plan becomes that of the classes of params in `hyper`; without it, or where that changes until the first
+        dispatch, then. An idle param has no gradient. UsageError where the form cannot run with these classes.
+        """
         ...
 
     def run_dispatch(self, hyper: Hyper) -> KernelTime:

@@ -16,7 +16,9 @@ from inspector.layout import Segment
 from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import Line, clip_scale, kernel_norm, update
 from inspector.optimizers.adamw.oracle_8bit import update_decoded
+from inspector.param_hyper import param_step
 from inspector.plan import WORKGROUP_SIZE, Dispatch
+from inspector.settings import Settings
 from inspector.stores import LANES, MOMENTS, Lane
 
 
@@ -68,16 +70,30 @@ class Explanation:
     lines: tuple[ExplainedLine, ...]
     agrees: bool
     coded: tuple[CodedLine, ...] = ()
+    settings: Settings | None = None
+    """What the param took the step with, where it has settings of its own."""
+    t: int = 0
+    """The step count that the step is to the param."""
 
 
 def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -> Explanation:
-    """Run the step at the cursor (at its start) to its end, and explain one element of `param` on the way."""
+    """Run the step at the cursor (at its start) to its end, and explain one element of `param` on the way.
+
+    UsageError for a param that takes no part in the step.
+    """
     segment = stepper.layout[param]
     if not 0 <= index < segment.numel:
         raise UsageError(
             f"{param} has {segment.numel:,} elements: give an index from 0 to {segment.numel - 1:,}."
         )
     element = segment.offset + index
+    own = param_step(hyper, stepper.layout, param, stepper.cursor.step)
+    if own.idle:
+        raise UsageError(
+            f"{param} takes no part in step {stepper.cursor.step:,}: it has no gradient there, and w, m and v stay "
+            f"as they are. The last step that it took was number {own.step:,}: explain another step."
+        )
+    stepper.follow_classes(hyper)
     plan = stepper.plan
     dispatch = next(d for d in plan.dispatches if d.updates and d.elements[0] <= element < d.elements[1])
     norm = kernel_norm(stepper.read("g", 0, stepper.layout.segments[-1].stop))
@@ -94,8 +110,8 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     exact = _exact_lines(
         before, codec=variant.codec if segment.state == "8bit" else None,
         # Not fused, the gradient has been clipped by the pass before.
-        scale=scale if variant.fused else 1.0, hyper=hyper, step=stepper.cursor.step,
-        decays=segment.block == "wd", numerics=variant.numerics,
+        scale=scale if variant.fused else 1.0, hyper=own.hyper, step=own.step,
+        decays=own.decays, numerics=variant.numerics,
         l2=optimizer(variant.optimizer).decay_in_gradient,
     )  # fmt: skip
     lines = [
@@ -117,6 +133,7 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
         param, index, element, stepper.cursor.step, dispatch, group, thread, lane,
         {name: value[0] for name, value in before.items()}, {name: value[0] for name, value in after.items()},
         explained, agrees, coded,
+        None if hyper.per_param is None else hyper.of_param(stepper.layout.number_of(param), decays=True), own.step,
     )  # fmt: skip
 
 

@@ -22,8 +22,8 @@ from inspector.policies import PolicyTable
 from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
 from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
+from inspector.runtime.memory_picture import MemoryPicture
 from inspector.runtime.weighing import Weighing
-from inspector.state_memory import BufferUse
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
 from inspector.stores import LANES, Lane
@@ -237,8 +237,8 @@ class Snapshot:
     undo: UndoInfo = field(default_factory=UndoInfo)
     device: DeviceInfo | None = None
     memory_bytes: int = 0
-    use: tuple[BufferUse, ...] = ()
-    """What is kept of the run, by lane: bytes worked out, and as the device allocated them."""
+    memory: MemoryPicture | None = None
+    """What the run takes on the device, and what training its params takes at all."""
     steps_per_second: float | None = None
     copy_gbps: float | None = None
     """GB/s, read plus written, that a plain copy reaches on this device; None until it was measured."""
@@ -264,6 +264,8 @@ class Snapshot:
     or None."""
     searching: Searching | None = None
     """None while no step is looked for."""
+    sought: Finding | None = None
+    """The finding of a recording that was gone to last, as the next one."""
     playing: Playing | None = None
     following: bool = False
     """True while each new step of a recording in progress is shown as it comes."""

@@ -15,7 +15,7 @@ from typing import Literal
 
 from inspector.comparison import Comparison
 from inspector.errors import DeviceLostError, InspectorError, OutOfMemoryError, UsageError
-from inspector.plan import Plan, Variant
+from inspector.plan import Variant
 from inspector.runtime import commands as c
 from inspector.runtime.background import EndedError
 from inspector.runtime.beside import WhatIfProgress
@@ -26,19 +26,20 @@ from inspector.runtime.engine import Engine
 from inspector.runtime.keeping import Keeping
 from inspector.runtime.lockstep import Asked
 from inspector.runtime.mailbox import Mailbox
+from inspector.runtime.memory_picture import RunMemory
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.reporting import save_report
 from inspector.runtime.run_to import Command as RunToCommand
 from inspector.runtime.run_to import RunTo
 from inspector.runtime.snapshots import Comparing, Mark, Mode, Notice, Snapshot
 from inspector.runtime.travel import GivenUpError, Travel, opened
+from inspector.runtime.verifying import Verifying
 from inspector.runtime.viewer import Viewer
 from inspector.runtime.weighing import Policies
 from inspector.runtime.what_if import check_what_if, run_what_if
 from inspector.sources.base import EndOfSourceError, HasForm, Source, remarks_of
-from inspector.state_memory import BufferUse, run_use
 from inspector.statistics import StatsLevel
-from inspector.stepping import DeviceInfo, Stepper, lost_moments
+from inspector.stepping import DeviceInfo, lost_moments
 
 FRAME_S = 1 / 25
 """While running, at most so often a snapshot is sent."""
@@ -104,7 +105,7 @@ class Worker:
         self._until: int | None = None
         self._serial = 0
         self._notice: Notice | None = None
-        self._used: tuple[Plan, tuple[BufferUse, ...]] | None = None
+        self._memory = RunMemory()
         self._last = Snapshot(0, "starting", spec)
         self._sent_at = -float("inf")
         self._stale = False
@@ -117,6 +118,7 @@ class Worker:
         self._comparing: Comparing | None = None
         self._comparison: Comparison | None = None
         self._policies = Policies()
+        self._verifying = Verifying()
         self._to = RunTo(self._breakpoints, self._notify)
 
     # --- called on any thread
@@ -370,11 +372,13 @@ class Worker:
                 self._compare(engine, command)
             case c.WhatIf():
                 self._what_if(engine, command)
+            case c.VerifyStep() | c.VerifyAll():
+                self._verify(engine, command)
             case c.WeighPolicies():
                 self._weigh(engine, command)
             case c.SaveReport(path):
                 self._save_report(engine, path)
-            case c.CancelCompare() | c.CancelWhatIf() | c.CancelPolicies():
+            case c.CancelCompare() | c.CancelWhatIf() | c.CancelPolicies() | c.CancelVerify():
                 # It ended what went on by being the next command.
                 pass
             case c.StartLockstep(codec, small_state):
@@ -525,6 +529,29 @@ class Worker:
 
     def _what_if_ran(self, path: Path, done: int, of: int) -> None:
         self._beside.what_if = WhatIfProgress(str(path), done, of)
+        self._look_up()
+
+    def _verify(self, engine: Engine, asked: c.VerifyStep | c.VerifyAll) -> None:
+        """Hold the open recording of another program against the kernels here; the run stays as it is."""
+        if self._mode != "paused":
+            self._notify(
+                "info", "Steps are held against the kernels here while the run stands still: pause it first."
+            )
+            return
+        maker = self._opener.replay_maker()
+        try:
+            if isinstance(asked, c.VerifyStep):
+                self._verifying.one(engine.source, maker, asked.step, self._verified)
+            else:
+                self._verifying.all(engine.source, maker, self._verified)
+        except EndedError:
+            # What was asked for next says why.
+            pass
+        finally:
+            self._beside.verify = self._verifying.picture
+
+    def _verified(self) -> None:
+        self._beside.verify = self._verifying.picture
         self._look_up()
 
     def _compared(self, done: int, of: int) -> None:
@@ -700,6 +727,7 @@ class Worker:
             self._comparison = None
             self._policies = Policies()
             self._breakpoints.forget()
+            self._to.found = None
             self._viewer.forget()
             self._publish()
             self._engine = opened(self._opener, source, self._variant, self._stats, self._breakpoints)
@@ -709,6 +737,8 @@ class Worker:
                 self._engine, partial(self._step_iteration, self._engine), self._notify, self._asked_otherwise
             )
             self._beside.opened(source)
+            self._verifying.opened(source)
+            self._beside.verify = self._verifying.picture
             slow = stepper.device.software and stepper.layout.elements > SLOW_ELEMENTS
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0
             self._rate = None
@@ -783,6 +813,8 @@ class Worker:
             # On a device that is lost there is nothing to give back.
             with suppress(InspectorError):
                 self._to.end_search()
+        with suppress(InspectorError):
+            self._verifying.close()
         if self._engine is not None:
             # It may be lost already, which is what closing is for.
             with suppress(InspectorError):
@@ -854,12 +886,6 @@ class Worker:
             )
         return travel.pictured(picture) if travel is not None else picture
 
-    def _use_of(self, stepper: Stepper) -> tuple[BufferUse, ...]:
-        """What the run's buffers take: worked out once a plan, since that looks at every param."""
-        if self._used is None or self._used[0] is not stepper.plan:
-            self._used = stepper.plan, run_use(stepper.plan, stepper.buffer_bytes)
-        return self._used[1]
-
     def _device_picture(self, engine: Engine) -> Snapshot:
         stepper = engine.stepper
         return Snapshot(
@@ -890,7 +916,7 @@ class Worker:
             undo=stepper.undo_info,
             device=stepper.device,
             memory_bytes=stepper.memory_bytes,
-            use=self._use_of(stepper),
+            memory=self._memory.of(stepper),
             steps_per_second=self._rate if self._mode == "running" and not self._is_playing else None,
             copy_gbps=self._copy_gbps(stepper.device),
             comparing=self._comparing,
@@ -898,6 +924,7 @@ class Worker:
             weighing=self._policies.weighing,
             policies=self._policies.latest,
             searching=self._to.picture,
+            sought=self._to.found,
             last_times=tuple(engine.last_times),
             last_step=engine.source.last_step,
             recording=self._keeping.recording_picture(),

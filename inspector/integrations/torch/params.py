@@ -75,8 +75,8 @@ def unwrapped(optimizer: Optimizer) -> Optimizer:
         found = inner
     if not isinstance(found, torch.optim.Optimizer):
         raise UsageError(
-            f"record() was given a {type(optimizer).__name__}, which is no torch.optim.Optimizer: hand it the optimizer "
-            "whose step() the script calls."
+            f"record() was given a {type(optimizer).__name__}, which is no torch.optim.Optimizer: hand it the "
+            "optimizer whose step() the script calls."
         )
     return found
 
@@ -121,13 +121,18 @@ def _foreach_by_default(groups: Sequence[Mapping[str, Any]]) -> bool:
 def unreplayable(kind: Kind, dtypes: Sequence[str]) -> str:
     """A sentence on what keeps the kernels here from computing the same; "" where nothing does."""
     if not kind.adam:
-        return f"The run used {kind.name}, which the kernels here do not compute: its statistics are recorded, its steps are not run again."
+        return (
+            f"The run used {kind.name}, which the kernels here do not compute: its statistics are recorded, its steps "
+            "are not run again."
+        )
     reasons = []
     if kind.amsgrad:
         reasons.append("amsgrad divides by the largest v there has been, which is not kept here")
     others = sorted({_LONG[each] for each in dtypes if each in _LONG})
     if others:
-        reasons.append(f"PyTorch kept and rounded params in {' and '.join(others)}, the kernels here in float32")
+        reasons.append(
+            f"PyTorch kept and rounded params in {' and '.join(others)}, the kernels here in float32"
+        )
     if not reasons:
         return ""
     return f"The steps of this run are not run again bit for bit: {'; '.join(reasons)}."
@@ -177,7 +182,7 @@ def _shard(param: Tensor) -> Shard | None:
     """The part of a DTensor that this process keeps; None where it keeps all of it."""
     if all(placement.is_replicate() for placement in param.placements):
         return None
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # noqa: PLC0415
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     _, offset = compute_local_shape_and_global_offset(param.shape, param.device_mesh, param.placements)
     return Shard(tuple(param.shape), tuple(int(at) for at in offset))
@@ -188,17 +193,32 @@ def _named(model: Any) -> Iterator[tuple[int, str]]:
     if model is None:
         return
     if not hasattr(model, "named_parameters"):
-        raise UsageError(f"model is a {type(model).__name__}, which has no named_parameters(): give an nn.Module.")
+        raise UsageError(
+            f"model is a {type(model).__name__}, which has no named_parameters(): give an nn.Module."
+        )
     listed = [(id(param), clean(name)) for name, param in model.named_parameters(remove_duplicate=False)]
     yield from reversed(listed)
 
 
+_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+
+
 def clean(name: str) -> str:
-    """A name without what wrappers put before it (DDP, torch.compile)."""
-    for wrapper in ("_orig_mod.", "module."):
-        while name.startswith(wrapper):
-            name = name[len(wrapper) :]
-    return name.replace("._orig_mod.", ".")
+    """A name without what torch.compile and wrappers of modules put into it."""
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def inner_model(model: Any) -> Any:
+    """The model inside DistributedDataParallel, DataParallel and torch.compile."""
+    while True:
+        if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), torch.nn.Module):
+            model = model._orig_mod
+        else:
+            return model
 
 
 def notes_of(known: Sequence[Known], model: Any) -> list[str]:
@@ -237,7 +257,8 @@ def notes_of(known: Sequence[Known], model: Any) -> list[str]:
 def as_params(known: Sequence[Known], groups: Sequence[Mapping[str, Any]]) -> tuple[Param, ...]:
     """As a session names them: each with the shape that this process keeps, decayed where its group decays."""
     return tuple(
-        Param(each.name, each.shape, bool(groups[each.group].get("weight_decay", 0)), each.group) for each in known
+        Param(each.name, each.shape, bool(groups[each.group].get("weight_decay", 0)), each.group)
+        for each in known
     )
 
 

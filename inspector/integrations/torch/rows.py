@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from inspector.integrations.torch.counting import ALL_BINS, Array, Counted, Task, Tensor, in_memory_order, ordered
+from inspector.integrations.torch.counting import (
+    ALL_BINS,
+    Array,
+    Counted,
+    Task,
+    Tensor,
+    in_memory_order,
+    ordered,
+)
 from inspector.param_statistics import F16_INFINITE, F16_ZERO
 from inspector.stores import LANES
 
@@ -233,8 +241,12 @@ class _Batch:
         after = w - moved
         kinds = [task.w.dtype for task in self.tasks]
         for kind in set(kinds) - {torch.float32}:
-            after = torch.where(self._flags([k == kind for k in kinds]), after.to(kind).to(after.dtype), after)
-        magnitude = torch.where(torch.isfinite(after) & inside & adam & ~(here & ~fine), after.abs(), self.zero)
+            after = torch.where(
+                self._flags([k == kind for k in kinds]), after.to(kind).to(after.dtype), after
+            )
+        magnitude = torch.where(
+            torch.isfinite(after) & inside & adam & ~(here & ~fine), after.abs(), self.zero
+        )
         sums = [
             moved.to(self.wide).square_().sum(1),
             ((root < eps) & here).sum(1),
