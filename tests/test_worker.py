@@ -477,7 +477,7 @@ def test_a_source_that_was_saved_is_opened_in_its_own_form_and_what_to_know_of_i
         assert (form.optimizer, form.numerics, form.dispatch) == ("adam-l2", "precise", "single")
         assert opened.notice is not None
         assert opened.notice.severity == "warning"
-        assert opened.notice.text == "The order is not verified. (1 more: inspector layout lists them)"
+        assert opened.notice.text == "The order is not verified. Something was left out."
         opener.source = Tiny
         made.worker.send(c.OpenSource("tiny"))
         back = made.until(lambda s: s.source == "tiny" and s.mode == "paused" and s.plan is not None)

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -62,6 +62,10 @@ NEEDS_BUFFERS = (
     c.SetSchedule, c.SetVariant, c.CompareVariants, c.StartLockstep, c.StartRecording,
 )  # fmt: skip
 """These start from what the device holds, and wait until that is of the step on show."""
+
+
+BRIEF_SIGNS = 420
+"""Of what is told of a source as it opens."""
 
 
 class Worker:
@@ -746,8 +750,7 @@ class Worker:
             self._keeping.opened(self._engine)
             self._travel.start()
             if remarks := remarks_of(source):
-                more = f" ({len(remarks) - 1} more: inspector layout lists them)" if len(remarks) > 1 else ""
-                self._notify("warning", f"{remarks[0]}{more}")
+                self._notify("warning", _in_brief(remarks))
 
         self._guarded(open_)
         if self._engine is None and self._mode == "starting":
@@ -937,3 +940,13 @@ class Worker:
 def _kept(now: tuple[Mark, ...], before: tuple[Mark, ...]) -> tuple[Mark, ...]:
     """The object of the last snapshot where it holds the same: views look at what is another one."""
     return before if now == before else now
+
+
+def _in_brief(sentences: Sequence[str]) -> str:
+    """As many sentences as a person reads at a glance, and where the others are."""
+    count = 1
+    while count < len(sentences) and len(" ".join(sentences[: count + 1])) <= BRIEF_SIGNS:
+        count += 1
+    left = len(sentences) - count
+    more = f" ({left} more: inspector layout lists them)" if left else ""
+    return " ".join(sentences[:count]) + more
