@@ -208,7 +208,7 @@ def take_picture(
         if not at_opening and settled(snapshot):
             at_opening.append(notice)
         # What is told of a source as it opens stops nothing, unless it is an error.
-        idle = notice is None or (notice in at_opening and notice.severity == "info")
+        idle = notice is None or (notice in at_opening and notice.severity != "error")
         if not idle and notice is not None and snapshot.mode != "running":
             # Whatever stops the run short of what was asked for: the end of the source, no device, …
             told[:] = [notice.text]
