@@ -5,8 +5,8 @@
 Trains in a process of its own, in which `record(...)` is the one line added; meanwhile this one follows the session as
 `inspector info` would, and says how far behind it is. Then `inspector replay --verify` runs every step again from the
 state that PyTorch had before it, and holds w, m and v after it against PyTorch's. Each step keeps w, m, v and g: 16
-bytes a parameter, 48 GB for 300 steps of 10 M, which have to fit below --folder and are deleted at the end unless --keep
-is given. Prints figures as a table of Markdown. Needs PyTorch and an adapter (the software one is enough).
+bytes a parameter, 48 GB for 300 steps of 10 M, which have to fit below --folder and are deleted at the end without
+--keep. Prints figures as a table of Markdown. Needs PyTorch and an adapter (the software one is enough).
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def train(path: Path, steps: int, layers: int, capture: str, fused: bool) -> Non
         def forward(self, x: Any) -> Any:
             b, t, c = x.shape
             q, k, v = (
-                part.view(b, t, HEADS, c // HEADS).transpose(1, 2) for part in self.qkv(self.ln_1(x)).split(c, 2)
+                part.view(b, t, HEADS, c // HEADS).transpose(1, 2)
+                for part in self.qkv(self.ln_1(x)).split(c, 2)
             )
             mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.proj(mixed.transpose(1, 2).reshape(b, t, c))
@@ -79,7 +80,9 @@ def train(path: Path, steps: int, layers: int, capture: str, fused: bool) -> Non
 
     torch.manual_seed(1)
     library = Path(sysconfig.get_paths()["stdlib"])
-    text = b"".join((library / name).read_bytes() for name in ("argparse.py", "ast.py", "typing.py", "inspect.py"))
+    text = b"".join(
+        (library / name).read_bytes() for name in ("argparse.py", "ast.py", "typing.py", "inspect.py")
+    )
     data = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
     model = GPT()
     params = list(model.parameters())
@@ -112,7 +115,7 @@ def train(path: Path, steps: int, layers: int, capture: str, fused: bool) -> Non
         "tensors": len(params),
         "train_s": trained,
         "whole_s": time.perf_counter() - began,
-        "loss": float(loss),
+        "loss": loss.item(),
         "problem": recording.problem,
     }
     print(json.dumps(document))
@@ -124,7 +127,11 @@ def train(path: Path, steps: int, layers: int, capture: str, fused: bool) -> Non
 def inspector(*arguments: str) -> dict[str, Any]:
     """A command of the inspector, its document."""
     done = subprocess.run(
-        [sys.executable, "-m", "inspector", *arguments, "--json"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "inspector", *arguments, "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode == 2 or not done.stdout:
         raise SystemExit(f"inspector {' '.join(arguments)}: {done.stderr}")
@@ -132,7 +139,7 @@ def inspector(*arguments: str) -> dict[str, Any]:
 
 
 def follow(path: Path, training: subprocess.Popen[str], every_s: float) -> list[tuple[int, float]]:
-    """While the training goes on: the steps that another process sees, and how long ago the last of them ended, in s."""
+    """While the training goes on: the steps that another process sees, and how long ago the last one ended, in s."""
     from inspector.errors import InspectorError
     from inspector.session.reader import Session
 
@@ -186,7 +193,16 @@ def main() -> None:
 
 
 def measure(path: Path, given: argparse.Namespace) -> None:
-    words = [sys.executable, __file__, "--train", str(path), "--steps", str(given.steps), "--layers", str(given.layers)]
+    words = [
+        sys.executable,
+        __file__,
+        "--train",
+        str(path),
+        "--steps",
+        str(given.steps),
+        "--layers",
+        str(given.layers),
+    ]
     words += ["--capture", given.capture, *(["--fused"] if given.fused else [])]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ) as training:
         seen = follow(path, training, 0.25)
@@ -216,16 +232,20 @@ def show(
     rows = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, {report['device']['name']}",
         "run": f"{report['origin']}, {trained['parameters']:,} parameters in {trained['tensors']} tensors",
-        "training": f"{trained['train_s'] / max(steps, 1):.2f} s a step with the recording, last loss {trained['loss']:.3f}",
+        "training": f"{trained['train_s'] / max(steps, 1):.2f} s a step, recorded, last loss {trained['loss']:.3f}",
         "session": f"{size / 1e9:.2f} GB, policy {info['policy']}",
         "followed live": f"{len(seen)} times another step, behind by {lag}",
         "compared": f"{report['compared']['steps']} steps, {report['compared']['anchored']} from the very state before",
         "executed again": f"{took / max(steps, 1):.2f} s a step, reading and explaining included",
         "largest ULP": ", ".join(f"{lane} {value:.3g}" for lane, value in report["max_ulp_by_lane"].items()),
+        "ULP from AdamW in PyTorch's own roundings": ", ".join(
+            f"{k} {v:.3g}" for k, v in report["peer_ulp"].items()
+        ),
         "beyond 2 ULP": ", ".join(f"{100 * share:.2g} % of {lane}" for lane, share in beyond.items()),
         "steps with w beyond 2 ULP": f"{len(far)} of {steps}",
         "kinds": "; ".join(
-            f"{k['kind']} ({k['steps']} steps, {len(k['params'])} params: {k['words']})" for k in report["kinds"]
+            f"{k['kind']} ({k['steps']} steps, {len(k['params'])} params: {k['words']})"
+            for k in report["kinds"]
         ),
         "exit code of replay --verify": report["exit_code"],
     }
