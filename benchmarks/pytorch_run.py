@@ -27,7 +27,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
-WIDTH, HEADS, CONTEXT, BATCH, VOCAB = 368, 8, 64, 8, 256
+WIDTH, HEADS, CONTEXT, BATCH, VOCAB = 368, 8, 32, 4, 256
 LR, WARMUP, DECAY, BETAS, CLIP = 6e-4, 30, 0.1, (0.9, 0.95), 1.0
 
 

@@ -66,7 +66,7 @@ def unit(before: F32Array, after: F32Array, dtype: Dtype = "f32") -> F64Array:
     size = SPACING[exponent]
     if dtype != "f32":
         size = size * 2.0 ** LOST_BITS[dtype]
-    return np.maximum(size, LEAST_F16) if dtype == "f16" else size
+    return np.asarray(np.maximum(size, LEAST_F16) if dtype == "f16" else size, np.float64)
 
 
 def ulps(before: F32Array, a: F32Array, b: F32Array, dtype: Dtype = "f32") -> F64Array:
