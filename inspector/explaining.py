@@ -11,7 +11,7 @@ import numpy as np
 from inspector.codecs import BLOCK, Codec, ambiguous, decode_one, encode_with
 from inspector.floats import F32Array, ulp_size
 from inspector.hyper import Hyper, Numerics
-from inspector.optimizers.adamw.oracle import Line, clip_scale, update
+from inspector.optimizers.adamw.oracle import Line, update
 from inspector.optimizers.adamw.oracle_8bit import update_decoded
 from inspector.plan import WORKGROUP_SIZE, Dispatch, Plan
 from inspector.stores import LANES, Lane
@@ -126,6 +126,7 @@ def exact_lines(
     before: Mapping[Lane, F32Array],
     *,
     norm: float,
+    scale: float,
     codec: Codec | None,
     clipped: bool,
     hyper: Hyper,
@@ -136,12 +137,11 @@ def exact_lines(
 ) -> tuple[Line, ...]:
     """All lines in float64 from the values before: gradNorm, clipScale, then the update's.
 
-    `norm` is that of all gradients; `clipped` where a pass before has multiplied g by the clip scale already. `codec`
-    is that of m and v, None where they are float32.
+    `norm` is that of all gradients, `scale` the clip scale; `clipped` where a pass before has multiplied g by that
+    already. `codec` is that of m and v, None where they are float32.
     """
-    scale = clip_scale(norm, hyper.max_grad_norm)
     values = (before["w"], before["g"], before["m"], before["v"])
-    used = 1.0 if clipped else float(scale)
+    used = 1.0 if clipped else scale
     if codec is None:
         lines = update(
             *values, scale=used, hyper=hyper, step=step, decays=decays, numerics=numerics, l2=l2

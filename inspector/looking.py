@@ -63,6 +63,8 @@ class MatrixRequest:
     down: float
     width: int
     height: int
+    logarithmic: bool = False
+    """Coloured by the logarithm of the magnitude rather than by the value."""
 
 
 class Looker(Protocol):
@@ -77,6 +79,13 @@ class Looker(Protocol):
 
     def trail(self, element: int, since: int = 0) -> TrailPart:
         """The element over the steps from `since` on, as far as memory reaches, the present one included."""
+        ...
+
+    def gradients_given(self, dispatch: int) -> F32Array | None:
+        """All gradients as dispatch number `dispatch` of the step was given them, gaps included, read back.
+
+        None where memory does not reach back that far.
+        """
         ...
 
     def stats_ahead(self, hyper: Hyper) -> GradStats:

@@ -20,7 +20,7 @@ from inspector.explaining import (
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.optimizers import optimizer
-from inspector.optimizers.adamw.oracle import kernel_norm
+from inspector.optimizers.adamw.oracle import clip_scale, kernel_norm
 from inspector.plan import Dispatch
 from inspector.stores import LANES, MOMENTS, Lane
 
@@ -76,9 +76,11 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     stepper.run_to_end(hyper)
     after = looker.element(element)
     assert after is not None
+    scale = float(clip_scale(norm, hyper.max_grad_norm))
     exact = exact_lines(
-        before.as_arrays(), norm=norm, codec=variant.codec if coded else None, clipped=clipped, hyper=hyper,
-        step=step, decays=decays, numerics=variant.numerics, l2=optimizer(variant.optimizer).decay_in_gradient,
+        before.as_arrays(), norm=norm, scale=scale, codec=variant.codec if coded else None, clipped=clipped,
+        hyper=hyper, step=step, decays=decays, numerics=variant.numerics,
+        l2=optimizer(variant.optimizer).decay_in_gradient,
     )  # fmt: skip
     lines = explained(exact, line_values((stats.grad_norm, stats.clip_scale), on_gpu))
     by_name = {line.name: line.f32 for line in lines}

@@ -17,7 +17,7 @@ from inspector.gpu.find import FindKernel
 from inspector.gpu.matrix_image import MatrixKernel, Part
 from inspector.gpu.memory import ElementRanges, LaneMemory
 from inspector.gpu.pipelines import Pipelines
-from inspector.gpu.undo import UndoLog
+from inspector.gpu.undo import Entry, UndoLog
 from inspector.hyper import Hyper, bias_uniform, hp_uniform
 from inspector.looking import Hits, MatrixRequest, TrailPart
 from inspector.optimizers import optimizer
@@ -109,7 +109,23 @@ class GpuLooker:
             {step: found for step, found in gradients.items() if step >= since},
         )
 
-    def _saved(self, entry: Any, element: int) -> dict[Lane, ElementRanges]:
+    def gradients_given(self, dispatch: int) -> F32Array | None:
+        """All gradients as a dispatch of the step was given them."""
+        _, cursor = self._stands()
+        entries: tuple[Entry, ...] = ()
+        if dispatch < cursor.dispatch:
+            reached = self._undo.back_to(Cursor(cursor.step, dispatch, cursor.count))
+            if reached is None:
+                return None
+            entries = reached
+        out = self._memory.read("g", 0, self._memory.end)
+        for entry in entries:
+            for each in self._memory.saved(entry, "g", 0, len(out)):
+                raw = self._gpu.read(*each.values, each.count * 4)
+                out[each.first : each.first + each.count] = raw.view(np.float32)
+        return out
+
+    def _saved(self, entry: Entry, element: int) -> dict[Lane, ElementRanges]:
         found = {lane: self._memory.saved_ranges(entry, lane, element) for lane in LANES}
         return {lane: ranges for lane, ranges in found.items() if ranges is not None}
 

@@ -148,6 +148,11 @@ class Engine:
         self.findings.extend(f for f in findings if f.step == at and f not in self.findings)
 
     @property
+    def began_at(self) -> int:
+        """The step after which the run began."""
+        return self._began_at
+
+    @property
     def step_hyper(self) -> Hyper:
         """What the step at the cursor runs with, the schedule applied to its lr."""
         return self._step_hyper()
