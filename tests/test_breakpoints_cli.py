@@ -75,6 +75,30 @@ def test_all_that_hold_at_once_are_named(call: Call, source: Path) -> None:
     )
 
 
+def test_a_stop_after_an_update_takes_the_step_to_its_end(call: Call, source: Path, tmp_path: Path) -> None:
+    """Of w = 10·0.1·N(0, 1) the largest moves by lr in the first step, to where an update of AdamW leads."""
+    out, saved = tmp_path / "after.safetensors", tmp_path / "run.session"
+    w, g = values(0)["h.0.attn.w"] * 10, values(1)["h.0.attn.w"].astype("f8")
+    after = w * (1 - 0.01 * 0.01) - 0.01 * g / (np.abs(g) + 1e-8)
+    was, now = float(np.linalg.norm(w.astype("f8"))), float(np.linalg.norm(after))
+    text = f"w_norm@h.0.attn.w {'>' if now > was else '<'} {(was + now) / 2}"
+    words = ("--break", text, "--max-grad-norm", "inf", "--json")
+    report = document(run(call, source, *words, "--out", out, "--save", saved, "--capture", "all"), 1)
+    stopped = report["stopped"]
+    assert (stopped["step"], stopped["dispatch"], stopped["where"]) == (1, 3, "after")
+    assert stopped["value"] == pytest.approx(now, rel=1e-6)
+    assert [s["step"] for s in report["steps"]] == [1]
+    written = load_file(out)
+    assert written["w/h.0.attn.w"] == pytest.approx(after, rel=1e-5)
+    with Session.open(saved) as session:
+        assert session.steps == range(1, 2)
+        assert session.verify() == []
+    again = document(call("replay", saved, "--break", text, "--json"), 1)
+    assert {k: again["stopped"][k] for k in stopped} == stopped
+    assert [s["step"] for s in again["steps"]] == [1]
+    assert again["bit_exact"]
+
+
 def test_the_nth_hit_stops(call: Call, source: Path) -> None:
     report = document(run(call, source, "--break", "grad_norm > 0, hit 3", "--json"), 1)
     assert (report["stopped"]["step"], len(report["steps"])) == (3, 2)

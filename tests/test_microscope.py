@@ -25,7 +25,7 @@ from inspector.plan import Variant
 from inspector.runtime import commands as c
 from inspector.runtime.engine import Engine
 from inspector.runtime.microscope import ElementPicture, Microscope
-from inspector.runtime.searching import Found
+from inspector.runtime.value_finding import Found
 from inspector.schedule import Schedule
 from inspector.sources.base import ReadWeights
 from inspector.stepping import HostGradients, HostState
@@ -351,11 +351,11 @@ def test_values_are_written_as_csv(watched: Watched, tmp_path: Path) -> None:
 
 
 def test_a_search_is_ended_by_the_next_command(monkeypatch: pytest.MonkeyPatch, watched: Watched) -> None:
-    from inspector.runtime import searching
+    from inspector.runtime import value_finding
 
     asked = c.FindValue(parse_query("1"), "w", None)
 
-    def endless(stepper: object, asked: c.FindValue, progress: searching.Progress) -> Found:
+    def endless(stepper: object, asked: c.FindValue, progress: value_finding.Progress) -> Found:
         for done in range(10**9):
             progress(done, 10**9)
         raise AssertionError

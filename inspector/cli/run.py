@@ -27,6 +27,7 @@ from inspector.gpu.opener import StepperMaker
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Layout
+from inspector.param_hyper import placing
 from inspector.param_statistics import LaneStats, ParamStats
 from inspector.plan import Variant
 from inspector.runtime.breakpoints import Breakpoints
@@ -80,7 +81,9 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> tuple[dict[st
     if request.save is not None and request.save.resume:
         taken = take_up(request.save, request.source, request.variant, request.hyper, steps)
         state, steps = taken.state, taken.steps
-    stepper = StepperMaker(request.adapter, undo_bytes=0).make(request.source.params, request.variant, state)
+    stepper = StepperMaker(request.adapter, undo_bytes=0).make(
+        request.source.params, request.variant, state, None, **placing(request.hyper)
+    )
     try:
         engine = Engine(
             request.source,
@@ -110,11 +113,11 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> tuple[dict[st
                 except EndOfSourceError as error:
                     raise UsageError(f"--steps {request.steps} is too many: {error}") from None
                 findings += engine.take_findings()
-                if breakpoints.stop is not None:
-                    if recording is not None:
-                        recording.end(breakpoints.stop.sentence)
-                    break
-                if engine.record is not None:
+                stop = breakpoints.stop
+                if stop is not None and stop.after:
+                    # It is what the step did: what is left of it belongs to it.
+                    engine.finish_step()
+                if engine.record is not None and engine.stepper.cursor.at_end:
                     records.append(engine.record)
                     ending = not left or (recording is not None and not recording.open)
                     listed = ending or (request.json and request.every_param and level == request.stats)
@@ -123,6 +126,10 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> tuple[dict[st
                     add_coding(counted[-1].get("params", ()), picture)
                     counted[-1] |= lockstep_document(picture)
                 progress.advance(task)
+                if stop is not None:
+                    if recording is not None:
+                        recording.end(stop.sentence)
+                    break
                 if recording is not None and not recording.open:
                     break
         check_interrupt()

@@ -21,7 +21,9 @@ from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import clip_scale, kernel_norm
+from inspector.param_hyper import param_step
 from inspector.plan import Dispatch
+from inspector.settings import Settings
 from inspector.stores import LANES, MOMENTS, Lane
 
 
@@ -47,16 +49,30 @@ class Explanation:
     lines: tuple[ExplainedLine, ...]
     agrees: bool
     coded: tuple[CodedLine, ...] = ()
+    settings: Settings | None = None
+    """What the param took the step with, where it has settings of its own."""
+    t: int = 0
+    """The step count that the step is to the param."""
 
 
 def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -> Explanation:
-    """Run the step at the cursor (at its start) to its end, and explain one element of `param` on the way."""
+    """Run the step at the cursor (at its start) to its end, and explain one element of `param` on the way.
+
+    UsageError for a param that takes no part in the step.
+    """
     segment = stepper.layout[param]
     if not 0 <= index < segment.numel:
         raise UsageError(
             f"{param} has {segment.numel:,} elements: give an index from 0 to {segment.numel - 1:,}."
         )
     element = segment.offset + index
+    own = param_step(hyper, stepper.layout, param, stepper.cursor.step)
+    if own.idle:
+        raise UsageError(
+            f"{param} takes no part in step {stepper.cursor.step:,}: it has no gradient there, and w, m and v stay "
+            f"as they are. The last step that it took was number {own.step:,}: explain another step."
+        )
+    stepper.follow_classes(hyper)
     plan, looker = stepper.plan, stepper.looker
     place = place_of(plan, param, index)
     assert place is not None
@@ -67,10 +83,10 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     assert before is not None
     variant = plan.variant
     # Not fused, the gradient has been clipped by the pass before.
-    clipped, decays, coded = not variant.fused, segment.block == "wd", segment.state == "8bit"
-    stats, step = stepper.grad_stats(), stepper.cursor.step
+    clipped, coded = not variant.fused, segment.state == "8bit"
+    stats = stepper.grad_stats()
     on_gpu = looker.update_lines(
-        before, clip_scale=stats.clip_scale, clipped=clipped, hyper=hyper, step=step, decays=decays,
+        before, clip_scale=stats.clip_scale, clipped=clipped, hyper=own.hyper, step=own.step, decays=own.decays,
         coded=coded, variant=variant,
     )  # fmt: skip
     stepper.run_to_end(hyper)
@@ -79,7 +95,7 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     scale = float(clip_scale(norm, hyper.max_grad_norm))
     exact = exact_lines(
         before.as_arrays(), norm=norm, scale=scale, codec=variant.codec if coded else None, clipped=clipped,
-        hyper=hyper, step=step, decays=decays, numerics=variant.numerics,
+        hyper=own.hyper, step=own.step, decays=own.decays, numerics=variant.numerics,
         l2=optimizer(variant.optimizer).decay_in_gradient,
     )  # fmt: skip
     lines = explained(exact, line_values((stats.grad_norm, stats.clip_scale), on_gpu))
@@ -92,7 +108,8 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
         same_bits(by_name[lane], after[lane]) for lane in written
     )
     return Explanation(
-        param, index, element, step, place.dispatch, place.workgroup, place.thread, place.lane,
+        param, index, element, stepper.cursor.step, place.dispatch, place.workgroup, place.thread, place.lane,
         {lane: before[lane] for lane in LANES}, {lane: after[lane] for lane in LANES},
         lines, agrees, kept,
+        None if hyper.per_param is None else hyper.of_param(stepper.layout.number_of(param), decays=True), own.step,
     )  # fmt: skip

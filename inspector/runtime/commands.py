@@ -35,6 +35,25 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class RunToDispatch:
+    """Run until the step stands before its dispatch `dispatch`, counted from 0: in this step, or in the next."""
+
+    dispatch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunToFinding:
+    """Run until a warning or an error is found; in a recording go to the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunBack:
+    """Go back to the end of the last step before `condition` began to hold, up to where the run stands."""
+
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Stop at the end of the step that is running."""
 
@@ -63,7 +82,7 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class CancelSeek:
-    """Give up rebuilding a step; what was recorded of it stays on show."""
+    """Give up rebuilding a step, of which what was recorded stays on show, or looking for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +354,27 @@ class CancelWhatIf:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifyStep:
+    """Hold step `step` of the open recording, which another program made, against the kernels here.
+
+    While the run stands still, on a device of its own. The next command that is not among BESIDE_COMPARISON ends it. A
+    newer one replaces it.
+    """
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyAll:
+    """Hold every captured step against the kernels here, as VerifyStep does one; what was found until its end stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelVerify:
+    """End the comparison with the kernels here."""
+
+
+@dataclass(frozen=True, slots=True)
 class WeighPolicies:
     """Go to the start of step `step` and work out what policies on non-finite gradients would each make of it.
 
@@ -378,6 +418,9 @@ Command = (
     StepDispatch
     | StepIteration
     | Run
+    | RunToDispatch
+    | RunToFinding
+    | RunBack
     | Pause
     | UndoDispatch
     | UndoIteration
@@ -416,6 +459,9 @@ Command = (
     | ViewDiff
     | WhatIf
     | CancelWhatIf
+    | VerifyStep
+    | VerifyAll
+    | CancelVerify
     | WeighPolicies
     | CancelPolicies
     | SaveReport
@@ -425,9 +471,19 @@ Command = (
 )
 
 REPLACES_QUEUED = (
-    Seek, ViewMap, ViewValues, ViewHistograms, ViewElement, ViewMatrix, FindValue, ViewEightBit, ViewDiff, LookBeside,
+    Seek,
+    ViewMap,
+    ViewValues,
+    ViewHistograms,
+    ViewElement,
+    ViewMatrix,
+    FindValue,
+    ViewEightBit,
+    ViewDiff,
+    LookBeside,
     MeasureCopy,
-)  # fmt: skip
+    VerifyStep,
+)
 """Of these only the newest in the queue matters; all others are each carried out."""
 
 BESIDE = (ShowOverlay, DropOverlay, DiffSessions, CancelDiff, ViewDiff, LookBeside)

@@ -27,6 +27,7 @@ from inspector.hyper import Hyper
 from inspector.layout import Layout, Segment
 from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import clip_scale, kernel_norm
+from inspector.param_hyper import param_step
 from inspector.plan import Plan, Variant
 from inspector.runtime.element_trail import NO_TRAIL, ElementTrail, Trail
 from inspector.session.plans import recorded_plan
@@ -285,17 +286,24 @@ def _with_lines(
     variant: Variant,
 ) -> ElementPicture:
     """The picture with the lines of the update that is given what it is given."""
-    given, step = picture.given, picture.step
+    given = picture.given
     assert given is not None
-    coded, decays = segment.state == "8bit", segment.block == "wd"
+    own = param_step(hyper, picture.plan.layout, picture.param, picture.step)
+    if own.idle:
+        return replace(
+            picture,
+            missing=f"{picture.param} takes no part in step {picture.step:,}: it has no gradient there, and w, m and v "
+            f"stay as they are. The last step that it took was number {own.step:,}.",
+        )
+    coded = segment.state == "8bit"
     on_gpu = stepper.looker.update_lines(
-        given, clip_scale=stats.clip_scale, clipped=clipped, hyper=hyper, step=step, decays=decays, coded=coded,
-        variant=variant,
+        given, clip_scale=stats.clip_scale, clipped=clipped, hyper=own.hyper, step=own.step,
+        decays=own.decays, coded=coded, variant=variant,
     )  # fmt: skip
     scale = stats.clip_scale if norm is None else float(clip_scale(norm, hyper.max_grad_norm))
     exact = exact_lines(
         given.as_arrays(), norm=np.nan if norm is None else norm, scale=scale, codec=variant.codec if coded else None,
-        clipped=clipped, hyper=hyper, step=step, decays=decays, numerics=variant.numerics,
+        clipped=clipped, hyper=own.hyper, step=own.step, decays=own.decays, numerics=variant.numerics,
         l2=optimizer(variant.optimizer).decay_in_gradient,
     )  # fmt: skip
     lines = explained(exact, line_values((stats.grad_norm, stats.clip_scale), on_gpu))

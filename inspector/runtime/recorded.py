@@ -154,6 +154,15 @@ class RecordedRun:
             raise
         self._show_findings()
 
+    def all_findings(self) -> tuple[Finding, ...]:
+        """All that is known by now, the latest of which `findings` are."""
+        return self._judging.findings() if self._judging is not None else self.session.findings()
+
+    @property
+    def judged_to(self) -> int:
+        """The last step that the present rules have seen."""
+        return self._judging.next_step - 1 if self._judging is not None else self.steps.stop - 1
+
     def _show_findings(self) -> None:
         if self._judging is not None:
             found = self._judging.findings()[-SHOWN_FINDINGS:]

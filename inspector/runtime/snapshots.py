@@ -23,8 +23,9 @@ from inspector.policies import PolicyTable
 from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
 from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
+from inspector.runtime.memory_picture import MemoryPicture
 from inspector.runtime.microscope import ElementPicture
-from inspector.runtime.searching import Found, Working
+from inspector.runtime.value_finding import Found, Working
 from inspector.runtime.weighing import Weighing
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
@@ -199,6 +200,16 @@ class Glance:
 
 
 @dataclass(frozen=True, slots=True)
+class Searching:
+    """A step that is looked for, from step `start` towards `end`: which it is in words, and how far that has come."""
+
+    what: str
+    at: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Playing:
     """Going through the steps at a chosen speed; in a loop from `first` to `last` where these are given."""
 
@@ -264,6 +275,8 @@ class Snapshot:
     undo: UndoInfo = field(default_factory=UndoInfo)
     device: DeviceInfo | None = None
     memory_bytes: int = 0
+    memory: MemoryPicture | None = None
+    """What the run takes on the device, and what training its params takes at all."""
     steps_per_second: float | None = None
     copy_gbps: float | None = None
     """GB/s, read plus written, that a plain copy reaches on this device; None until it was measured."""
@@ -287,6 +300,10 @@ class Snapshot:
     glance: Glance | None = None
     """Where it is there, `cursor`, `record` and `counted` are of its step, and map, values and histograms of the same
     or None."""
+    searching: Searching | None = None
+    """None while no step is looked for."""
+    sought: Finding | None = None
+    """The finding of a recording that was gone to last, as the next one."""
     playing: Playing | None = None
     following: bool = False
     """True while each new step of a recording in progress is shown as it comes."""

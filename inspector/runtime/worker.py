@@ -26,11 +26,15 @@ from inspector.runtime.engine import Engine
 from inspector.runtime.keeping import Keeping
 from inspector.runtime.lockstep import Asked
 from inspector.runtime.mailbox import Mailbox
+from inspector.runtime.memory_picture import RunMemory
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.reporting import save_report
-from inspector.runtime.searching import Found, Working, find_in_capture, find_on_device, save_values
+from inspector.runtime.run_to import Command as RunToCommand
+from inspector.runtime.run_to import RunTo
 from inspector.runtime.snapshots import Comparing, Glance, Mark, Mode, Notice, Snapshot
 from inspector.runtime.travel import GivenUpError, Travel, opened
+from inspector.runtime.value_finding import Found, Working, find_in_capture, find_on_device, save_values
+from inspector.runtime.verifying import Verifying
 from inspector.runtime.viewer import Viewer
 from inspector.runtime.weighing import Policies
 from inspector.runtime.what_if import check_what_if, run_what_if
@@ -55,8 +59,9 @@ JUDGING_S = 0.02
 """So long at a time the rules look at steps of a recording."""
 
 NEEDS_BUFFERS = (
-    c.StepDispatch, c.StepIteration, c.Run, c.UndoDispatch, c.UndoIteration, c.SetHyper, c.SetSchedule, c.SetVariant,
-    c.CompareVariants, c.StartLockstep, c.StartRecording, c.SaveValues,
+    c.StepDispatch, c.StepIteration, c.Run, c.RunToDispatch, c.UndoDispatch, c.UndoIteration, c.SetHyper,
+    c.SetSchedule, c.SetVariant, c.CompareVariants, c.StartLockstep, c.StartRecording,
+    c.SaveValues,
 )  # fmt: skip
 """These start from what the device holds, and wait until that is of the step on show."""
 
@@ -100,6 +105,7 @@ class Worker:
         self._until: int | None = None
         self._serial = 0
         self._notice: Notice | None = None
+        self._memory = RunMemory()
         self._last = Snapshot(0, "starting", spec)
         self._sent_at = -float("inf")
         self._stale = False
@@ -112,6 +118,8 @@ class Worker:
         self._comparing: Comparing | None = None
         self._comparison: Comparison | None = None
         self._policies = Policies()
+        self._verifying = Verifying()
+        self._to = RunTo(self._breakpoints, self._notify)
 
     # --- called on any thread
 
@@ -175,11 +183,14 @@ class Worker:
                 elif self._mode == "running" and not self._closing.is_set():
                     self._yield(YIELD_S)
                     self._guarded(self._advance)
+                elif self._to.search is not None and not self._closing.is_set():
+                    self._guarded(self._search_on)
                 elif self._busy:
                     self._guarded(self._look_around)
                 if self._travel is not None:
                     self._guarded(self._poll)
-                quiet = self._on_its_way or ((self._judges or self._reads_on) and not asked)
+                looks = self._judges or self._reads_on or self._to.search is not None
+                quiet = self._on_its_way or (looks and not asked)
                 asked_to_play = asked and self._is_playing
                 self._publish(force=asked_to_play or (self._mode != "running" and not quiet))
         finally:
@@ -210,6 +221,8 @@ class Worker:
     def _busy(self) -> bool:
         if self._traveling:
             return False
+        if self._to.search is not None:
+            return True
         return self._mode == "running" or (
             self._mode == "paused" and (self._judges or self._reads_on or not self._choices.complete)
         )
@@ -272,6 +285,7 @@ class Worker:
         if self._mode == "running":
             self._mode = "paused"
         self._until = None
+        self._to.stop()
         if self._travel is not None:
             self._travel.pause()
 
@@ -311,7 +325,8 @@ class Worker:
             self._drive(engine, command)
 
     def _drive(self, engine: Engine, command: c.Command) -> None:
-        if isinstance(command, (*NEEDS_BUFFERS, c.Seek, c.Play, c.WeighPolicies)):
+        self._to.given(command)
+        if isinstance(command, (*NEEDS_BUFFERS, c.Seek, c.Play, c.WeighPolicies, c.RunToFinding, c.RunBack)):
             # Whoever looks elsewhere would be taken away from there by the next step that is written.
             self._travel_or_none().following = False
         if isinstance(command, NEEDS_BUFFERS):
@@ -329,8 +344,11 @@ class Worker:
                 self._step_iteration(engine)
             case c.Run(until):
                 self._travel_or_none().cancel()
+                self._to.stop()
                 self._mode, self._until = "running", until
                 self._restart_rate()
+            case c.RunToDispatch() | c.RunToFinding() | c.RunBack():
+                self._run_to(engine, command)
             case c.Pause():
                 self._pause()
             case c.UndoDispatch():
@@ -342,6 +360,7 @@ class Worker:
             case c.CancelSeek():
                 self._travel_or_none().cancel()
             case c.Play():
+                self._to.stop()
                 self._travel_or_none().play(command)
                 self._mode, self._until = "running", None
                 self._restart_rate()
@@ -365,6 +384,8 @@ class Worker:
                 self._compare(engine, command)
             case c.WhatIf():
                 self._what_if(engine, command)
+            case c.VerifyStep() | c.VerifyAll():
+                self._verify(engine, command)
             case c.WeighPolicies():
                 self._weigh(engine, command)
             case c.FindValue():
@@ -373,7 +394,9 @@ class Worker:
                 self._save_values(engine, command)
             case c.SaveReport(path):
                 self._save_report(engine, path)
-            case c.CancelCompare() | c.CancelWhatIf() | c.CancelPolicies() | c.CancelWork():
+            case (
+                c.CancelCompare() | c.CancelWhatIf() | c.CancelPolicies() | c.CancelVerify() | c.CancelWork()
+            ):
                 # It ended what went on by being the next command.
                 pass
             case c.StartLockstep(codec, small_state):
@@ -386,6 +409,20 @@ class Worker:
                 self._stats = self._keeping.start_recording(engine, command)
             case c.SetVariant(variant):
                 self._set_variant(engine, variant)
+
+    def _run_to(self, engine: Engine, command: RunToCommand) -> None:
+        self._pause()
+        if self._to.start(command, engine, self._travel_or_none()):
+            self._mode = "running"
+            self._restart_rate()
+
+    def _search_on(self) -> None:
+        found = self._to.look_on()
+        if found is None:
+            return
+        if found.target is not None and self._engine is not None:
+            self._seek(self._engine, found.target.step, found.target.dispatch)
+        self._notify("info", found.sentence)
 
     def _set_breakpoint(self, command: c.SetBreakpoint | c.RemoveBreakpoint) -> None:
         if isinstance(command, c.RemoveBreakpoint):
@@ -412,7 +449,7 @@ class Worker:
         stop = self._breakpoints.stop
         if stop is not None:
             self._pause()
-            self._notify("warning", stop.sentence)
+            self._notify("info" if stop.aimed else "warning", stop.sentence)
 
     def _set_variant(self, engine: Engine, variant: Variant) -> None:
         kept = engine.stepper.undo_info.dispatches
@@ -547,6 +584,29 @@ class Worker:
         self._beside.what_if = WhatIfProgress(str(path), done, of)
         self._look_up()
 
+    def _verify(self, engine: Engine, asked: c.VerifyStep | c.VerifyAll) -> None:
+        """Hold the open recording of another program against the kernels here; the run stays as it is."""
+        if self._mode != "paused":
+            self._notify(
+                "info", "Steps are held against the kernels here while the run stands still: pause it first."
+            )
+            return
+        maker = self._opener.replay_maker()
+        try:
+            if isinstance(asked, c.VerifyStep):
+                self._verifying.one(engine.source, maker, asked.step, self._verified)
+            else:
+                self._verifying.all(engine.source, maker, self._verified)
+        except EndedError:
+            # What was asked for next says why.
+            pass
+        finally:
+            self._beside.verify = self._verifying.picture
+
+    def _verified(self) -> None:
+        self._beside.verify = self._verifying.picture
+        self._look_up()
+
     def _compared(self, done: int, of: int) -> None:
         self._comparing = Comparing(done, of)
         self._look_up()
@@ -595,6 +655,12 @@ class Worker:
         cursor = engine.stepper.cursor
         if self._until is not None and cursor.finished_steps >= self._until:
             self._pause()
+            return
+        if self._to.place is not None:
+            if cursor == self._to.place:
+                self._pause()
+            else:
+                self._timed(partial(engine.step_towards, self._to.place))
             return
         started = time.perf_counter()
         if self._step_s > SLOW_STEP_S:
@@ -712,6 +778,7 @@ class Worker:
             self._comparison = None
             self._policies = Policies()
             self._breakpoints.forget()
+            self._to.found = None
             self._viewer.forget()
             self._publish()
             self._engine = opened(self._opener, source, self._variant, self._stats, self._breakpoints)
@@ -721,6 +788,8 @@ class Worker:
                 self._engine, partial(self._step_iteration, self._engine), self._notify, self._asked_otherwise
             )
             self._beside.opened(source)
+            self._verifying.opened(source)
+            self._beside.verify = self._verifying.picture
             slow = stepper.device.software and stepper.layout.elements > SLOW_ELEMENTS
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0
             self._rate = None
@@ -770,6 +839,12 @@ class Worker:
 
     def _close_engine(self) -> None:
         self._end_recording()
+        if self._to.search is not None:
+            # On a device that is lost there is nothing to give back.
+            with suppress(InspectorError):
+                self._to.end_search()
+        with suppress(InspectorError):
+            self._verifying.close()
         if self._engine is not None:
             # It may be lost already, which is what closing is for.
             with suppress(InspectorError):
@@ -880,12 +955,15 @@ class Worker:
             undo=stepper.undo_info,
             device=stepper.device,
             memory_bytes=stepper.memory_bytes,
+            memory=self._memory.of(stepper),
             steps_per_second=self._rate if self._mode == "running" and not self._is_playing else None,
             copy_gbps=self._copy_gbps(stepper.device),
             comparing=self._comparing,
             comparison=self._comparison,
             weighing=self._policies.weighing,
             policies=self._policies.latest,
+            searching=self._to.picture,
+            sought=self._to.found,
             last_times=tuple(engine.last_times),
             last_step=engine.source.last_step,
             recording=self._keeping.recording_picture(),

@@ -76,6 +76,31 @@ class AsRecorded(Protocol):
         ...
 
 
+@runtime_checkable
+class HasForm(Protocol):
+    """A source whose optimizer ran in a form of its own."""
+
+    @property
+    def form(self) -> Variant | None:
+        """The form that goes on as it did, None where any does."""
+        ...
+
+
+@runtime_checkable
+class HasRemarks(Protocol):
+    """A source that was taken with reservations."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a person should know of how it was read, each a sentence."""
+        ...
+
+
+def remarks_of(source: Source) -> tuple[str, ...]:
+    """What a person should be told as a source is opened."""
+    return source.remarks if isinstance(source, HasRemarks) else ()
+
+
 def hyper_at(source: Source, hyper: Hyper, schedule: Schedule, step: int) -> Hyper:
     """What `step` runs with: `hyper` with the schedule applied to its lr.
 

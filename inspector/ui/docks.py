@@ -33,7 +33,19 @@ PANELS = (
     Panel(
         "plots",
         "Plots",
-        ("plots", "histograms", "lockstep", "timing", "profile", "params", "compare", "policies", "start"),
+        (
+            "plots",
+            "histograms",
+            "lockstep",
+            "timing",
+            "profile",
+            "memory",
+            "params",
+            "compare",
+            "verify",
+            "policies",
+            "start",
+        ),
         "Alt+3",
     ),
     Panel("values", "Values", ("values",), "Alt+4"),
@@ -47,8 +59,10 @@ TAB_TITLES = {
     "lockstep": "8-bit",
     "timing": "GPU time",
     "profile": "Profile",
+    "memory": "Memory",
     "params": "Params",
     "compare": "Compare",
+    "verify": "Recorded vs here",
     "start": "Start",
     "findings": "Findings",
     "policies": "Policies",
@@ -57,7 +71,7 @@ TAB_TITLES = {
 }
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
-    "bookmarks": "Alt+B", "policies": "Ctrl+Y",
+    "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 
