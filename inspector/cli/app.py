@@ -19,7 +19,7 @@ from inspector.layout import StateType
 from inspector.statistics import StatsLevel
 
 VIEWS = (
-    "map, pipeline, plots, histograms, lockstep, timing, profile, params, compare, start, values, hyper, "
+    "map, pipeline, plots, histograms, lockstep, timing, profile, params, compare, start, settings, values, hyper, "
     "findings, policies, breakpoints, bookmarks or timeline"
 )
 

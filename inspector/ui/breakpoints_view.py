@@ -47,6 +47,7 @@ NOTE_LINES = 3
 class BreakpointsView(View):
     """A field over the list. What is typed is checked here, against the params of the run."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.1
 
     def __init__(self, parent: QWidget | None = None) -> None:
