@@ -131,15 +131,13 @@ def run_window(
     *,
     settings_path: str | None = None,
     views: Callable[[], dict[str, View]] = make_views,
-    front: str | None = None,
     on_ready: Callable[[MainWindow], None] | None = None,
-    adapters: Callable[[], tuple[str, ...]] = tuple,
+    on_made: Callable[[MainWindow], None] | None = None,
 ) -> int:
     """Show the window until it is closed; returns the exit code.
 
-    `make_worker` is called on the UI thread once the window has been painted. The view `front` is before others that
-    share its panel, and has the keys. `on_ready` is told the window once it is painted. `adapters` gives the names of
-    those found so far.
+    `make_worker` is called on the UI thread once the window has been painted. `on_made` is told the window before
+    it is shown, `on_ready` once it is painted.
     """
     # Not while starting: there is no garbage yet, and looking for it takes a quarter of a second.
     gc.disable()
@@ -152,10 +150,8 @@ def run_window(
     link = WorkerLink(make_worker)
     bus = Bus(link.send)
     window = MainWindow(bus, views(), settings=settings)
-    window.preferences.offer(adapters)
-    if front is not None:
-        window.show_view(front)
-        window.views[front].setFocus()
+    if on_made is not None:
+        on_made(window)
 
     def start() -> None:
         try:

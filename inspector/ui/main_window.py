@@ -63,6 +63,7 @@ class MainWindow(QMainWindow):
         self._settings = settings
         self._painted = False
         self._placed = False
+        self._front = ""
         self.views = dict(views)
         self._pacer = Pacer(self.views.values(), self)
         self.snapshot: Snapshot | None = None
@@ -140,6 +141,12 @@ class MainWindow(QMainWindow):
         """Bring a view to the front of its panel."""
         panels.show_tab(self.views[name])
 
+    def begin_with(self, name: str) -> None:
+        """Show a view before others of its panel from the start, and give it the keys."""
+        self._front = name
+        self.show_view(name)
+        self.views[name].setFocus()
+
     def tell_problem(self, text: str) -> None:
         """Show a sentence about something that went wrong in the window itself."""
         self.banner.tell("error", text)
@@ -162,6 +169,8 @@ class MainWindow(QMainWindow):
             # Sizes of docks hold only once the window has its own.
             if self._settings is None or not panels.restore(self, self._settings, self.views):
                 self.restore_default_layout()
+            if self._front:
+                self.show_view(self._front)
             # What was kept may be from a moment with a message.
             self._banner_bar.setVisible(bool(self.banner.text))
 

@@ -66,6 +66,10 @@ class MapView(View):
         self.canvas.set_selected(name)
         self.canvas.reveal(name)
 
+    def show_spot(self, element: int) -> None:
+        """Bring an element of the mega-buffers into the middle, close enough to tell it from its neighbours."""
+        self.canvas.show_element(element)
+
     def shown_quantity(self) -> Quantity:
         """What is asked for."""
         quantity: Quantity = self.quantity.currentData()
