@@ -89,7 +89,9 @@ ENTRIES = (
 def test_what_was_done_last_comes_first_and_breaks_ties() -> None:
     assert [e.name for e in ranked(ENTRIES, "", ("keys", "step", "gone"))] == ["keys", "step", "run", "break"]
     assert [e.name for e in ranked(ENTRIES, "run")] == ["run", "step", "break"]
-    assert next(e.name for e in ranked(ENTRIES, "run", ("break",))) == "break"
+    assert next(e.name for e in ranked(ENTRIES, "Run: Break on non-finite gradients")) == "break"
+    assert next(e.name for e in ranked(ENTRIES, "Run: Run", ("step",))) == "run"
+    assert [e.name for e in ranked(ENTRIES, "run", ("break",))] == ["run", "break", "step"]
 
 
 def test_what_it_does_is_found_where_its_name_does_not_say_so() -> None:

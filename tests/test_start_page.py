@@ -21,8 +21,8 @@ from inspector.ui import docks, theme
 from inspector.ui.app import application, make_view, run_window
 from inspector.ui.bus import Bus
 from inspector.ui.main_window import MainWindow
-from inspector.ui.options import Options
 from inspector.ui.opening import MAX_RECENT
+from inspector.ui.options import Options
 from inspector.ui.start_view import NO_RECENT, StartView, rows
 from inspector.ui.view import View
 

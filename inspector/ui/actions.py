@@ -115,6 +115,9 @@ SPECS = (
     _Spec("save_layout", "Save the layout…", ("Ctrl+Alt+S",), "Keep the panels as they are now under a name"),
     _Spec("rename_layout", "Rename a layout…", (), "Call a saved layout something else"),
     _Spec("delete_layout", "Delete a layout…", (), "Forget a saved layout"),
+    _Spec("theme_system", "As the system", (), "Light or dark, as the system is"),
+    _Spec("theme_light", "Light", (), "Dark on light, whatever the system is"),
+    _Spec("theme_dark", "Dark", (), "Light on dark, whatever the system is"),
     _Spec("keys", "Keys", ("F1", "?"), "All keys at a glance"),
     _Spec("restore_layout", "Restore default layout", ("Ctrl+Shift+R",), "Put every panel back in its place"),
 )  # fmt: skip
@@ -160,6 +163,10 @@ class Actions(QObject):
             self._by_name[spec.name] = action
             if spec.command is not None:
                 action.triggered.connect(lambda _checked=False, command=spec.command: send(command))
+        themes = QActionGroup(self)
+        for name in ("theme_system", "theme_light", "theme_dark"):
+            self[name].setCheckable(True)
+            themes.addAction(self[name])
         levels = QActionGroup(self)
         for level in STATS_HELP:
             self[f"stats_{level}"].setCheckable(True)

@@ -174,6 +174,10 @@ class BreakpointsView(View):
             if each.condition == stop.condition and not stop.aimed:
                 self.table.setCurrentIndex(self.model.index(row, 0))
 
+    def key_target(self) -> QWidget:
+        """The list: in the field keys are letters of a condition."""
+        return self.table
+
     # --- typing
 
     def offer(self, text: str) -> None:

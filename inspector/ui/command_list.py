@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from PySide6.QtCore import QCoreApplication, QEvent
+from PySide6.QtCore import QCoreApplication, QEvent, Qt
 from PySide6.QtGui import QAction, QKeyEvent, QKeySequence, QShortcut
-from PySide6.QtWidgets import QDockWidget, QMenu, QMenuBar, QWidget
+from PySide6.QtWidgets import QDockWidget, QMenu, QMenuBar
 
+from inspector.runtime.commands import OpenSource
 from inspector.ui.palette_entries import Entry
 from inspector.ui.view import View
 
@@ -44,15 +45,28 @@ def of_views(
     """The keys that mean something in one view: to choose one goes to the view first, as `go` does."""
     for name, view in views.items():
         for written, what in view.LOCAL_KEYS:
-            for press in presses(written):
-                entry = Entry(
-                    f"{name}/{press}",
-                    titles[name],
-                    what,
-                    (readable(press),),
-                    f"A key of this panel ({written})",
-                )
+            keys = presses(written)
+            for press, each in zip(keys, told_apart(what, len(keys)), strict=True):
+                help_text = f"A key of this panel ({written})"
+                entry = Entry(f"{name}/{press}", titles[name], each, (readable(press),), help_text)
                 yield Doable(entry, _pressing(go, name, view, press))
+
+
+def told_apart(what: str, keys: int) -> tuple[str, ...]:
+    """What each of so many keys does where one line of help is for all: "zoom in or out" is "zoom in", "zoom out"."""
+    if keys == 2 and " or " in what:
+        first, _, second = what.rpartition(" or ")
+        before, _, _ = first.rpartition(" ")
+        return first, f"{before} {second}" if len(second.split()) == 1 else second
+    if keys == 2 and ", " in what:
+        first, _, second = what.partition(", ")
+        return first, second
+    return (what,) * keys
+
+
+def of_source(title: str, spec: str, text: str, send: Callable[[OpenSource], None]) -> Doable:
+    """A source that can be opened."""
+    return Doable(Entry(f"open/{spec}", "Open", title, (), text), lambda: send(OpenSource(spec)))
 
 
 def presses(written: str) -> tuple[str, ...]:
@@ -80,26 +94,26 @@ def readable(press: str) -> str:
     return QKeySequence(press).toString()
 
 
-def press_in(view: QWidget, press: str) -> None:
-    """Do in `view` what the key would do there."""
+def press_in(view: View, press: str) -> bool:
+    """Do in `view` what the key would do there; False where it means nothing."""
     sequence = QKeySequence(press)
     for shortcut in view.findChildren(QShortcut):
         if shortcut.key() == sequence and shortcut.isEnabled():
             shortcut.activated.emit()
-            return
-    target = view
-    while (proxy := target.focusProxy()) is not None:
-        target = proxy
+            return True
+    target = view.key_target()
     for action in target.actions():
         if sequence in action.shortcuts():
             action.trigger()
-            return
+            return True
     combination = sequence[0]  # type: ignore[index]
+    text = press if len(press) == 1 else ""
+    taken = True
     for kind in (QEvent.Type.KeyPress, QEvent.Type.KeyRelease):
-        text = press if len(press) == 1 else ""
-        QCoreApplication.sendEvent(
-            target, QKeyEvent(kind, combination.key(), combination.keyboardModifiers(), text)
-        )
+        event = QKeyEvent(kind, combination.key(), combination.keyboardModifiers(), text)
+        QCoreApplication.sendEvent(target, event)
+        taken &= event.isAccepted() or kind == QEvent.Type.KeyRelease
+    return taken
 
 
 def _of_menu(menu: QMenu, group: str, path: str) -> Iterator[Doable]:
@@ -117,12 +131,13 @@ def _entry(action: QAction, group: str, path: str) -> Entry:
         text = f"Show or close {text}"
     keys = tuple(key.toString(QKeySequence.SequenceFormat.NativeText) for key in action.shortcuts())
     said, _, reason = action.toolTip().partition(NOT_NOW)
-    if not action.isEnabled() and not reason:
-        said, reason = "", said if said != _plain(action.text()) else "there is nothing to do it with"
-    elif action.isEnabled():
-        reason = ""
-    checked = action.isChecked() if action.isCheckable() else None
+    # Without a tooltip of its own an action gives its text.
     said = "" if said.strip() == _plain(action.text()) else said.strip()
+    if action.isEnabled():
+        reason = ""
+    elif not reason:
+        said, reason = action.whatsThis(), said or "there is nothing to do it with"
+    checked = action.isChecked() if action.isCheckable() else None
     return Entry(action.objectName() or text, group, text, keys, said, reason.strip(), checked)
 
 
@@ -134,6 +149,8 @@ def _plain(text: str) -> str:
 def _pressing(go: Callable[[str], None], name: str, view: View, press: str) -> Callable[[], None]:
     def act() -> None:
         go(name)
+        # Where the view itself cannot take the keys, as while it is empty, nothing is pressed elsewhere.
+        view.key_target().setFocus(Qt.FocusReason.ShortcutFocusReason)
         press_in(view, press)
 
     return act

@@ -35,6 +35,10 @@ class Texts:
             near = _near(self._texts, word, found)
             # Gaps are looked for only where nothing holds the word as it stands.
             found = near or _scattered(self._texts, word, found)
+        whole = query.lower().strip()
+        for i in found if whole else ():
+            text = self._texts[i]
+            found[i] -= 2 if text == whole else int(text.startswith(whole))
         return found
 
 

@@ -136,7 +136,7 @@ class Layouts(QObject):
 
     def _ask_new_name(self, old: str) -> None:
         answer = partial(self._named, what=f"Rename {old} to", act=partial(self.rename, old), others=())
-        self._palette.ask(f"New name of {old}", answer, old)
+        self._palette.ask(f"New name of {old}", answer, old, replace=True)
 
     def _choose(self, prompt: str, act: Callable[[str], None]) -> None:
         def answer(text: str) -> Answer:

@@ -19,23 +19,19 @@ from inspector.ui.arrangements import STEP
 from inspector.ui.asking import Asking
 from inspector.ui.banner import Banner
 from inspector.ui.bus import Bus
-from inspector.ui.command_list import Doable, of_menus, of_views
 from inspector.ui.findings_view import FindingsView
 from inspector.ui.form_menu import FormMenu
-from inspector.ui.layouts import Layouts
 from inspector.ui.menus import Menus
-from inspector.ui.navigator import Navigator
 from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
-from inspector.ui.palette import Palette
 from inspector.ui.preferences import Preferences
 from inspector.ui.start_view import StartView, always_listed
 from inspector.ui.status import StatusLine
 from inspector.ui.timeline_view import TimelineView
 from inspector.ui.toolbar import MainToolBar
 from inspector.ui.transport import Transport
-from inspector.ui.undoing import Undoing
 from inspector.ui.view import View
+from inspector.ui.ways import Ways
 
 DEFAULT_SIZE = QSize(1440, 900)
 TITLE = "Optimizer inspector"
@@ -77,13 +73,16 @@ class MainWindow(QMainWindow):
         self.status = StatusLine(self)
         self.docks = panels.make_docks(self, self.views)
         self.asking = Asking(self, self.send, bus.snapshot_arrived)
-        self.undoing = Undoing(bus.send, self.docks, self)
-        self.finder = Palette(self)
-        self.layouts = Layouts(self, self.docks, self.views, self.finder, lambda: self._settings)
-        self.menus = Menus(self, self.actions_by_name, self.form_menu, self.layouts)
-        self.navigator = Navigator(self.finder, self.send, self._doables)
+        self.ways = Ways(
+            self, self.actions_by_name, self.docks, self.views, self.send, lambda: self._settings
+        )
+        self.menus = Menus(self, self.actions_by_name, self.form_menu, self.ways.layouts)
         self.preferences = Preferences(
-            lambda: self._settings, self.navigator, self.views.get("settings"), self
+            self,
+            lambda: self._settings,
+            self.actions_by_name,
+            self.ways.navigator,
+            self.views.get("settings"),
         )
         self._assemble()
         self._connect()
@@ -95,8 +94,7 @@ class MainWindow(QMainWindow):
 
     def send(self, command: Command) -> None:
         """Send a command of a person to the worker; it can be undone and gone back from."""
-        self.undoing.sent(command)
-        self.navigator.sent(command)
+        self.ways.sent(command)
         self._bus.send(command)
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
@@ -110,8 +108,7 @@ class MainWindow(QMainWindow):
         self.status.show_snapshot(snapshot)
         self.opening.show_snapshot(snapshot)
         self.asking.show_snapshot(snapshot)
-        self.undoing.show_snapshot(snapshot)
-        self.navigator.show_snapshot(snapshot)
+        self.ways.show_snapshot(snapshot)
         self._show_titles(snapshot)
         self._pacer.show_snapshot(snapshot)
         self._land(snapshot.stop)
@@ -121,19 +118,19 @@ class MainWindow(QMainWindow):
         landed, self._landed = self._landed, stop
         if stop is None or stop is landed or stop.param is None:
             return
-        self.navigator.landed(stop.param, stop.index or 0)
+        self.ways.navigator.landed(stop.param, stop.index or 0)
         for view in self.views.values():
             view.select_element(stop.param, stop.index or 0)
 
     def select_param(self, name: str) -> None:
         """Select a param in every view; "" for none."""
-        self.navigator.selected(name)
+        self.ways.navigator.selected(name)
         for view in self.views.values():
             view.select_param(name)
 
     def select_element(self, name: str, index: int) -> None:
         """Select an element of a param in every view, by its flat index."""
-        self.navigator.selected(name, index)
+        self.ways.navigator.selected(name, index)
         for view in self.views.values():
             view.select_element(name, index)
 
@@ -153,7 +150,7 @@ class MainWindow(QMainWindow):
 
     def restore_default_layout(self) -> None:
         """Put every panel back in its place."""
-        self.layouts.apply(STEP)
+        self.ways.layouts.apply(STEP)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         if self._settings is not None:
@@ -194,32 +191,8 @@ class MainWindow(QMainWindow):
         self.setStatusBar(self.status)
         for action in (self.toolbar.toggleViewAction(), self._banner_bar.toggleViewAction()):
             action.setEnabled(False)
-        self.layouts.apply(STEP)
+        self.ways.layouts.apply(STEP)
         self._banner_bar.hide()
-
-    def _doables(self) -> list[Doable]:
-        titles = panels.view_titles()
-        return [*of_menus(self.menuBar()), *of_views(self.views, titles, self.go_to_view)]
-
-    def go_to_view(self, name: str) -> None:
-        """Show a view and give it the keys."""
-        self._go_to(next(panel.name for panel in panels.PANELS if name in panel.views), name)
-
-    def _go_to(self, name: str, view: str) -> None:
-        if name not in self.docks:
-            return
-        self.navigator.viewed(view or name)
-        dock = self.docks[name]
-        dock.show()
-        dock.raise_()
-        if view:
-            panels.show_tab(self.views[view])
-            self.views[view].setFocus(Qt.FocusReason.ShortcutFocusReason)
-            return
-        inside = [w for w in dock.widget().findChildren(QWidget) if _takes_keys(w)]
-        target = dock.widget() if _takes_keys(dock.widget()) else next(iter(inside), None)
-        if target is not None:
-            target.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def _connect(self) -> None:
         acts = self.actions_by_name
@@ -246,14 +219,17 @@ class MainWindow(QMainWindow):
         acts["open_recording"].triggered.connect(self.opening.choose_recording)
         acts["quit"].triggered.connect(self.close)
         acts.record_wanted.connect(self.asking.ask_recording)
-        acts["breakpoint"].triggered.connect(lambda: self._go_to("findings", "breakpoints"))
+        acts["breakpoint"].triggered.connect(lambda: self.ways.go_to("findings", "breakpoints"))
         acts["overlay"].triggered.connect(self.asking.ask_overlay)
         acts["save_report"].triggered.connect(self.asking.ask_report)
         acts["what_if"].triggered.connect(self.asking.ask_what_if)
-        acts["keys"].triggered.connect(self._show_keys)
+        acts["keys"].triggered.connect(lambda: self.asking.show_keys(self.ways.keys_text()))
         acts["restore_layout"].triggered.connect(self.restore_default_layout)
-        self.menus.panel_wanted.connect(self._go_to)
-        self._connect_ways()
+        self.menus.panel_wanted.connect(self.ways.go_to)
+        self.ways.param_wanted.connect(self.select_param)
+        self.ways.element_wanted.connect(self.select_element)
+        self.ways.layouts.told.connect(self.tell_problem)
+        self.ways.recent_sources = self.opening.recent
         theme.changes().changed.connect(acts.refresh_icons)
         for view in self.views.values():
             view.command.connect(self.send)
@@ -268,52 +244,6 @@ class MainWindow(QMainWindow):
             start.left.connect(self._leave_start)
             start.show_recent(self.opening.recent())
             self.opening.recent_changed.connect(start.show_recent)
-
-    def _connect_ways(self) -> None:
-        acts, ways = self.actions_by_name, self.navigator
-        for name, act in (
-            ("palette", ways.open_palette),
-            ("go_to_param", ways.ask_param),
-            ("go_to_offset", ways.ask_offset),
-            ("back", ways.back),
-            ("forward", ways.forward),
-            ("undo", self.undoing.stack.undo),
-            ("redo", self.undoing.stack.redo),
-        ):
-            acts[name].triggered.connect(lambda _checked=False, act=act: act())
-        ways.param_wanted.connect(self.select_param)
-        ways.element_wanted.connect(self.select_element)
-        ways.spot_wanted.connect(self._show_spot)
-        ways.view_wanted.connect(self._return_to)
-        ways.moved.connect(lambda: acts.disable(ways.why_not()))
-        self.undoing.changed.connect(self._show_undo)
-        self.layouts.told.connect(self.tell_problem)
-        acts.disable(ways.why_not())
-        self._show_undo()
-        for view in self.views.values():
-            if (tabs := panels.tabs_of(view)) is not None and tabs.currentWidget() is view:
-                tabs.tabBarClicked.connect(lambda at, tabs=tabs: self._tab_chosen(tabs.widget(at)))
-
-    def _show_undo(self) -> None:
-        acts, stack = self.actions_by_name, self.undoing.stack
-        acts["undo"].setText(f"Undo {stack.undoText()}" if stack.canUndo() else "Undo")
-        acts["redo"].setText(f"Redo {stack.redoText()}" if stack.canRedo() else "Redo")
-        acts.disable(self.undoing.why_not())
-
-    def _show_spot(self, element: int) -> None:
-        for view in self.views.values():
-            view.show_spot(element)
-
-    def _tab_chosen(self, widget: QWidget | None) -> None:
-        for name, view in self.views.items():
-            if view is widget:
-                self.navigator.viewed(name)
-
-    def _return_to(self, name: str) -> None:
-        if name in self.docks:
-            self._go_to(name, "")
-        elif name in self.views:
-            self.go_to_view(name)
 
     def _show_titles(self, snapshot: Snapshot) -> None:
         title = f"{snapshot.source} — {TITLE}" if snapshot.source else TITLE
@@ -338,16 +268,6 @@ class MainWindow(QMainWindow):
         target = self.views.get("map", self)
         target.setFocus(Qt.FocusReason.OtherFocusReason)
 
-    def _show_keys(self) -> None:
-        from inspector.ui.keys import groups_of, keys_text
-
-        titles = panels.view_titles()
-        views = [
-            (f"In the panel {titles[name].lower()}", view.LOCAL_KEYS) for name, view in self.views.items()
-        ]
-        entries = (each.entry for each in of_menus(self.menuBar()))
-        self.asking.show_keys(keys_text(groups_of(entries, views)))
-
     def _choose_file(self) -> None:
         # The combo shows what runs, not the entry that opened this dialog.
         if self.snapshot is not None:
@@ -363,8 +283,3 @@ class MainWindow(QMainWindow):
         for view in self.views.values():
             if view.STEPS_ALONG_X:
                 view.show_range(start, stop)
-
-
-def _takes_keys(widget: QWidget) -> bool:
-    tabbed = widget.focusPolicy().value & Qt.FocusPolicy.TabFocus.value
-    return bool(tabbed) and widget.isVisible() and widget.isEnabled()

@@ -39,6 +39,7 @@ GO: Groups = (
     ("back", "forward"),
 )
 HELP: Groups = (("keys",),)
+THEMES: Groups = (("theme_system", "theme_light", "theme_dark"),)
 LAYOUTS: Groups = (
     ("layout_step", "layout_profile", "layout_diagnose", "layout_compare"),
     ("save_layout", "rename_layout", "delete_layout", "restore_layout"),
@@ -78,7 +79,8 @@ class Menus(QObject):
         self.view = add_menu(bar, "&View", (), actions)
         self._layout_menu = add_menu(self.view, "&Layout", LAYOUTS, actions)
         self._layout_menu.setObjectName("layout_menu")
-        self._own = self._layout_menu.addSeparator()
+        self._layout_menu.addSeparator()
+        add_menu(self.view, "&Theme", THEMES, actions)
         self._actions = actions
         add_menu(bar, "&Help", HELP, actions)
         layouts.changed.connect(self._show_layouts)
@@ -100,8 +102,8 @@ class Menus(QObject):
             if panel.name in docks:
                 self._go.addAction(self._go_action(panel.name, panel.title, panel.key, panel.front))
                 for view in panel.views:
-                    if view in panels.TAB_KEYS:
-                        title, key = panels.TAB_TITLES[view], panels.TAB_KEYS[view]
+                    if len(panel.views) > 1 and view != panel.front:
+                        title, key = panels.TAB_TITLES[view], panels.TAB_KEYS.get(view, "")
                         self._go.addAction(self._go_action(panel.name, title, key, view))
         self.view.addSeparator()
         for name, dock in docks.items():
@@ -113,9 +115,10 @@ class Menus(QObject):
 
     def _go_action(self, panel: str, title: str, key: str, view: str = "") -> QAction:
         action = QAction(f"Go to {title.lower()}", self._window)
-        action.setObjectName(f"go_{view or panel}")
+        # The panel of the plots and the metrics in it share a name.
+        action.setObjectName(f"go_to_{view}" if view == panel else f"go_{view or panel}")
         action.setShortcut(key)
-        action.setToolTip(f"Show the panel and give it the keys ({key})")
+        action.setToolTip("Show the panel and give it the keys" + (f" ({key})" if key else ""))
         action.triggered.connect(lambda: self.panel_wanted.emit(panel, view))
         self._window.addAction(action)
         return action

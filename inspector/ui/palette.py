@@ -156,8 +156,13 @@ class Palette(QFrame):
         window.installEventFilter(self)
         self.hide()
 
-    def ask(self, prompt: str, answer: Callable[[str], Answer], text: str = "") -> None:
-        """Open with `text` typed already; what `answer` says of a text is listed."""
+    def ask(
+        self, prompt: str, answer: Callable[[str], Answer], text: str = "", *, replace: bool = False
+    ) -> None:
+        """Open with `text` typed already, to be gone on with or, with `replace`, to be typed over.
+
+        What `answer` says of a text is listed.
+        """
         if not self.isVisible():
             self._before = self._window.focusWidget()
         self._answer = answer
@@ -169,6 +174,9 @@ class Palette(QFrame):
         self.show()
         self.raise_()
         self.field.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        if not replace:
+            # A line that is given the keys by one selects all, and the next letter would take its place.
+            self.field.end(False)
 
     def leave(self) -> None:
         """Close, and give the keys back to where they were."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from inspector.ui.fuzzy import SCATTERED, Texts
 
 MOST_RECENT = 20
+BY_GROUP = 4
+"""What it costs to be found by the name of its group as well."""
 BY_HELP = 2 * SCATTERED
 """What a match in the explanation alone costs beside one in the name."""
 
@@ -37,7 +39,10 @@ def ranked(entries: Sequence[Entry], query: str, recent: Sequence[str] = ()) -> 
     `recent` are names, the latest first; without a query they come before all others.
     """
     used = {name: i for i, name in enumerate(recent)}
-    costs = Texts(entry.title for entry in entries).costs(query)
+    # The name of its group may help to find an action, but its own name is what it is called.
+    costs = {i: cost + BY_GROUP for i, cost in Texts(entry.title for entry in entries).costs(query).items()}
+    for i, cost in Texts(entry.text for entry in entries).costs(query).items():
+        costs[i] = min(cost, costs.get(i, cost))
     words = query.lower().split()
     for i, entry in enumerate(entries):
         help_text = entry.help.lower()

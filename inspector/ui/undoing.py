@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QObject, Signal
-from PySide6.QtGui import QUndoCommand, QUndoStack
 from PySide6.QtWidgets import QDockWidget
 
 from inspector.runtime.commands import Command
@@ -16,21 +16,13 @@ from inspector.ui.view import same_run
 MOST_CHANGES = 200
 
 
-class _Step(QUndoCommand):
-    """A change that was made already: it is done again only after it was undone."""
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A change that was made, in words, and what takes it back and makes it again."""
 
-    def __init__(self, text: str, undo: Callable[[], None], redo: Callable[[], None]) -> None:
-        super().__init__(text)
-        self._undo, self._redo, self._made = undo, redo, True
-
-    def undo(self) -> None:
-        self._undo()
-
-    def redo(self) -> None:
-        if self._made:
-            self._made = False
-        else:
-            self._redo()
+    text: str
+    undo: Callable[[], None]
+    redo: Callable[[], None]
 
 
 class Undoing(QObject):
@@ -44,37 +36,78 @@ class Undoing(QObject):
         super().__init__(parent)
         self._send = send
         self._snapshot: Snapshot | None = None
-        self.stack = QUndoStack(self)
-        self.stack.setUndoLimit(MOST_CHANGES)
-        self.stack.indexChanged.connect(self.changed)
+        self._done: list[Done] = []
+        self._undone: list[Done] = []
+        self._busy = False
         for dock in docks.values():
             dock.installEventFilter(self)
+
+    @property
+    def undo_text(self) -> str:
+        """What would be undone next; "" for nothing."""
+        return self._done[-1].text if self._done else ""
+
+    @property
+    def redo_text(self) -> str:
+        """What would be done again next; "" for nothing."""
+        return self._undone[-1].text if self._undone else ""
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """What is there now; changes of a run that is no more cannot be undone."""
         before, self._snapshot = self._snapshot, snapshot
         if before is not None and before.source and not same_run(before, snapshot):
-            self.stack.clear()
+            self._done.clear()
+            self._undone.clear()
+            self.changed.emit()
 
     def sent(self, command: Command) -> None:
         """A command of a person goes to the worker."""
         change = change_of(command, self._snapshot) if self._snapshot is not None else None
         if change is not None:
-            self.stack.push(_Step(change.text, self._sending(change.undo), self._sending(change.redo)))
+            self._note(Done(change.text, self._sending(change.undo), self._sending(change.redo)))
+
+    def undo(self) -> None:
+        """Take the last change back."""
+        if self._done:
+            self._undone.append(self._done.pop())
+            self._act(self._undone[-1].undo)
+
+    def redo(self) -> None:
+        """Make the change again that was taken back last."""
+        if self._undone:
+            self._done.append(self._undone.pop())
+            self._act(self._done[-1].redo)
 
     def why_not(self) -> dict[str, str]:
         """Why nothing can be undone or done again, "" where something can."""
         return {
-            "undo": "" if self.stack.canUndo() else "nothing was changed yet that can be undone",
-            "redo": "" if self.stack.canRedo() else "nothing was undone",
+            "undo": "" if self._done else "nothing was changed yet that can be undone",
+            "redo": "" if self._undone else "nothing was undone",
         }
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """A panel is closed by its button or from the menu."""
         if event.type() == QEvent.Type.Close and isinstance(watched, QDockWidget) and watched.isVisible():
             title = watched.windowTitle().partition(" (")[0].lower()
-            self.stack.push(_Step(f"close the panel {title}", watched.show, watched.hide))
+            self._note(Done(f"close the panel {title}", watched.show, watched.hide))
         return False
+
+    def _note(self, done: Done) -> None:
+        if self._busy:
+            return
+        self._done.append(done)
+        del self._done[:-MOST_CHANGES]
+        self._undone.clear()
+        self.changed.emit()
+
+    def _act(self, act: Callable[[], None]) -> None:
+        # What is set off by it is no change of a person.
+        self._busy = True
+        try:
+            act()
+        finally:
+            self._busy = False
+        self.changed.emit()
 
     def _sending(self, commands: tuple[Command, ...]) -> Callable[[], None]:
         def send() -> None:

@@ -47,6 +47,13 @@ class View(QWidget):
     def select_param(self, name: str) -> None:
         """A param was selected somewhere; "" for none."""
 
+    def key_target(self) -> QWidget:
+        """The widget that LOCAL_KEYS are meant for: that which has the keys when the view is gone to."""
+        target: QWidget = self
+        while (proxy := target.focusProxy()) is not None:
+            target = proxy
+        return target
+
     def show_spot(self, element: int) -> None:
         """An element of the mega-buffers, be it in a gap between params, was gone to."""
 
