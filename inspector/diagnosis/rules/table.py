@@ -64,6 +64,7 @@ RULES: tuple[Rule, ...] = (
         "param with the smallest share first; the kernels take them as 0",
         _EXACT,
         gradients.nonfinite_gradient,
+        beyond_light_rows=True,
     ),
     Rule(
         "negative-second-moment",
