@@ -5,8 +5,8 @@
 Trains in a process of its own, in which `record(...)` is the one line added; meanwhile this one follows the session as
 `inspector info` would, and says how far behind it is. Then `inspector replay --verify` runs every step again from the
 state that PyTorch had before it, and holds w, m and v after it against PyTorch's. Each step keeps w, m, v and g: 16
-bytes a parameter, 48 GB for 300 steps of 10 M, which have to fit below --folder and are deleted at the end unless --keep
-is given. Prints figures as a table of Markdown. Needs PyTorch and an adapter (the software one is enough).
+bytes a parameter, 48 GB for 300 steps of 10 M, which have to fit below --folder and are deleted at the end without
+--keep. Prints figures as a table of Markdown. Needs PyTorch and an adapter (the software one is enough).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
-WIDTH, HEADS, CONTEXT, BATCH, VOCAB = 368, 8, 64, 8, 256
+WIDTH, HEADS, CONTEXT, BATCH, VOCAB = 368, 8, 32, 4, 256
 LR, WARMUP, DECAY, BETAS, CLIP = 6e-4, 30, 0.1, (0.9, 0.95), 1.0
 
 
@@ -115,7 +115,7 @@ def train(path: Path, steps: int, layers: int, capture: str, fused: bool) -> Non
         "tensors": len(params),
         "train_s": trained,
         "whole_s": time.perf_counter() - began,
-        "loss": float(loss),
+        "loss": loss.item(),
         "problem": recording.problem,
     }
     print(json.dumps(document))
@@ -139,7 +139,7 @@ def inspector(*arguments: str) -> dict[str, Any]:
 
 
 def follow(path: Path, training: subprocess.Popen[str], every_s: float) -> list[tuple[int, float]]:
-    """While the training goes on: the steps that another process sees, and how long ago the last of them ended, in s."""
+    """While the training goes on: the steps that another process sees, and how long ago the last one ended, in s."""
     from inspector.errors import InspectorError
     from inspector.session.reader import Session
 
@@ -232,12 +232,15 @@ def show(
     rows = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, {report['device']['name']}",
         "run": f"{report['origin']}, {trained['parameters']:,} parameters in {trained['tensors']} tensors",
-        "training": f"{trained['train_s'] / max(steps, 1):.2f} s a step with the recording, last loss {trained['loss']:.3f}",
+        "training": f"{trained['train_s'] / max(steps, 1):.2f} s a step, recorded, last loss {trained['loss']:.3f}",
         "session": f"{size / 1e9:.2f} GB, policy {info['policy']}",
         "followed live": f"{len(seen)} times another step, behind by {lag}",
         "compared": f"{report['compared']['steps']} steps, {report['compared']['anchored']} from the very state before",
         "executed again": f"{took / max(steps, 1):.2f} s a step, reading and explaining included",
         "largest ULP": ", ".join(f"{lane} {value:.3g}" for lane, value in report["max_ulp_by_lane"].items()),
+        "ULP from AdamW in PyTorch's own roundings": ", ".join(
+            f"{k} {v:.3g}" for k, v in report["peer_ulp"].items()
+        ),
         "beyond 2 ULP": ", ".join(f"{100 * share:.2g} % of {lane}" for lane, share in beyond.items()),
         "steps with w beyond 2 ULP": f"{len(far)} of {steps}",
         "kinds": "; ".join(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, QSettings, Qt, QUrl
@@ -21,6 +22,7 @@ from inspector.ui.app import application, make_view, run_window
 from inspector.ui.bus import Bus
 from inspector.ui.main_window import MainWindow
 from inspector.ui.opening import MAX_RECENT
+from inspector.ui.options import Options
 from inspector.ui.start_view import NO_RECENT, StartView, rows
 from inspector.ui.view import View
 
@@ -276,7 +278,11 @@ def test_a_start_without_source_shows_the_page_and_opens_the_live_model(qtbot: Q
 
     worker = FakeWorker()
     code = run_window(
-        lambda: worker, settings_path=str(tmp_path / "w.ini"), views=some_views, front="start", on_ready=ready
+        lambda: worker,
+        settings_path=str(tmp_path / "w.ini"),
+        views=some_views,
+        on_made=lambda window: window.begin_with("start"),
+        on_ready=ready,
     )
     assert code == 0
     assert seen == [True, True]
@@ -284,23 +290,27 @@ def test_a_start_without_source_shows_the_page_and_opens_the_live_model(qtbot: Q
 
 
 @pytest.mark.parametrize(
-    ("words", "front"),
+    ("words", "wanted", "front"),
     [
-        ((), "start"),
-        (("--lr", "0.1"), "start"),
-        (("charlm",), None),
-        (("synthetic:100",), None),
-        (("--lockstep", "dynamic"), None),
+        ((), True, ["start"]),
+        ((), False, []),
+        (("--lr", "0.1"), True, ["start"]),
+        (("charlm",), True, []),
+        (("synthetic:100",), True, []),
+        (("--lockstep", "dynamic"), True, []),
     ],
 )
 def test_the_command_line_decides_what_is_in_front(
     words: tuple[str, ...],
-    front: str | None,
+    wanted: bool,
+    front: list[str],
     call: Callable[..., tuple[int, str, str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[object] = []
+    asked: list[str] = []
+    preferences = SimpleNamespace(options=Options(start_page=wanted), offer=lambda adapters: None)
+    window = SimpleNamespace(preferences=preferences, begin_with=asked.append)
     monkeypatch.setattr("inspector.cli.window.display_problem", lambda: None)
-    monkeypatch.setattr("inspector.ui.app.run_window", lambda make, **more: asked.append(more["front"]) or 0)
+    monkeypatch.setattr("inspector.ui.app.run_window", lambda make, **more: more["on_made"](window) or 0)
     assert call(*words)[0] == 0
-    assert asked == [front]
+    assert asked == front

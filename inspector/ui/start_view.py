@@ -116,6 +116,8 @@ class StartModel(ColumnsModel):
 class StartView(View):
     """The list with a line of help below it. `left` says that the page has served its purpose."""
 
+    LOCAL_KEYS = KEYS
+
     left = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
