@@ -149,7 +149,7 @@ def layout(
         o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
-    made = o.open_told(source)
+    made = o.open_told(source, steps=False)
     variant = o.form_for(context, made, variant)
     document = describe(made, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
     o.print_json(document) if json else show(document)
