@@ -486,7 +486,7 @@ class Engine:
             )
             if captured is not None and self._leads(captured, to):
                 yield Way(captured, to, state=partial(self.recorded.state, captured))
-        elif self._began_at <= to and self._began_at >= self._form_since - 1:
+        elif self._began_at <= to and self.began_at >= self._form_since - 1:
             yield Way(self._began_at, to, state=self.source.initial_state)
 
     def _restore(self, state: State, progress: Callable[[float], None]) -> None:
