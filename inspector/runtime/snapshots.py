@@ -16,6 +16,7 @@ from inspector.diagnosis.findings import Finding
 from inspector.floats import F32Array
 from inspector.history import EMPTY_HISTORY, History
 from inspector.hyper import Hyper
+from inspector.param_hyper import HyperColumns
 from inspector.param_statistics import ParamStats, ParamTable, totals
 from inspector.plan import Plan
 from inspector.policies import PolicyTable
@@ -107,6 +108,8 @@ class CountedParams:
     step: int
     params: ParamTable
     ms: float | None
+    own: HyperColumns | None = None
+    """What each param takes the step with, where they have settings of their own."""
 
     @cached_property
     def totals(self) -> tuple[ParamStats, ...]:
@@ -211,6 +214,8 @@ class Snapshot:
     plan: Plan | None = None
     cursor: Cursor | None = None
     hyper: Hyper = field(default_factory=Hyper)
+    step_hyper: Hyper | None = None
+    """What the step at the cursor runs with, the schedule applied; of the first step before it."""
     schedule: str = "constant"
     record: StepRecord | None = None
     """The step at the cursor."""
