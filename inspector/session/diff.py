@@ -315,7 +315,8 @@ def _compare_state(
     check: Callable[[], None],
 ) -> None:
     totals = found.keyframes[step] = {lane: ArrayDifference() for lane in STATE}
-    order = sorted(a.about.params, key=lambda p: -1 if (at := dispatches.get(p.name)) is None else at)
+    there = min(s.about.params_in(step) for s in (a, b))
+    order = sorted(a.about.params[:there], key=lambda p: -1 if (at := dispatches.get(p.name)) is None else at)
     for param in order:
         check()
         for lane in STATE:

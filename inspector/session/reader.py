@@ -333,6 +333,7 @@ class Session:
         return [
             {**{name: getattr(each, name) for name in SETTING_NAMES}, "params": counts[i]}
             for i, each in enumerate(own.classes)
+            if counts[i]
         ]
 
     def _parent_info(self) -> dict[str, Any] | None:

@@ -16,19 +16,19 @@ from inspector.settings import Settings
 from inspector.ui import format as fmt
 from inspector.ui.tables import AnyIndex, ColumnsModel, dense_table, set_widths
 
-COLUMNS = ("group", "lr", "β₁", "β₂", "ε", "λ", "params", "t")
+COLUMNS = ("group", "params", "t", "lr", "λ", "β₁", "β₂", "ε")
 HELP = (
     "The param group. One with several rows has params that have taken fewer steps than others, or sit this one out.",
-    "The learning rate as used, with the schedule applied.",
-    "Decay of the first moment m.",
-    "Decay of the second moment v.",
-    "Added to √v̂ in the denominator.",
-    "Weight decay, as it stands: it counts whatever the block.",
     "How many params.",
     "The step that this one is to them, which their bias correction counts by. idle: they have no gradient and take no "
     "part, so w, m, v and t stay.",
+    "The learning rate as used, with the schedule applied.",
+    "Weight decay, as it stands: it counts whatever the block.",
+    "Decay of the first moment m.",
+    "Decay of the second moment v.",
+    "Added to √v̂ in the denominator.",
 )
-SAMPLES = ("888", "8.888e−8", "0.999", "0.9999", "1e−08", "0.888", "8,888", "88,888 (idle)")
+SAMPLES = ("88", "8,888", "8,888 idle", "8.8e−4", "0.08", "0.99", "0.999", "1e−8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,10 @@ class GroupModel(ColumnsModel):
         """What stands in a cell."""
         each = self.rows[row]
         s = each.settings
-        if column == COLUMNS.index("t"):
-            t = f"{max(each.t, 0):,}"
-            return f"{t} (idle)" if s.idle else t
+        t = f"{max(each.t, 0):,}{' idle' if s.idle else ''}"
         return (
-            str(each.group), fmt.number(s.lr), fmt.number(s.beta1, 6), fmt.number(s.beta2, 6), fmt.number(s.eps),
-            fmt.number(s.weight_decay), f"{each.params:,}",
+            str(each.group), f"{each.params:,}", t, fmt.number(s.lr), fmt.number(s.weight_decay),
+            fmt.number(s.beta1, 6), fmt.number(s.beta2, 6), fmt.number(s.eps),
         )[column]  # fmt: skip
 
     def data(self, index: AnyIndex, role: int = 0) -> Any:

@@ -78,7 +78,8 @@ class ParamsModel(QAbstractTableModel):
         if own != self._own:
             self._own = own
             self._set_columns()
-            if self.sorted_by is not None and self.sorted_by[0] >= FIRST_FIGURE + len(UPDATE):
+            if self.sorted_by is not None and self.sorted_by[0] > FIRST_FIGURE:
+                # Other columns stand there now.
                 self.sorted_by = None
         if layout is not self._layout:
             self._layout = layout
@@ -102,13 +103,13 @@ class ParamsModel(QAbstractTableModel):
             return
         self.lane = lane
         self._set_columns()
-        if self.sorted_by is not None and self.sorted_by[0] >= FIRST_FIGURE + len(UPDATE):
+        if self.sorted_by is not None and self.sorted_by[0] >= FIRST_FIGURE + len(self._own) + len(UPDATE):
             self._put_in_order()
         self._changed()
         self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, self.columnCount() - 1)
 
     def _set_columns(self) -> None:
-        self.columns = (*UPDATE, *self._own, *lane_columns(self.lane))
+        self.columns = (*UPDATE[:1], *self._own, *UPDATE[1:], *lane_columns(self.lane))
 
     def set_filter(self, text: str) -> None:
         """Show the params whose name holds `text`, or matches it where it has * or ?."""
