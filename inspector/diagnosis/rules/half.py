@@ -47,21 +47,17 @@ def is_behind(facts: StepFacts, past: Past) -> BoolArray:
     """Params whose half-precision mirror stays as it is in most elements, whichever way the master weights go."""
     table = facts.table
     assert table is not None
-    if (
-        facts.variant.kernel != "f16"
-        or facts.hyper.lr <= 0
-        or facts.clip_scale == 0
-        or at_an_end(facts, past)
-    ):
+    if facts.variant.kernel != "f16" or facts.clip_scale == 0:
         return np.zeros(len(table), bool)
-    return np.asarray((_stuck(facts) > STUCK_SHARE * table.numel) & (table.lanes["g"].norm > 0))
+    moves = (np.asarray(facts.each("lr")) > 0) & (table.lanes["g"].norm > 0) & ~at_an_end(facts, past)
+    return np.asarray((_stuck(facts) > STUCK_SHARE * table.numel) & moves)
 
 
 def _stuck(facts: StepFacts) -> F64Array:
     """Weights that STUCK_SPAN of the largest update of their param, all one way, take less than half a spacing on."""
     table = facts.table
     assert table is not None
-    reach = STUCK_SPAN * table.update.largest * facts.hyper.lr
+    reach = STUCK_SPAN * table.update.largest * np.asarray(facts.each("lr"))
     return np.asarray((table.lanes["w"].exponents * (reach[:, None] < _HALF_SPACING)).sum(axis=1), np.float64)
 
 
