@@ -477,7 +477,7 @@ def test_every_view_is_shown_each_snapshot_and_each_selection(shown: Shown) -> N
 def test_the_keys_overview_is_not_modal(shown: Shown) -> None:
     shown.press(Key.Key_F1)
     label = shown.window.findChild(QLabel, "")
-    dialog = shown.window._keys
+    dialog = shown.window.asking.keys
     assert label is not None
     assert isinstance(dialog, KeysDialog)
     assert dialog.isVisible()

@@ -57,6 +57,21 @@ def overwritten(lane: Lane, name: str, damage: Callable[[F32], F32]) -> Act:
     return act
 
 
+def exchange(a: str, b: str) -> Act:
+    """m and v of two params are exchanged on the device."""
+
+    def act(engine: Engine, gpu: Gpu) -> None:
+        stepper = engine.stepper
+        assert isinstance(stepper, GpuStepper)
+        state = stepper.state()
+        lanes: tuple[Lane, ...] = ("m", "v")
+        for lane in lanes:
+            values = getattr(state, lane)
+            stepper._memory.upload(lane, values | {a: values[b], b: values[a]}, {})
+
+    return act
+
+
 def put_back(name: str, step: int) -> dict[int, Act]:
     """The weights of a param as they were before `step`, written again after it."""
     kept: dict[str, F32] = {}
@@ -201,6 +216,14 @@ INCIDENTS = (
         "v written by another param", "v of h.1.mlp.up.weight becomes 1,000 times as large between steps 5 and 6", 6,
         Wanted("unexplained-moments", 6, "far above β₂·v + (1-β₂)·g²", ("h.1.mlp.up.weight",), None, WD, {"lane": "v"}),
         Drawn, before={6: overwritten("v", "h.1.mlp.up.weight", lambda v: v * np.float32(1000))},
+    ),
+    Incident(
+        "moments exchanged in mid-run", "m and v of h.0.attn.weight and h.1.attn.weight between steps 5 and 6", 6,
+        Wanted("swapped-moments", 6, "gradients of the first are 16 times the others: so is its m, and v 256 times",
+               ("h.0.attn.weight",), None, WD, {"other": "h.1.attn.weight"}),
+        lambda: Drawn(hyper=NO_CLIP, edit=from_step(1, times(16.0, "h.0.attn.weight"))),
+        before={6: exchange("h.0.attn.weight", "h.1.attn.weight")},
+        follows=frozenset({"unexplained-moments", "lagging-second-moment", "large-update"}),
     ),
     Incident(
         "weights restored in mid-run", "h.0.mlp.up.weight is set back to where it was before step 6, before step 7", 7,

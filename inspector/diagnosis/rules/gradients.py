@@ -65,10 +65,15 @@ def _nonfinite(
         of_param = (
             f", which has {here.total:,} ({percent(here.total / max(numel, 1))} of its {numel:,} elements)"
         )
+    after = (
+        "The optimizer takes them as they are: unless the step is skipped, w, m and v of these elements are not finite "
+        "from now on."
+        if facts.origin
+        else "The kernels take them as 0, so norm and clip scale look healthy."
+    )
     return Story(
         f"{total.total:,} of {elements:,} gradients are not finite ({total.nan:,} NaN, {total.posinf:,} +Inf, "
-        f"{total.neginf:,} -Inf){f', the first in {where}' if where else ''}{of_param}. The kernels take them as 0, so "
-        "norm and clip scale look healthy.",
+        f"{total.neginf:,} -Inf){f', the first in {where}' if where else ''}{of_param}. {after}",
         "Look at the loss and the layer that owns the first of them; check for overflow in its forward pass.",
         evidence, param, index, 0,
     )  # fmt: skip
@@ -145,6 +150,38 @@ def no_gradient(facts: StepFacts, memory: Memory) -> Seen | None:
         )  # fmt: skip
 
     return alone(none, tell)
+
+
+INTERMITTENT_STEPS = 16
+
+
+def intermittent_gradient(facts: StepFacts, memory: Memory) -> Seen | None:
+    """No gradient in most steps, and some again at even distances: stepped within an accumulation, or twice."""
+    if facts.gradients is None or facts.grad_norm is None:
+        return None
+    norms = memory.latest("grad_norm", INTERMITTENT_STEPS)
+    some = np.flatnonzero(np.array(norms) != 0)
+    none = len(norms) - len(some)
+    # A norm of 0 under gradients that are not is another matter.
+    vanishes = facts.grad_norm == 0 and facts.gradients.max_abs > 0
+    period = int(some[-1] - some[-2]) if len(some) > 1 else 0
+    even = len(some) > 1 and bool((np.diff(some) == period).all()) and some[0] < period
+    hit = len(norms) == INTERMITTENT_STEPS and 2 * none >= INTERMITTENT_STEPS and even and not vanishes
+
+    def tell() -> Story:
+        return Story(
+            f"Every gradient of every param was 0 in {none} of the last {INTERMITTENT_STEPS} steps: only every "
+            f"{_nth(period)} has any. The moments decay in between, and weights move by what is left of them.",
+            "Step the optimizer once gradients are accumulated and not with every micro-batch; look for a second call "
+            "of step after zero_grad.",
+            {"steps_without": none, "of": INTERMITTENT_STEPS, "period": period}, dispatch=0,
+        )  # fmt: skip
+
+    return alone(hit, tell)
+
+
+def _nth(number: int) -> str:
+    return {2: "second", 3: "third"}.get(number, f"{number}th")
 
 
 # --- where the norm goes

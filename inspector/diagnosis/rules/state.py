@@ -9,6 +9,7 @@ import numpy as np
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
 from inspector.diagnosis.rules.rule import Seen, Story, alone, element_at, number, of_params
+from inspector.diagnosis.rules.transitions import exchanged_moments
 from inspector.diagnosis.rules.updates import second_moment_lag
 from inspector.floats import F64Array
 from inspector.param_statistics import counts_of
@@ -44,11 +45,14 @@ def nonfinite_state(facts: StepFacts, memory: Memory) -> Seen | None:
         stats = counts[lane]
         bad = stats.nonfinite
         param, index, where = element_at(facts, bad.first)
+        after = (
+            "They stay so in every step to come, and spread to all that is computed from them."
+            if facts.origin
+            else "An update that is not finite leaves its weight as it was, so these elements no longer train."
+        )
         return Story(
             f"{bad.total:,} of {stats.count:,} {NAMES[lane]} were not finite before this step ({bad.nan:,} NaN, "
-            f"{bad.posinf:,} +Inf, {bad.neginf:,} -Inf){f', the first in {where}' if where else ''}. An update "
-            "that is not "
-            "finite leaves its weight as it was, so these elements no longer train.",
+            f"{bad.posinf:,} +Inf, {bad.neginf:,} -Inf){f', the first in {where}' if where else ''}. {after}",
             "Go back to a state from before they appeared.",
             {"lane": lane, "nan": bad.nan, "posinf": bad.posinf, "neginf": bad.neginf, "elements": stats.count},
             param, index, 0,
@@ -171,8 +175,10 @@ def missing_moments(facts: StepFacts, memory: Memory) -> Seen | None:
 
 def swapped_moments(facts: StepFacts, memory: Memory) -> Seen | None:
     """Moments of params of the same shape exchanged: v of each fits the gradients of another."""
-    if facts.table is None or memory.first != facts.step or facts.step == 1 or facts.clip_scale is None:
+    if facts.table is None or facts.step == 1 or facts.clip_scale is None:
         return None
+    if memory.first != facts.step:
+        return _exchanged_in_mid_run(facts, memory)
     pairs = _swapped_pairs(facts)
     hit = np.zeros(len(facts.table), bool)
     hit[list(pairs)] = True
@@ -193,6 +199,31 @@ def swapped_moments(facts: StepFacts, memory: Memory) -> Seen | None:
     for row, (_, own, _) in pairs.items():
         rank[row] = abs(math.log2(own))
     return of_params(facts, hit, hit.astype("f8"), tell, rank)
+
+
+def _exchanged_in_mid_run(facts: StepFacts, memory: Memory) -> Seen:
+    """Moments that belonged to another param in the step before."""
+    assert facts.table is not None
+    pairs = exchanged_moments(facts, memory)
+    hit = np.zeros(len(facts.table), bool)
+    hit[list(pairs)] = True
+
+    def tell(row: int) -> Story:
+        segment, other = facts.segment(row), facts.segment(pairs[row])
+        assert facts.table is not None
+        lanes = facts.table.lanes
+        return Story(
+            f"m and v of {segment.name} do not follow from what they were before step {facts.step - 1:,}, and do from "
+            f"those of {other.name}, which has the same shape: their moments were exchanged in between.",
+            "Look at what restored or moved optimizer state there: by name, not by position.",
+            {
+                "m_norm": float(lanes["m"].norm[row]), "v_norm": float(lanes["v"].norm[row]),
+                "other": other.name,
+            },
+            segment.name, None, facts.dispatch_updating(segment.offset),
+        )  # fmt: skip
+
+    return of_params(facts, hit, hit.astype("f8"), tell)
 
 
 def _swapped_pairs(facts: StepFacts) -> dict[int, tuple[int, float, float]]:

@@ -71,8 +71,6 @@ class Explanation:
             also = f" (or {' or '.join(str(n) for n in self.either)})" if self.either else ""
             return f"It has {text}{also}; that leaves {_lanes(self.left)}."
         if self.explained:
-            if not any(lane.differing for lane in self.lanes.values()):
-                return "Every bit is the same."
             whose = " or ".join(peer.name for peer in self.peers)
             how = "bit for bit" if self.exact else f"to {_lanes(self.left)}"
             return (
@@ -91,24 +89,28 @@ class Explanation:
         return f"No known kind: {'; '.join(parts)}."
 
 
-def explain_difference(given: Given, after: Lanes, *, rounding: str | None = None) -> Explanation:
+def explain_difference(
+    given: Given, after: Lanes, *, rounding: str | None = None, all_peers: bool = True
+) -> Explanation:
     """What accounts for `after`, which another program wrote; `rounding` is the key of the peer it is known to be.
+
+    Without `all_peers` roundings are named after the first peer that they may be of, the known one before others.
 
     Of any length; some twenty evaluations of the param where it is explained by rounding, a few more and those of a
     sample where it is not. Elements whose gradient or state is not finite are judged apart.
     """
     # What overflows, underflows or is not finite is judged by what comes of it.
     with np.errstate(all="ignore"):
-        return _explain(given, after, rounding)
+        return _explain(given, after, rounding, all_peers)
 
 
-def _explain(given: Given, after: Lanes, rounding: str | None) -> Explanation:
+def _explain(given: Given, after: Lanes, rounding: str | None, all_peers: bool) -> Explanation:
     finite = _finite(given, after)
     lost = len(finite) - int(np.count_nonzero(finite))
     if lost:
         there = PEERS[0].step(given)
         apart = {lane: compare_step(*_three(lane, given, after, there), given.dtype) for lane in LANES}
-        told = _explain(given.take(finite), after.take(finite), rounding)
+        told = _explain(given.take(finite), after.take(finite), rounding, all_peers)
         return _with_lost(given, after, ~finite, told, apart)
     lanes: dict[str, LaneUlp] = {}
     for peer in _ordered(rounding):
@@ -117,6 +119,10 @@ def _explain(given: Given, after: Lanes, rounding: str | None) -> Explanation:
             found = {lane: compare_step(*_three(lane, given, after, made), given.dtype) for lane in LANES}
             lanes = lanes or found
             if all(_within(lane, given, after, getattr(made, lane)) for lane in LANES):
+                if not all_peers:
+                    left = {lane: each.max_ulp for lane, each in found.items()}
+                    exact = not any(each.differing for each in found.values())
+                    return Explanation(True, (), (peer,), exact, found, left, dtype=given.dtype)
                 return _rounding(given, after, found, rounding)
     if _unchanged(given.before, after):
         return Explanation(
