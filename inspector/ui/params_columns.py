@@ -30,10 +30,10 @@ class Column:
     alarm: bool = False
     """Drawn in vermilion where it is not 0."""
     is_element: bool = False
-    metric: str = ""
-    """What a condition calls it, "" where none is about it."""
     own: str = ""
     """The setting of the param that it is, which the statistics do not hold."""
+    metric: str = ""
+    """What a condition calls it, "" where none is about it."""
 
 
 def count_text(value: float) -> str:

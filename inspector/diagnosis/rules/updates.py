@@ -38,7 +38,7 @@ def _rms(norm: F64Array, facts: StepFacts) -> F64Array:
     return norm / np.sqrt(np.maximum(facts.numel, 1))
 
 
-def _moves(facts: StepFacts) -> BoolArray:
+def moving(facts: StepFacts) -> BoolArray:
     """Params whose settings let weights move."""
     return np.asarray((np.asarray(facts.each("lr")) > 0) & (facts.clip_scale != 0) & ~facts.idle)
 
@@ -148,7 +148,7 @@ def is_starved(facts: StepFacts, past: Past) -> BoolArray:
     table = facts.table
     assert table is not None
     some = (table.lanes["g"].norm > 0) & (table.update.norm > 0)
-    return np.asarray(some & (_rms(table.update.norm, facts) < STARVED * facts.each("lr")) & _moves(facts))
+    return np.asarray(some & (_rms(table.update.norm, facts) < STARVED * facts.each("lr")) & moving(facts))
 
 
 def starved_update(facts: StepFacts, memory: Memory) -> Seen | None:
@@ -180,7 +180,7 @@ def is_stuck(facts: StepFacts, past: Past) -> BoolArray:
     assert table is not None
     rounded = (table.update.lost + table.update.skipped >= table.numel) & ~at_an_end(facts, past)
     still = (table.update.norm == 0) | rounded | (table.update.skipped >= table.numel)
-    return np.asarray((table.lanes["g"].norm > 0) & still & _moves(facts))
+    return np.asarray((table.lanes["g"].norm > 0) & still & moving(facts))
 
 
 def unchanged_param(facts: StepFacts, memory: Memory) -> Seen | None:
