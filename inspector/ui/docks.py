@@ -36,6 +36,7 @@ PANELS = (
         (
             "plots",
             "histograms",
+            "microscope",
             "lockstep",
             "timing",
             "profile",
@@ -56,6 +57,7 @@ PANELS = (
 TAB_TITLES = {
     "plots": "Metrics",
     "histograms": "Histograms",
+    "microscope": "Microscope",
     "lockstep": "8-bit",
     "timing": "GPU time",
     "profile": "Profile",
@@ -71,7 +73,7 @@ TAB_TITLES = {
 }
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
-    "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M",
+    "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M", "microscope": "Ctrl+E",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 
