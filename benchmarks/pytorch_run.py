@@ -34,7 +34,7 @@ LR, WARMUP, DECAY, BETAS, CLIP = 6e-4, 30, 0.1, (0.9, 0.95), 1.0
 # --- the script of a user
 
 
-def train(path: Path, steps: int, layers: int, capture: str, fused: bool) -> None:
+def train(path: Path, steps: int, layers: int, capture: str, fused: bool, threads: int) -> None:
     """What a person has in train.py, with one line added."""
     import torch
     from torch import nn
@@ -79,6 +79,7 @@ def train(path: Path, steps: int, layers: int, capture: str, fused: bool) -> Non
             return self.head(self.ln_f(x))
 
     torch.manual_seed(1)
+    torch.set_num_threads(threads)
     library = Path(sysconfig.get_paths()["stdlib"])
     text = b"".join(
         (library / name).read_bytes() for name in ("argparse.py", "ast.py", "typing.py", "inspect.py")
@@ -113,6 +114,7 @@ def train(path: Path, steps: int, layers: int, capture: str, fused: bool) -> Non
         "torch": torch.__version__,
         "parameters": sum(p.numel() for p in params),
         "tensors": len(params),
+        "threads": threads,
         "train_s": trained,
         "whole_s": time.perf_counter() - began,
         "loss": loss.item(),
@@ -178,10 +180,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--fused", action="store_true")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="of PyTorch, whose threads wait for each other busily"
+    )
     parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.train is not None:
-        train(given.train, given.steps, given.layers, given.capture, given.fused)
+        train(given.train, given.steps, given.layers, given.capture, given.fused, given.threads)
         return
     folder = Path(tempfile.mkdtemp(prefix="pytorch-run-", dir=given.folder))
     path = folder / "gpt.session"
@@ -203,7 +208,13 @@ def measure(path: Path, given: argparse.Namespace) -> None:
         "--layers",
         str(given.layers),
     ]
-    words += ["--capture", given.capture, *(["--fused"] if given.fused else [])]
+    words += [
+        "--capture",
+        given.capture,
+        "--threads",
+        str(given.threads),
+        *(["--fused"] if given.fused else []),
+    ]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ) as training:
         seen = follow(path, training, 0.25)
         out = training.communicate()[0]
@@ -232,7 +243,8 @@ def show(
     rows = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, {report['device']['name']}",
         "run": f"{report['origin']}, {trained['parameters']:,} parameters in {trained['tensors']} tensors",
-        "training": f"{trained['train_s'] / max(steps, 1):.2f} s a step, recorded, last loss {trained['loss']:.3f}",
+        "training": f"{trained['train_s'] / max(steps, 1):.2f} s a step in {trained['threads']} threads, recorded",
+        "last loss": f"{trained['loss']:.3f}",
         "session": f"{size / 1e9:.2f} GB, policy {info['policy']}",
         "followed live": f"{len(seen)} times another step, behind by {lag}",
         "compared": f"{report['compared']['steps']} steps, {report['compared']['anchored']} from the very state before",

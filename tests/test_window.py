@@ -81,10 +81,12 @@ def light_views() -> dict[str, View]:
 class Shown:
     """A window on screen with its worker."""
 
-    def __init__(self, qtbot: QtBot, settings: QSettings | None = None) -> None:
+    def __init__(
+        self, qtbot: QtBot, settings: QSettings | None = None, views: dict[str, View] | None = None
+    ) -> None:
         self.worker = FakeWorker()
         self.bus = Bus(self.worker.send)
-        self.window = MainWindow(self.bus, light_views(), settings=settings)
+        self.window = MainWindow(self.bus, views or light_views(), settings=settings)
         qtbot.addWidget(self.window)
         self.qtbot = qtbot
         self.window.resize(1280, 800)

@@ -37,7 +37,7 @@ def describe(
     plan = plan_step(layout, limits, variant, segment_classes(layout, source.hyper))
     stored = source.stored if isinstance(source, Checkpoint) else {}
     return {
-        "remarks": list(remarks_of(source)),
+        "remarks": list(remarks_of(source, steps=False)),
         "params": [
             {
                 "name": s.name,

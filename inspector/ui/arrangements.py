@@ -50,6 +50,7 @@ STEP = Arrangement(
         ({"pipeline": 330, "plots": 950}, "right"),
         ({"values": 560, "findings": 390}, "right"),
     ),
+    ("plots", "findings"),
 )
 PROFILE = Arrangement(
     "profile",
@@ -113,10 +114,12 @@ def place(window: QMainWindow, docks: Mapping[str, QDockWidget], arrangement: Ar
             window.addDockWidget(top, docks[name])
         there.add(name)
         docks[name].show()
-    for name in docks.keys() - there:
-        # It keeps a place, so that it can be opened again.
-        window.addDockWidget(Qt.DockWidgetArea.BottomDockWidgetArea, docks[name])
-        docks[name].hide()
+    for name, beside, _ in STEP.places:
+        neighbour = beside if beside in there else "plots"
+        if name in docks and name not in there and neighbour in there:
+            # Closed, it keeps a place on top of a neighbour: it can be opened again, however small the window is.
+            window.tabifyDockWidget(docks[neighbour], docks[name])
+            docks[name].hide()
     for shares, side in arrangement.shares:
         present = {name: size for name, size in shares.items() if name in there}
         if present:

@@ -190,6 +190,7 @@ class HyperView(View):
         grid.setColumnStretch(1, 1)
         grid.setRowStretch(row + 2, 1)
         scroll = QScrollArea()
+        scroll.setAccessibleName("Hyper-parameters")
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidgetResizable(True)
         scroll.setWidget(body)

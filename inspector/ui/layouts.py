@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from PySide6.QtCore import QByteArray, QObject, QSettings, Signal
+from PySide6.QtCore import QByteArray, QObject, QSettings, Qt, Signal
 from PySide6.QtWidgets import QDockWidget, QMainWindow
 
 from inspector.ui.arrangements import Arrangement, place
@@ -19,15 +20,21 @@ KEY = "layouts"
 MOST_LAYOUTS = 50
 MOST_LETTERS = 60
 MOST_BYTES = 1 << 16
+_SHARE = re.compile(r"([a-z_]{1,40}) ([01]\.\d{4}) ([01]\.\d{4})")
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An arrangement as it was saved: where the docks are, and the views in front of others."""
+    """An arrangement as it was saved: where the docks are, and the views in front of others.
+
+    `shares` are the width and height of each dock that was to be seen, in parts of the window's, so that it can be put
+    into a window of another size.
+    """
 
     name: str
     state: QByteArray
     front: tuple[str, ...]
+    shares: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def kept_layouts(settings: QSettings | None) -> tuple[Kept, ...]:
@@ -44,7 +51,7 @@ def kept_layouts(settings: QSettings | None) -> tuple[Kept, ...]:
         if not named or not isinstance(state, QByteArray) or not 0 < state.size() <= MOST_BYTES:
             continue
         if version == str(LAYOUT_VERSION):
-            found[name.strip()] = Kept(name.strip(), state, names(front))
+            found[name.strip()] = Kept(name.strip(), state, names(front), _shares(settings.value("shares")))
     settings.endArray()
     return tuple(sorted(found.values(), key=lambda kept: kept.name.lower()))
 
@@ -58,9 +65,18 @@ def keep_layouts(settings: QSettings, layouts: tuple[Kept, ...]) -> None:
         settings.setValue("name", each.name)
         settings.setValue("state", each.state)
         settings.setValue("front", list(each.front))
+        settings.setValue("shares", [f"{name} {w:.4f} {h:.4f}" for name, (w, h) in each.shares.items()])
         settings.setValue("version", LAYOUT_VERSION)
     settings.endArray()
     settings.sync()
+
+
+def _shares(value: object) -> dict[str, tuple[float, float]]:
+    found = {}
+    for text in names(value):
+        if match := _SHARE.fullmatch(text):
+            found[match[1]] = (float(match[2]), float(match[3]))
+    return found
 
 
 class Layouts(QObject):
@@ -99,11 +115,17 @@ class Layouts(QObject):
                     self.told.emit(f"The layout {name} cannot be read; save it anew, or delete it.")
                     return
                 bring_to_front(self._views, each.front)
+                self._fit(each.shares)
 
     def save(self, name: str) -> None:
         """Keep the panels as they are now, in place of what has this name."""
-        state = self._window.saveState(LAYOUT_VERSION)
-        self._keep((*self._without(name), Kept(name, state, views_in_front(self._views))))
+        state, size = self._window.saveState(LAYOUT_VERSION), self._window.size()
+        shares = {
+            panel: (min(dock.width() / size.width(), 1.0), min(dock.height() / size.height(), 1.0))
+            for panel, dock in self._docks.items()
+            if dock.isVisible() and not dock.isFloating()
+        }
+        self._keep((*self._without(name), Kept(name, state, views_in_front(self._views), shares)))
 
     def rename(self, old: str, new: str) -> None:
         """Call a layout something else."""
@@ -129,6 +151,16 @@ class Layouts(QObject):
     def ask_delete(self) -> None:
         """Ask which layout to delete."""
         self._choose("Layout to delete", self.delete)
+
+    def _fit(self, shares: Mapping[str, tuple[float, float]]) -> None:
+        """Qt gives what is more or less in another window to one of the docks: here each gets its part."""
+        seen = [n for n in shares if n in self._docks and not self._docks[n].isFloating()]
+        docks, size = [self._docks[n] for n in seen], self._window.size()
+        for along, sizes in (
+            (Qt.Orientation.Horizontal, [round(shares[n][0] * size.width()) for n in seen]),
+            (Qt.Orientation.Vertical, [round(shares[n][1] * size.height()) for n in seen]),
+        ):
+            self._window.resizeDocks(docks, sizes, along)
 
     def _save_answer(self, text: str) -> Answer:
         taken = [Row(f"Save over {each.name}", partial(self.save, each.name)) for each in self.kept]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
@@ -15,6 +17,7 @@ from inspector.diagnosis.rules.rule import (
     number,
     of_params,
     percent,
+    the_same_in,
 )
 from inspector.floats import BoolArray
 from inspector.statistics import NonFinite
@@ -34,8 +37,7 @@ def nonfinite_gradient(facts: StepFacts, memory: Memory) -> Seen | None:
     bad = counts.nonfinite
     table = facts.table
     if table is None:
-        where = element_at(facts, bad.first)
-        return alone(bad.total > 0, lambda: _nonfinite(facts, bad, bad, *where), bad.total)
+        return alone(bad.total > 0, lambda: _nonfinite_of_few(facts, bad), bad.total)
     lane = table.lanes["g"]
     each = lane.nonfinite
     share = each / np.maximum(table.numel, 1)
@@ -49,9 +51,34 @@ def nonfinite_gradient(facts: StepFacts, memory: Memory) -> Seen | None:
     return of_params(facts, each > 0, each.astype("f8"), tell, -share)
 
 
+def _nonfinite_of_few(facts: StepFacts, bad: NonFinite) -> Story:
+    """Where the params were not all counted: the param of which the smallest share is hit, or the first element."""
+    shares = {name: kinds.total / max(facts.layout[name].numel, 1) for name, kinds in facts.nonfinite.items()}
+    if not shares:
+        return _nonfinite(facts, bad, None, *element_at(facts, bad.first))
+    # Of equals the first in memory.
+    origin = min(shares, key=lambda name: shares[name])
+    here = facts.nonfinite[origin]
+    story = _nonfinite(facts, bad, here, *element_at(facts, here.first))
+    others = [name for name in sorted(shares, key=lambda name: shares[name]) if name != origin]
+    if not others:
+        return story
+    return replace(
+        story,
+        message=f"{story.message} {the_same_in(others)}",
+        evidence={**story.evidence, "params": len(shares)},
+    )
+
+
 def _nonfinite(
-    facts: StepFacts, total: NonFinite, here: NonFinite, param: str | None, index: int | None, where: str
+    facts: StepFacts,
+    total: NonFinite,
+    here: NonFinite | None,
+    param: str | None,
+    index: int | None,
+    where: str,
 ) -> Story:
+    """`here` is what the param has of them, None where that is not known."""
     assert facts.gradients is not None
     elements = facts.gradients.count
     evidence: dict[str, float | int] = {
@@ -59,7 +86,7 @@ def _nonfinite(
         "share": total.total / max(elements, 1),
     }  # fmt: skip
     of_param = ""
-    if facts.table is not None and param is not None:
+    if here is not None and param is not None:
         numel = facts.layout[param].numel
         evidence |= {"in_param": here.total, "param_share": here.total / max(numel, 1)}
         of_param = (

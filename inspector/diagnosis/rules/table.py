@@ -64,6 +64,7 @@ RULES: tuple[Rule, ...] = (
         "param with the smallest share first; the kernels take them as 0",
         _EXACT,
         gradients.nonfinite_gradient,
+        beyond_light_rows=True,
     ),
     Rule(
         "negative-second-moment",
@@ -217,7 +218,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "step-counter-stuck",
         "warning",
-        "the step is beyond 2^24, up to which float32 counts",
+        "the step is beyond 2^24, up to which float32 counts, or the recorded step count of params stands still",
         _EXACT,
         state.step_counter_stuck,
     ),

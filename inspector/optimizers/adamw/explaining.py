@@ -187,8 +187,8 @@ def _every_bit(given: Given, after: Lanes, peer: Peer) -> bool:
 
 def _mistakes(given: Given, after: Lanes, lanes: Mapping[str, LaneUlp]) -> Explanation:
     either: list[Named] = []
-    first = _answer(given, after, ("m", "v"), own_moments, moment_candidates, either)
-    second = _answer(given, after, ("w",), by_rule(own_rule(given)), weight_candidates, either)
+    first = _answer(given, after, ("m", "v"), (own_moments, *_moments_of_peers()), moment_candidates, either)
+    second = _answer(given, after, ("w",), (by_rule(own_rule(given)),), weight_candidates, either)
     if second is None and moved_too_little(given, after):
         second = [(Named("amsgrad"), None)]
     if first is None or second is None:
@@ -208,7 +208,7 @@ def _mistakes(given: Given, after: Lanes, lanes: Mapping[str, LaneUlp]) -> Expla
 
 
 def _answer(
-    given: Given, after: Lanes, about: tuple[str, ...], plain: Make,
+    given: Given, after: Lanes, about: tuple[str, ...], plain: Sequence[Make],
     candidates: Callable[[Given, Lanes], Iterator[Candidate]], either: list[Named],
 ) -> list[tuple[Named, Make | None]] | None:  # fmt: skip
     """The first candidate that holds on the sample and then on all; others that hold as well go to `either`.
@@ -218,7 +218,7 @@ def _answer(
     at = _sample(given, after)
     small = given.take(at), after.take(at)
     parts = [(given.take(part), after.take(part)) for part in _chunks(len(after.w))]
-    if all(_holds(plain, *each, about, given.dtype) for each in (small, *parts)):
+    if any(all(_holds(make, *each, about, given.dtype) for each in (small, *parts)) for make in plain):
         return []
     found: list[tuple[Named, Make | None]] = []
     for name, make in candidates(given, after):
@@ -232,6 +232,19 @@ def _answer(
             else:
                 found.append((name, make))
     return found or None
+
+
+def _moments_of_peers() -> tuple[Make, ...]:
+    """m and v in the roundings of each peer, which a gradient far larger than m lets show."""
+
+    def of(peer: Peer) -> Make:
+        def make(given: Given, after: Lanes) -> tuple[Array, ...]:
+            made = peer.step(given)
+            return made.m, made.v
+
+        return make
+
+    return tuple(of(peer) for peer in PEERS if peer.key != "published")
 
 
 FITTED = frozenset({"beta1", "beta2", "gradient-factor", "unscaled-missing", "lr-other", "decay-other"})

@@ -57,7 +57,7 @@ class Checkpoint:
         self.finished_steps = settled.finished_steps if settled else 0
         self.form: Variant | None = self._form() if settled else None
         self.description = self._description()
-        self.remarks = (*self._contents.remarks, *self._on_gradients())
+        self.remarks = self._contents.remarks
 
     @property
     def stored(self) -> Mapping[str, Mapping[str, str]]:
@@ -128,14 +128,16 @@ class Checkpoint:
             codec="dynamic" if dynamic else "linear",
         )
 
-    def _on_gradients(self) -> tuple[str, ...]:
+    @property
+    def on_gradients(self) -> str:
+        """That they are drawn, or 0; "" where the files hold those of the next step."""
         if self.has_gradients:
-            return ()
+            return ""
         if any(s.m is not None for s in self._contents.states.values()):
             return (
-                "A checkpoint holds no gradients: those of its steps are drawn from what m and v say of them.",
+                "A checkpoint holds no gradients: those of its steps are drawn from what m and v say of them."
             )
-        return ("Without gradients, and without m and v to draw them from, all gradients are 0.",)
+        return "Without gradients, and without m and v to draw them from, all gradients are 0."
 
     def _description(self) -> str:
         elements = sum(p.numel for p in self.params)
