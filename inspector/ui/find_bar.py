@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QToolButton, QWidget
@@ -22,7 +24,7 @@ THIS, ALL = "this param", "all params"
 class FindBar(QWidget):
     """Sends what is looked for and says what was found; `found` carries the param and index of where that is.
 
-    `at` is the element that a search goes on from: whoever owns this sets it.
+    `place` gives the element that a search goes on from; whoever owns this sets it, and which param is shown.
     """
 
     command = Signal(object)
@@ -32,7 +34,7 @@ class FindBar(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.param = ""
-        self.at: tuple[str, int] | None = None
+        self.place: Callable[[], tuple[str, int] | None] = lambda: None
         self._asked: FindValue | None = None
         self._working = False
         row = QHBoxLayout(self)
@@ -91,7 +93,7 @@ class FindBar(QWidget):
         except UsageError as error:
             self._say(f"⚠ {error}", warn=True)
             return
-        self._asked = FindValue(query, lane, param, self.at, backwards)
+        self._asked = FindValue(query, lane, param, self.place(), backwards)
         self._say("Looking …")
         self.command.emit(self._asked)
 

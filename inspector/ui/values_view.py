@@ -84,6 +84,7 @@ class ValuesView(LazyView):
         self.find_bar.command.connect(self.command)
         self.find_bar.found.connect(self._on_found)
         self.find_bar.left.connect(self._close_find)
+        self.find_bar.place = lambda: None if self.current is None else (self._param, self.current)
         self.find_bar.hide()
         self.matrix = MatrixPane()
         self.matrix.command.connect(self.command)
@@ -184,15 +185,19 @@ class ValuesView(LazyView):
         self._fetch_timer.start()
 
     def _on_columns_changed(self) -> None:
-        top = self.paged.top
+        top, current = self.paged.top, self.current
         self.model.set_lanes(self.bar.lanes)
         self.model.set_moments(self.bar.moments)
         self._set_widths()
+        if current is not None:
+            self.go_to(current)
         self.paged.scroll_to(top)
 
     def _on_row_changed(self, now: QModelIndex, _before: QModelIndex) -> None:
-        # Only what a person does with the keys or the mouse picks an element.
-        if now.isValid() and not self._going and self.table.hasFocus() and self.model.param is not None:
+        # Only what a person does with the keys or the mouse picks an element; a table that is given the keys makes its
+        # first row the current one and selects nothing.
+        picked = now.isValid() and self.table.selectionModel().isSelected(now)
+        if picked and not self._going and self.table.hasFocus() and self.model.param is not None:
             element = self.model.base + now.row()
             self.matrix.canvas.select(element)
             self.element_selected.emit(self._param, element)
@@ -273,7 +278,6 @@ class ValuesView(LazyView):
         self.model.show_window(snapshot.values)
         self._show_absence()
         self.find_bar.param = self._param
-        self.find_bar.at = (self._param, self.current) if self.current is not None else None
         self.find_bar.show_snapshot(snapshot)
         self.matrix.show_snapshot(snapshot)
         if self._copy and self.model.has(*self._copy):
@@ -295,7 +299,7 @@ class ValuesView(LazyView):
         segment = self._layout[self._param] if self._layout is not None and known else None
         self.model.show_param(segment.param if segment else None)
         self.matrix.show_param(segment.param if segment else None)
-        self.find_bar.param, self.find_bar.at = self._param, None
+        self.find_bar.param = self._param
         if self._snapshot is not None:
             self.model.show_window(self._snapshot.values)
         self.table.verticalScrollBar().setValue(0)
