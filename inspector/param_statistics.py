@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, overload
 
@@ -244,6 +244,17 @@ class ParamTable(Sequence[ParamStats]):
                 f16_underflows=_whole(p.update.f16_underflows for p in params),
             ),
         )
+
+    def with_lanes(self, now: ParamTable, rows: npt.NDArray[np.intp]) -> ParamTable:
+        """With the lanes of the params in these rows as they are in `now`, a table of the same params."""
+        lanes: dict[Lane, LaneColumns] = {}
+        for lane, columns in self.lanes.items():
+            made = {}
+            for each in fields(LaneColumns):
+                made[each.name] = getattr(columns, each.name).copy()
+                made[each.name][rows] = getattr(now.lanes[lane], each.name)[rows]
+            lanes[lane] = LaneColumns(**made)
+        return replace(self, lanes=MappingProxyType(lanes))
 
     def merged(self, name: str, block: BlockName | None = None) -> ParamStats:
         """The params of a block as one; all of them without `block`."""

@@ -62,6 +62,13 @@ class ParamSettings:
             raise ValueError("the step count of a param is ahead of that of the run")
         return self
 
+    def cuts_like(self, other: ParamSettings) -> bool:
+        """True where the same params share settings, and the same are idle: whatever these settings are."""
+        if self is other:
+            return True
+        idle = [each.idle for each in self.classes] == [each.idle for each in other.classes]
+        return idle and self.of == other.of
+
     def each(self, change: Callable[[Settings], Settings]) -> ParamSettings:
         """The same with `change` made to every class."""
         return replace(self, classes=tuple(change(each) for each in self.classes))

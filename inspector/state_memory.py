@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -10,6 +10,10 @@ from inspector.codecs import blocks
 from inspector.layout import F32_BYTES, Param
 from inspector.plan import Plan, Variant, required_placement
 from inspector.stores import LANES, MOMENTS, Lane
+
+F16_BYTES = 2
+MIRROR = "w_f16"
+"""The half-precision mirror, among the lanes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,48 @@ def lane_bytes(params: Iterable[Param], variant: Variant, plan: Plan | None = No
         if spec.kind == "state" and not spec.name.startswith("w_f16"):
             allocated[_lane_of(spec.name)] += spec.size
     return LaneBytes(MappingProxyType(computed), MappingProxyType(allocated) if plan else None)
+
+
+@dataclass(frozen=True, slots=True)
+class BufferUse:
+    """Bytes of what is kept of a run under one name: of the elements alone, and as the device allocated its buffers."""
+
+    name: str
+    computed: int
+    allocated: int
+
+    @property
+    def gaps(self) -> int:
+        """Bytes between params, so that each can be bound; and of the rounding of buffers to whole words."""
+        return self.allocated - self.computed
+
+
+def run_use(plan: Plan, allocated: Mapping[str, int]) -> tuple[BufferUse, ...]:
+    """What the state of a run takes, lane by lane; `allocated` are the bytes of the device's buffers by name."""
+    computed: dict[str, int] = {}
+    found: dict[str, int] = {}
+    for spec in plan.buffers:
+        if spec.kind == "state":
+            name = MIRROR if spec.name.startswith("w_f16") else _lane_of(spec.name)
+            found[name] = found.get(name, 0) + allocated.get(spec.name, 0)
+    for segment in plan.layout:
+        n = segment.numel
+        for name in found:
+            coded = name in MOMENTS and segment.state == "8bit"
+            each = F16_BYTES * n if name == MIRROR else n + F32_BYTES * blocks(n) if coded else F32_BYTES * n
+            computed[name] = computed.get(name, 0) + each
+    return tuple(BufferUse(name, computed.get(name, 0), nbytes) for name, nbytes in found.items())
+
+
+def si_bytes(nbytes: int) -> str:
+    """Bytes in three digits and a power of ten: 464 MB, 1.12 TB; whole bytes below 1 kB."""
+    if nbytes < 1000:
+        return f"{nbytes} B"
+    # What would be rounded to 1000 takes the next unit.
+    thousands = next(n for n in range(1, 9) if nbytes < 999.5 * 1000**n or n == 8)
+    value = nbytes / 1000**thousands
+    digits = next(d for d, below in enumerate((99.5, 9.995, 0)) if value >= below)
+    return f"{value:,.{digits}f} {'kMGTPEZY'[thousands - 1]}B"
 
 
 def _lane_of(buffer: str) -> Lane:

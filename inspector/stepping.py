@@ -23,6 +23,7 @@ from inspector.stores import Lane
 if TYPE_CHECKING:
     from inspector.coding_error import ParamCodingError
     from inspector.drift import ParamDrift
+    from inspector.looking import Looker
     from inspector.param_statistics import ParamTable
 
 Quantity = Literal["value", "magnitude", "change", "nonfinite"]
@@ -203,10 +204,23 @@ class Stepper(Protocol):
         ...
 
     @property
-    def undo_info(self) -> UndoInfo: ...
+    def buffer_bytes(self) -> Mapping[str, int]:
+        """Bytes of each of the plan's buffers, as the device allocated it."""
+        ...
 
-    def begin_step(self, gradients: Gradients) -> None:
-        """Put the gradients of the next step in place; the cursor moves to (t + 1, 0)."""
+    @property
+    def undo_info(self) -> UndoInfo: ...
+    @property
+    def looker(self) -> Looker:
+        """Looks at single elements, where values lie, and matrices, without changing anything."""
+        ...
+
+    def begin_step(self, gradients: Gradients, hyper: Hyper | None = None) -> None:
+        """Put the gradients of the next step in place; the cursor moves to (t + 1, 0).
+
+        The plan becomes that of the classes of params in `hyper`; without it, or where that changes until the first
+        dispatch, then. An idle param has no gradient. UsageError where the form cannot run with these classes.
+        """
         ...
 
     def run_dispatch(self, hyper: Hyper) -> KernelTime:
@@ -258,6 +272,13 @@ class Stepper(Protocol):
         """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
         ...
 
+    def lane_stats(self, hyper: Hyper, elements: tuple[int, int]) -> ParamTable:
+        """Statistics of w, g, m and v as they are at any moment, of the params within `elements` of the mega-buffer.
+
+        Rows of other params, and the figures of the update, mean nothing.
+        """
+        ...
+
     @property
     def param_stats_ms(self) -> float | None:
         """GPU time of the last param statistics; None where the device has no clock."""
@@ -280,6 +301,13 @@ class Stepper(Protocol):
         """A second run on the same device from w, m, v and the gradients of this moment; UsageError within a step.
 
         The state is coded anew where its type differs. It is released, not closed, which would end the device.
+        """
+        ...
+
+    def another(self, state: State) -> Stepper:
+        """A second run on the same device, in the same form and the same places, from another state, at any time.
+
+        It keeps nothing to go back, and is released, not closed, which would end the device.
         """
         ...
 

@@ -23,6 +23,7 @@ from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Param
+from inspector.param_statistics import lane_stats
 from inspector.plan import Variant, layout_for
 from inspector.runtime import commands as c
 from inspector.runtime.breakpoints import Breakpoints
@@ -244,6 +245,140 @@ def test_errors_of_8_bit_state_stop_before_the_codes_are_written(gpu: Gpu) -> No
     engine = engine_of(gpu, steps, f"v_error@last.* > {1.01 * level}", **options)
     engine.step_iteration()
     assert engine.breakpoints.stop is None
+
+
+# --- after each update
+
+
+def moved_weights(step: int = 1) -> Grads:
+    """w after the first update of AdamW from m = v = 0, by its definition in float64: m̂ = g, v̂ = g²."""
+    g = gradients()[step - 1]
+    return {n: (W[n] - 0.5 * v / (np.abs(v.astype("f8")) + 1e-8)).astype(np.float32) for n, v in g.items()}
+
+
+PLAIN: dict[str, Any] = {
+    "moments": False,
+    "hyper": Hyper(lr=0.5, weight_decay=0.0, max_grad_norm=math.inf),
+}
+
+
+@pytest.mark.parametrize(
+    ("variant", "name", "dispatch", "by_dispatch"),
+    [
+        (Variant(), "a", 3, False),
+        (Variant(), "mid.norm", 4, False),
+        (Variant(), "last.w", 3, True),
+        (Variant(dispatch="single"), "mid.norm", 3, False),
+        (Variant(dispatch="per-tensor"), "last.w", None, False),
+        (Variant(fused=False), "a", None, True),
+        (Variant(kernel="f16"), "mid.norm", 4, False),
+    ],
+    ids=lambda v: f"{v.kernel} {v.dispatch} {v.fused}" if isinstance(v, Variant) else str(v),
+)
+def test_what_an_update_makes_true_stops_right_after_it(
+    gpu: Gpu, variant: Variant, name: str, dispatch: int | None, by_dispatch: bool
+) -> None:
+    moved = moved_weights()[name].astype("f8")
+    norm = float(np.sqrt(np.sum(moved**2)))
+    was = float(np.sqrt(np.sum(W[name].astype("f8") ** 2)))
+    level = (was + norm) / 2
+    text = f"w_norm@{name} {'>' if norm > was else '<'} {level}"
+    ends = straight(gpu, gradients(), variant=variant, **PLAIN)
+    engine = engine_of(gpu, gradients(), text, variant=variant, **PLAIN)
+    plan = engine.stepper.plan
+    offset = engine.stepper.layout[name].offset
+    if dispatch is None:
+        dispatch = next(
+            d.index for d in plan.dispatches if d.updates and d.elements[0] <= offset < d.elements[1]
+        )
+    if by_dispatch:
+        while engine.breakpoints.stop is None:
+            engine.step_dispatch()
+        hit: Hit | None = engine.breakpoints.stop
+    else:
+        hit = go(engine)
+    assert hit is not None
+    assert (hit.step, hit.dispatch, hit.after, hit.param) == (1, dispatch, True, name)
+    assert hit.kernel == plan.dispatches[dispatch].entry_point
+    assert engine.stepper.cursor == Cursor(1, dispatch + 1, len(plan.dispatches))
+    assert hit.value == pytest.approx(norm, rel=1e-6)
+    assert engine.stepper.weights()[name].reshape(-1) == pytest.approx(moved, rel=1e-5, abs=1e-6)
+    assert f"after {hit.label} (dispatch {dispatch + 1}/{len(plan.dispatches)})" in hit.sentence
+    # It holds on: after the last update of a step it is not judged again before the next one.
+    engine.breakpoints.remove(parse_condition(text))
+    assert go(engine) is None
+    assert state(engine) == ends[-1]
+
+
+def test_a_weight_that_overflows_is_named_after_the_update_that_did_it(gpu: Gpu) -> None:
+    w = {**W, "mid.norm": W["mid.norm"].copy()}
+    steps = gradients()
+    w["mid.norm"][7], steps[0]["mid.norm"][7] = -3.2e38, 1.0
+    options = {**PLAIN, "hyper": Hyper(lr=1e38, weight_decay=0.0, max_grad_norm=math.inf)}
+    engine = engine_of(gpu, steps, "w_nonfinite > 0", "w_nonfinite@mid.* > 0", w=w, **options)
+    hit = go(engine)
+    assert hit is not None
+    assert (hit.step, hit.dispatch, hit.after, hit.param, hit.index) == (1, 4, True, "mid.norm", 7)
+    assert [str(each.condition) for each in hit.also] == ["w_nonfinite@mid.* > 0"]
+    assert engine.stepper.cursor.at_end
+    assert engine.stepper.weights()["mid.norm"].reshape(-1)[7] == -math.inf
+    # Nothing changes until the next update, so F5 comes to that.
+    hit = go(engine)
+    assert hit is not None
+    assert (hit.step, hit.dispatch, hit.after) == (2, 3, True)
+    # Back before the update that did it, it stops there again.
+    assert engine.rewind_to(1)
+    assert engine.undo_dispatch()
+    hit = go(engine)
+    assert hit is not None
+    assert (hit.step, hit.dispatch, hit.after) == (1, 4, True)
+
+
+def test_the_largest_of_all_names_the_param_that_has_it(gpu: Gpu) -> None:
+    """The weight mid.norm[3] goes from 9 to 9.5 by an update of 0.5, beyond all others."""
+    w = {**W, "mid.norm": W["mid.norm"].copy()}
+    steps = gradients()
+    w["mid.norm"][3], steps[0]["mid.norm"][3] = 9.0, -1.0
+    engine = engine_of(gpu, steps, "w_max > 9.25", w=w, **PLAIN)
+    hit = go(engine)
+    assert hit is not None
+    assert (hit.step, hit.dispatch, hit.after, hit.param, hit.index) == (1, 4, True, "mid.norm", None)
+    assert hit.value == pytest.approx(9.5, rel=1e-6)
+
+
+def test_without_one_on_the_state_no_step_is_cut_after_its_updates(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(gpu, gradients(), "update_norm > 1e9")
+    ran: list[int] = []
+    inner = engine.stepper._run  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        engine.stepper, "_run", lambda hyper, until: (ran.append(until), inner(hyper, until))[1]
+    )
+    engine.step_iteration()
+    assert ran == [3, 5]
+    set_breaks(engine, "w_max > 1e9")
+    engine.step_iteration()
+    assert ran == [3, 5, 3, 4, 5]
+
+
+def test_what_is_counted_after_an_update_is_what_numpy_counts(gpu: Gpu) -> None:
+    """Of each update only the params that it wrote are counted; the others are as they were."""
+    for variant in (Variant(dispatch="per-tensor"), Variant(kernel="8bit", codec="dynamic")):
+        engine = engine_of(gpu, gradients(), "v_norm > 1e30", variant=variant)
+        for _ in range(2):
+            engine.step_iteration()
+            assert engine._held is not None
+            step, table = engine._held
+            assert step == engine.stepper.cursor.step
+            held = engine.stepper.state()
+            for lane, values in (("w", held.w), ("m", held.m), ("v", held.v)):
+                for row, name in enumerate(table.names):
+                    own = lane_stats(values[name])
+                    columns = table.lanes[lane]  # type: ignore[index]
+                    assert columns.norm[row] == pytest.approx(own.norm, rel=1e-6)
+                    assert columns.zeros[row] == own.counts.zeros
+                    assert columns.max_abs[row] == own.counts.max_abs
 
 
 # --- once a step, and again after going back

@@ -75,6 +75,30 @@ def test_all_that_hold_at_once_are_named(call: Call, source: Path) -> None:
     )
 
 
+def test_a_stop_after_an_update_takes_the_step_to_its_end(call: Call, source: Path, tmp_path: Path) -> None:
+    """Of w = 10·0.1·N(0, 1) the largest moves by lr in the first step, to where an update of AdamW leads."""
+    out, saved = tmp_path / "after.safetensors", tmp_path / "run.session"
+    w, g = values(0)["h.0.attn.w"] * 10, values(1)["h.0.attn.w"].astype("f8")
+    after = w * (1 - 0.01 * 0.01) - 0.01 * g / (np.abs(g) + 1e-8)
+    was, now = float(np.linalg.norm(w.astype("f8"))), float(np.linalg.norm(after))
+    text = f"w_norm@h.0.attn.w {'>' if now > was else '<'} {(was + now) / 2}"
+    words = ("--break", text, "--max-grad-norm", "inf", "--json")
+    report = document(run(call, source, *words, "--out", out, "--save", saved, "--capture", "all"), 1)
+    stopped = report["stopped"]
+    assert (stopped["step"], stopped["dispatch"], stopped["where"]) == (1, 3, "after")
+    assert stopped["value"] == pytest.approx(now, rel=1e-6)
+    assert [s["step"] for s in report["steps"]] == [1]
+    written = load_file(out)
+    assert written["w/h.0.attn.w"] == pytest.approx(after, rel=1e-5)
+    with Session.open(saved) as session:
+        assert session.steps == range(1, 2)
+        assert session.verify() == []
+    again = document(call("replay", saved, "--break", text, "--json"), 1)
+    assert {k: again["stopped"][k] for k in stopped} == stopped
+    assert [s["step"] for s in again["steps"]] == [1]
+    assert again["bit_exact"]
+
+
 def test_the_nth_hit_stops(call: Call, source: Path) -> None:
     report = document(run(call, source, "--break", "grad_norm > 0, hit 3", "--json"), 1)
     assert (report["stopped"]["step"], len(report["steps"])) == (3, 2)
@@ -251,3 +275,26 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(
         assert len(lines) == 1
         assert told in lines[0]
     assert not path.exists()
+
+
+@pytest.mark.parametrize("level", ["light", "full"])
+def test_where_nan_came_from_is_named_whatever_is_counted(call: Call, tmp_path: Path, level: str) -> None:
+    """All of h.0.attn.w and of h.0.norm is NaN in step 4 and 2 of 15 of head: live, recorded and replayed alike."""
+    tensors: dict[str, Any] = {f"w/{n}": 10 * v for n, v in values(0).items()}
+    for step in range(1, STEPS + 1):
+        given = values(step)
+        if step == BAD:
+            given["h.0.attn.w"][:], given["h.0.norm"][:], given["head"][2, 1:] = math.nan, math.nan, math.nan
+        tensors |= {f"g@{step}/{n}": v for n, v in given.items()}
+    given_file = write(tmp_path / "spread.safetensors", tensors, lr="0.01")
+    saved = tmp_path / "run.session"
+    words = ("--stats", level, "--save", saved, "--capture", "all", "--json")
+    found = document(run(call, given_file, *words), 1)["findings"]
+    (bad,) = [f for f in found if f["rule"] == "nonfinite-gradient"]
+    assert (bad["step"], bad["param"], bad["index"]) == (BAD, "head", 2 * 3 + 1)
+    assert bad["message"].endswith("The same in h.0.attn.w, h.0.norm.")
+    assert (bad["evidence"]["nan"], bad["evidence"]["in_param"], bad["evidence"]["params"]) == (146, 2, 3)
+    assert bad["evidence"]["param_share"] == pytest.approx(2 / 15)
+    for again in (("diagnose", saved, "--json"), ("replay", saved, "--json")):
+        others = document(call(*again), 1 if again[0] == "diagnose" else 0)["findings"]
+        assert [f for f in others if f["rule"] == "nonfinite-gradient"] == [bad]

@@ -20,11 +20,11 @@ from inspector.plan import Variant
 from inspector.runtime.commands import StartLockstep, StopLockstep, ViewEightBit
 from inspector.runtime.lockstep import BlockErrors, EightBitPicture
 from inspector.runtime.snapshots import Snapshot
-from inspector.state_memory import lane_bytes
+from inspector.state_memory import lane_bytes, si_bytes
 from inspector.stepping import Cursor
 from inspector.ui import theme
 from inspector.ui.lockstep_grid import NEXT_STEP, START
-from inspector.ui.lockstep_model import DRIFT, LOST, PARAM, V_ERROR, percent, si_bytes
+from inspector.ui.lockstep_model import DRIFT, LOST, PARAM, V_ERROR, percent
 from inspector.ui.lockstep_view import LockstepView
 
 pytestmark = pytest.mark.qt

@@ -224,9 +224,34 @@ def test_a_dropped_file_is_opened_wherever_it_lands(start: Start, tmp_path: Path
 def test_what_is_no_file_is_not_taken(start: Start, tmp_path: Path) -> None:
     shown = start()
     assert not drop(shown.window, text="not a file")
-    assert drop(shown.window, tmp_path / "a", tmp_path / "b")
+    assert drop(shown.window, tmp_path / "a.session", tmp_path / "b.session")
     assert shown.opened() == []
-    assert "Drop one file at a time" in shown.window.banner.text
+    assert "Drop one recording at a time" in shown.window.banner.text
+
+
+def test_the_files_of_a_checkpoint_are_opened_together(start: Start, tmp_path: Path) -> None:
+    """Dropped or chosen at once; listed in one line, and gone when one of them is."""
+    shown = start()
+    files = [tmp_path / "model.safetensors", tmp_path / "optimizer.pt"]
+    for file in files:
+        file.touch()
+    spec = "+".join(map(str, files))
+    assert drop(shown.window, *files)
+    assert shown.opened() == [OpenSource(spec)]
+    shown.qtbot.keyClick(shown.window, Key.Key_O, Qt.KeyboardModifier.ControlModifier)
+    dialog = shown.window.findChild(QFileDialog, "open_dialog")
+    assert isinstance(dialog, QFileDialog)
+    assert dialog.fileMode() == QFileDialog.FileMode.ExistingFiles
+    dialog.filesSelected.emit([str(file) for file in files])
+    assert shown.opened()[1:] == [OpenSource(spec)]
+    dialog.filesSelected.emit([str(files[0])])
+    dialog.fileSelected.emit(str(files[0]))
+    assert shown.opened()[2:] == [OpenSource(str(files[0]))]
+    dialog.close()
+    row = rows([spec])[-1]
+    assert (row.title, row.text, row.spec) == ("model.safetensors + optimizer.pt", str(tmp_path), spec)
+    files[1].unlink()
+    assert rows([spec])[-1].spec is None
 
 
 def test_ctrl_shift_o_asks_for_a_recording(start: Start, tmp_path: Path) -> None:

@@ -349,3 +349,19 @@ def test_a_finding_is_one_of_the_rule_and_of_the_param() -> None:
     assert told("finding:nonfinite-gradient@h.*", at) == Verdict(True, None, "h.0.norm", 2, finding=found)
     assert told("finding:nonfinite-gradient@tiny", at) == Verdict(False)
     assert told("finding:norm-overflow", at) == Verdict(False)
+
+
+def test_a_glob_of_rules_stands_for_their_warnings_and_errors() -> None:
+    note = Finding("lagging-second-moment", "info", 7, "m", "a", param="tiny")
+    found = Finding("gradient-spike", "warning", 7, "m", "a")
+    at = moment(findings=(note, found))
+    assert told("finding:*", at) == told("finding:*-spike", at) == Verdict(True, finding=found)
+    assert told("finding:lagging-second-moment", at) == Verdict(True, param="tiny", finding=note)
+    assert told("finding:lagging*", at) == told("finding:nonfinite-*", at) == Verdict(False)
+    assert told("finding:*@tiny", at) == Verdict(False)
+    # They see as much as is counted anyway, and need no 8-bit state.
+    condition = parse_condition("finding:*")
+    assert (condition.needs, condition.needs_coding, condition.known) == ("light", False, "finalize")
+    assert str(parse_condition("finding:loss-?pike@a")) == "finding:loss-?pike@a"
+    with pytest.raises(UsageError, match="There is no rule"):
+        parse_condition("finding:nothing-*")

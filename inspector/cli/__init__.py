@@ -13,6 +13,7 @@ INTERRUPTED = 130
 COMMANDS = (
     "doctor",
     "layout",
+    "memory",
     "run",
     "info",
     "pack",
@@ -20,6 +21,7 @@ COMMANDS = (
     "diff",
     "diagnose",
     "export",
+    "import",
     "explain",
     "policies",
     "report",

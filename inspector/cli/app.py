@@ -19,8 +19,8 @@ from inspector.layout import StateType
 from inspector.statistics import StatsLevel
 
 VIEWS = (
-    "map, pipeline, plots, histograms, lockstep, timing, profile, params, compare, start, settings, values, hyper, "
-    "findings, policies, breakpoints, bookmarks or timeline"
+    "map, pipeline, plots, histograms, lockstep, timing, profile, memory, params, compare, verify, start, settings, "
+    "values, hyper, findings, policies, breakpoints, bookmarks or timeline"
 )
 
 app = typer.Typer(
@@ -89,10 +89,10 @@ def window(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
-    variant = o.form_for(context, source, variant)
     opener = RunOpener(
         adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given, shaders=shaders
     )
+    variant = o.form_for(context, opener.open_source(source), variant)
     return open_window(
         opener,
         source,
@@ -149,8 +149,42 @@ def layout(
         o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
-    variant = o.form_for(context, source, variant)
-    document = describe(source, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
+    made = o.open_told(source, steps=False)
+    variant = o.form_for(context, made, variant)
+    document = describe(made, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
+    o.print_json(document) if json else show(document)
+    return 0
+
+
+@app.command()
+def memory(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="charlm, gpt-116m, the path of a state file, a recording or a safetensors model, of which only the "
+            "header is read; or a number of elements, as in 70e9 or 70B.",
+            metavar="SOURCE_OR_COUNT",
+        ),
+    ],
+    devices: Annotated[int, typer.Option(help="Devices that it is spread over.")] = 1,
+    zero: Annotated[
+        int,
+        typer.Option(
+            help="ZeRO stage: 0 shards nothing, 1 the optimizer's state, 2 gradients too, 3 weights too."
+        ),
+    ] = 3,
+    precision: Annotated[
+        str | None, typer.Option(help="Only this precision; all if left out.", show_default=False)
+    ] = None,
+    json: o.Json = False,
+) -> int:
+    """Print what training a model takes in memory, by optimizer and precision, and how many devices hold it."""
+    from inspector.cli.memory import describe, show
+    from inspector.memory_bill import PRECISION_NAMES
+
+    if precision is not None and precision not in PRECISION_NAMES:
+        raise UsageError(f"There is no precision {precision!r}: choose one of {', '.join(PRECISION_NAMES)}.")
+    document = describe(source, devices=devices, zero=zero, precision=precision)
     o.print_json(document) if json else show(document)
     return 0
 
@@ -196,7 +230,7 @@ def run(
 
     o.whole_number("--steps", steps)
     saved = make_save(save, capture, resume)
-    made = o.make_source(source, schedule, seed)
+    made = o.open_told(source, schedule, seed)
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
@@ -204,7 +238,7 @@ def run(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
-    variant = o.form_for(context, source, variant)
+    variant = o.form_for(context, made, variant)
     o.note_idle(variant)
     return run_steps(
         Request(
@@ -394,7 +428,7 @@ def diagnose(
         raise UsageError(f"--from and --to take a part of a recording, and {source} is none: give --steps.")
     if steps is not None:
         o.whole_number("--steps", steps)
-    made = o.make_source(source, schedule, seed)
+    made = o.open_told(source, schedule, seed)
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
@@ -402,6 +436,7 @@ def diagnose(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
+    variant = o.form_for(context, made, variant)
     o.note_idle(variant)
     return command.diagnose_run(made, hyper, variant, steps, adapter, json=json)
 
@@ -426,6 +461,28 @@ def export(
     from inspector.cli import export as command
 
     return command.export(session, kind, out, step=step, json=json)
+
+
+@app.command("import")
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A checkpoint (weights, and the state of the optimizer), the layout file of a dump, or a state file.",
+            metavar="FILE…",
+        ),
+    ],
+    save: Annotated[Path, typer.Option("--save", help="The session to write, as NAME.session.")],
+    json: o.Json = False,
+) -> int:
+    """Make a session of what another program saved, and say what it holds."""
+    from inspector.cli.importing import import_files
+    from inspector.cli.info import describe, show
+
+    import_files(files, save)
+    document = describe(save)
+    o.print_json(document) if json else show(document)
+    return 0
 
 
 @app.command()
@@ -460,7 +517,7 @@ def explain(
     """Print every line of the update of one element: float32 on the GPU, float64, and the ULP between them."""
     from inspector.cli.explain import describe, show
 
-    made = o.make_source(source, schedule, seed)
+    made = o.open_told(source, schedule, seed)
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
@@ -468,7 +525,7 @@ def explain(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
-    variant = o.form_for(context, source, variant)
+    variant = o.form_for(context, made, variant)
     document = describe(
         made,
         hyper,
@@ -513,11 +570,11 @@ def policies(
     """Print what optimizers that treat non-finite gradients differently would each make of one step."""
     from inspector.cli.policies import describe, show
 
-    made = o.make_source(source, schedule, seed)
+    made = o.open_told(source, schedule, seed)
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
-    variant = o.form_for(context, source, plan.Variant(optimizer=optimizer, numerics=numerics))
+    variant = o.form_for(context, made, plan.Variant(optimizer=optimizer, numerics=numerics))
     document = describe(
         made,
         hyper,
@@ -568,14 +625,14 @@ def report(
     from inspector.cli.report import Request, show, write_report
 
     check_writable(out)
-    made = o.make_source(source, schedule, seed)
+    made = o.open_told(source, schedule, seed)
     hyper = o.make_hyper(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
     variant = with_shaders(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state), shaders
     )
-    variant = o.form_for(context, source, variant)
+    variant = o.form_for(context, made, variant)
     document = write_report(Request(made, hyper, variant, out, steps, adapter))
     o.print_json(document) if json else show(document)
     return 0
@@ -688,10 +745,10 @@ def screenshot(
     variant = with_shaders(
         o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state), shaders
     )
-    variant = o.form_for(context, source, variant)
     opener = RunOpener(
         adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given=given, shaders=shaders
     )
+    variant = o.form_for(context, opener.open_source(source), variant)
     take_picture(
         opener,
         source,

@@ -13,6 +13,7 @@ from inspector.hyper import HYPER_NAMES
 from inspector.session.archive import pack
 from inspector.session.reader import Session
 from inspector.session.recorder import size_text
+from inspector.settings import SETTING_NAMES
 
 MAX_SHOWN = 20
 """Changes, and gaps, that are listed for people; --json has all."""
@@ -96,6 +97,38 @@ def _layout_words(layout: dict[str, Any] | None) -> str:
     )
 
 
+def _origin_words(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """What is there to say of a run that another program made."""
+    lines = []
+    if document["origin"]:
+        lines.append(("origin", document["origin"]))
+    if document["dtypes"]:
+        kept = ", ".join(f"{count:,} in {name}" for name, count in document["dtypes"].items())
+        lines.append(("kept as", f"params: {kept}"))
+    if rank := document["rank"]:
+        sharded = rank["sharded_params"]
+        part = f", with a part each of {sharded:,} params" if sharded else ""
+        lines.append(("process", f"rank {rank['rank']} of {rank['of']}{part}"))
+    for each in document["added"]:
+        lines.append(
+            ("joined", f"params after the first {each['params']:,} take part from step {each['step']:,} on")
+        )
+    if document["unreplayable"]:
+        lines.append(("replay", document["unreplayable"]))
+    return lines
+
+
+def _group_words(groups: list[dict[str, Any]] | None) -> list[tuple[str, str]]:
+    return [
+        (
+            f"settings {i}",
+            ", ".join(f"{name} {shortest(group[name])}" for name in SETTING_NAMES)
+            + f": {group['params']:,} param{'s' if group['params'] != 1 else ''}",
+        )
+        for i, group in enumerate(groups or ())
+    ]
+
+
 def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
     device, steps, captures = document["device"], document["steps"], document["captures"]
     first, last, count, planned = steps["first"], steps["last"], steps["count"], document["planned_steps"]
@@ -106,10 +139,12 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("source", f"{document['source']}: {document['description']}"),
         *([("parent", _parent_words(document["parent"]))] if document["parent"] else []),
         ("params", f"{document['params']:,}, {document['elements']:,} elements"),
+        *_origin_words(document),
         ("layout", _layout_words(document["layout"])),
         ("device", f"{device['name']} ({device['backend']}{', on the CPU' if device['software'] else ''})"),
         ("variant", variant),
         ("hyper", f"{hyper}, schedule {document['schedule']}"),
+        *_group_words(document["groups"]),
         (
             "steps",
             (f"{count:,}, {first:,} to {last:,}" if count else "none")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from inspector.cli.options import make_console, make_table
 from inspector.errors import UsageError
 from inspector.layout import F32_BYTES, make_layout
 from inspector.optimizers import plan_step
+from inspector.param_hyper import segment_classes
 from inspector.plan import Limits, Variant, required_placement
-from inspector.sources.open import open_source
+from inspector.sources.base import Source, remarks_of
+from inspector.sources.checkpoint.source import Checkpoint
 
 
 def describe(
-    spec: str, variant: Variant, *, align: int | None, max_binding: int | None, max_buffer: int | None
+    source: Source, variant: Variant, *, align: int | None, max_binding: int | None, max_buffer: int | None
 ) -> dict[str, Any]:
     """The document of --json; offsets and sizes in bytes."""
     defaults = Limits()
@@ -22,26 +25,31 @@ def describe(
     device_align = min(align, defaults.min_storage_buffer_offset_alignment)
     binding = _positive("--max-binding", max_binding, defaults.max_storage_buffer_binding_size)
     buffer = _positive("--max-buffer", max_buffer, None)
-    source = open_source(spec)
     placement = required_placement(variant, device_align)
+    if source.hyper.per_param is not None and variant.kernel == "8bit":
+        placement = replace(placement, bound_alone=True)
     layout = make_layout(source.params, align_bytes=align, max_buffer_bytes=buffer, placement=placement)
     limits = Limits(
         max_storage_buffer_binding_size=binding,
         max_buffer_size=buffer or max(layout.padded_elements * F32_BYTES, defaults.max_buffer_size),
         min_storage_buffer_offset_alignment=device_align,
     )
-    plan = plan_step(layout, limits, variant)
+    plan = plan_step(layout, limits, variant, segment_classes(layout, source.hyper))
+    stored = source.stored if isinstance(source, Checkpoint) else {}
     return {
+        "remarks": list(remarks_of(source, steps=False)),
         "params": [
             {
                 "name": s.name,
                 "shape": list(s.param.shape),
                 "numel": s.numel,
                 "block": s.block,
+                "group": s.param.group,
                 "offset": s.offset * F32_BYTES,
                 "nbytes": s.numel * F32_BYTES,
                 "state": s.state,
                 "state_bytes": s.state_bytes,
+                **({"stored": stored[s.name]} if s.name in stored else {}),
             }
             for s in layout
         ],
@@ -91,14 +99,20 @@ def _positive(option: str, value: int | None, default: Any) -> Any:
     return default if value is None else value
 
 
+def _stored_words(types: dict[str, str]) -> str:
+    return ", ".join(f"{lane} {kind}" for lane, kind in types.items()) or "–"
+
+
 def show(document: dict[str, Any]) -> None:
     """Print the document for people."""
     console = make_console()
+    stored = any("stored" in p for p in document["params"])
     table = make_table(
         "param",
         "shape",
         "block",
         "state",
+        *(["in the file"] if stored else []),
         right=("elements", "offset (bytes)", "size (bytes)", "m and v (bytes)"),
         title="Params",
     )
@@ -108,6 +122,7 @@ def show(document: dict[str, Any]) -> None:
             str(p["shape"]),
             p["block"],
             p["state"],
+            *([_stored_words(p.get("stored", {}))] if stored else []),
             f"{p['numel']:,}",
             f"{p['offset']:,}",
             f"{p['nbytes']:,}",

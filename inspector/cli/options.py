@@ -21,11 +21,12 @@ from inspector.cli.shaders import with_shaders
 from inspector.errors import UsageError
 from inspector.floats import to_json
 from inspector.hyper import Hyper, check_value
+from inspector.integrations.torch_files import load_pickled
 from inspector.layout import StateType
 from inspector.own_kernels import NO_OWN_KERNELS
 from inspector.schedule import Schedule
-from inspector.sources.base import Source
-from inspector.sources.open import open_source, recorded_form
+from inspector.sources.base import Source, remarks_of
+from inspector.sources.open import form_of, open_source
 from inspector.statistics import StatsLevel
 
 OptimizerName = Literal["adamw", "adam-l2"]
@@ -33,7 +34,9 @@ OptimizerName = Literal["adamw", "adam-l2"]
 SourceArgument = Annotated[
     str,
     typer.Argument(
-        help="charlm, gpt-116m, synthetic:N, or the path of a state file or a recording.", metavar="SOURCE"
+        help="charlm, gpt-116m, synthetic:N, or the path of a state file, a checkpoint (files joined by +), a dump, "
+        "or a recording.",
+        metavar="SOURCE",
     ),
 ]
 SessionArgument = Annotated[
@@ -175,18 +178,29 @@ def variant_changes(old: plan.Variant, new: plan.Variant) -> dict[str, Any]:
     return {name: value for name, value in as_dict(new).items() if value != getattr(old, name)}
 
 
-def form_for(context: typer.Context, spec: str, variant: plan.Variant) -> plan.Variant:
-    """`variant`, or of a recording the form that it begins with, with what was typed in its place."""
-    recorded = recorded_form(spec)
+def form_for(context: typer.Context, source: Source, variant: plan.Variant) -> plan.Variant:
+    """`variant`, or the form that a recording or a checkpoint comes with, with what was typed in its place."""
+    recorded = form_of(source)
     if recorded is None:
         return variant
     typed = dataclasses.replace(recorded, **given_form(context, variant))
     return with_shaders(typed, context.params.get("shaders"))
 
 
-def make_source(spec: str, schedule: str | None, seed: int | None) -> Source:
+def make_source(spec: str, schedule: str | None = None, seed: int | None = None) -> Source:
     """The source, with the schedule and seed given instead of its own."""
-    return open_source(spec, schedule=None if schedule is None else Schedule.from_text(schedule), seed=seed)
+    made = None if schedule is None else Schedule.from_text(schedule)
+    return open_source(spec, schedule=made, seed=seed, load_pickled=load_pickled)
+
+
+def open_told(
+    spec: str, schedule: str | None = None, seed: int | None = None, *, steps: bool = True
+) -> Source:
+    """The same, and on standard error what a person should know of how it was read; of its `steps` too."""
+    made = make_source(spec, schedule, seed)
+    for remark in remarks_of(made, steps=steps):
+        print(f"inspector: {remark}", file=sys.stderr)
+    return made
 
 
 def make_hyper(source: Source, **given: float | None) -> Hyper:

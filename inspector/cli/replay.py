@@ -15,6 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from inspector.cli.breakpoints import make_conditions, stop_document, tell_never_judged
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
+from inspector.cli.reexecute import reexecute
+from inspector.cli.reexecute import show as show_reexecuted
 from inspector.cli.shaders import form_of, shaders_of
 from inspector.errors import UsageError
 from inspector.files import anything_at, check_writable
@@ -61,8 +63,15 @@ def replay(request: Request) -> int:
     if request.save is not None:
         check_writable(request.save)
     with interruptible() as check, Session.open(request.session) as session:
-        document = _replay(request, session, check)
-    print_json(document) if request.json else _show(document, request)
+        # What another program computed is held against it step by step, not bit for bit over all of them.
+        foreign = request.verify and bool(session.about.origin)
+        document = _reexecute(request, session, check) if foreign else _replay(request, session, check)
+    if request.json:
+        print_json(document)
+    elif foreign:
+        show_reexecuted(document)
+    else:
+        _show(document, request)
     return int(document["stopped"] is not None or (request.verify and not document["as_expected"]))
 
 
@@ -93,6 +102,21 @@ def spans(source: Recording, first: int | None, last: int | None) -> tuple[list[
             left_out.append(f"{source.missing(at)}{more}")
         at = stop + 1
     return found, left_out
+
+
+def _reexecute(request: Request, session: Session, check: Callable[[], None]) -> dict[str, Any]:
+    for given, option in ((request.save, "--save"), (request.breaks, "--break")):
+        if given:
+            raise UsageError(
+                f"{request.session} was made by {session.about.origin}: --verify holds its captured steps one by one "
+                f"against the kernels here, without {option}. Leave out one or the other."
+            )
+    if session.about.unreplayable:
+        raise UsageError(f"{request.session}: {session.about.unreplayable}")
+    source = Recording(request.session, session=session)
+    found, left_out = spans(source, request.first, request.last)
+    maker = StepperMaker(request.adapter, undo_bytes=0)
+    return reexecute(request.session, source, found, left_out, maker, check)
 
 
 def _replay(request: Request, session: Session, check: Callable[[], None]) -> dict[str, Any]:

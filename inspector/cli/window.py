@@ -18,6 +18,7 @@ from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.own_shaders import load_own_kernels
+from inspector.param_hyper import placing
 from inspector.plan import Variant
 from inspector.runtime.beside import BesidePicture
 from inspector.runtime.commands import (
@@ -100,7 +101,9 @@ class RunOpener:
 
         undo_mb = self.chosen.undo_mb() if self.undo_mb is None else self.undo_mb
         undo = None if undo_mb is None else undo_mb << 20
-        return StepperMaker(self._adapter(), undo).make(source.params, variant, state, layout)
+        return StepperMaker(self._adapter(), undo).make(
+            source.params, variant, state, layout, **placing(source.hyper)
+        )
 
     def replay_maker(self) -> StepperMaker:
         """Steppers on the same adapter, with no memory for going back."""
@@ -242,7 +245,7 @@ def take_picture(
         if not at_opening and settled(snapshot):
             at_opening.append(notice)
         # What is told of a source as it opens stops nothing, unless it is an error.
-        idle = notice is None or (notice in at_opening and notice.severity == "info")
+        idle = notice is None or (notice in at_opening and notice.severity != "error")
         if not idle and notice is not None and snapshot.mode != "running":
             # Whatever stops the run short of what was asked for: the end of the source, no device, …
             told[:] = [notice.text]

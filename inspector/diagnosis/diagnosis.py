@@ -10,14 +10,22 @@ import numpy as np
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import WINDOW, Memory
 from inspector.diagnosis.onsets import Onsets
-from inspector.diagnosis.rules import HELD, NOTHING, RULES, Rule, Seen
+from inspector.diagnosis.rules import HELD, NOTHING, RULES, Rule, Seen, the_same_in
 from inspector.findings import Finding, Severity
 from inspector.floats import BoolArray
 
 Earlier = Callable[[int], StepFacts | None]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
-NAMED = 3
-"""So many other params are named in a finding that holds for many."""
+
+OF_ADAM = frozenset(
+    {
+        "negative-second-moment", "update-not-applied", "unexplained-weights", "unexplained-moments", "invalid-setting",
+        "zero-eps", "unstable-betas", "step-counter-reset", "missing-moments", "swapped-moments",
+        "lagging-second-moment", "large-update", "starved-update", "unchanged-param", "lost-update", "eps-dominates",
+        "zero-second-moment", "zeroed-second-moment",
+    }
+)  # fmt: skip
+"""Rules that say nothing where the update was of another kind: they look at m, v, ε, β, or the update Adam makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,8 @@ class Diagnosis:
         found: list[Finding] = []
         with np.errstate(all="ignore"):
             for rule in self.rules:
+                if not facts.adam and rule.name in OF_ADAM:
+                    continue
                 seen = rule.judge(facts, self._memory)
                 onsets = self._onsets[rule.name]
                 if seen is not None and (seen is not NOTHING or onsets.now is not None):
@@ -118,8 +128,7 @@ class Diagnosis:
         since = int(onsets.since[row])
         if others:
             evidence["params"] = len(others) + 1
-            more = f" and {len(others) - NAMED:,} more" if len(others) > NAMED else ""
-            message += f" The same in {', '.join(others[:NAMED])}{more}."
+            message += f" {the_same_in(others)}"
         if since != facts.step:
             evidence["since"] = since
             message += f" It has been so since step {since:,}, and is ten times as bad now."

@@ -44,10 +44,15 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class FromTable:
-    """From the statistics of params: one figure a param. `place` gives the element that has it, -1 for none."""
+    """From the statistics of params: one figure a param. `place` gives the element that has it, -1 for none.
+
+    `state` are of w, m or v as they are, which an update changes; `peak` is that of all params the largest of theirs.
+    """
 
     read: Callable[[ParamTable], Figures]
     place: Callable[[ParamTable], Figures] | None = None
+    state: bool = False
+    peak: bool = False
 
     known: ClassVar[Known] = "finalize"
     needs: ClassVar[StatsLevel] = "full"
@@ -109,11 +114,13 @@ def _lane(lane: Lane, of: str) -> tuple[Metric, ...]:
     unit = {"w": "of w", "m": "of g", "v": "of g²"}[lane]
     return (
         _both(f"{lane}_norm", unit, f"L2 norm of {of}, over the finite elements",
-              FromTable(lambda t: t.lanes[lane].norm)),
-        _both(f"{lane}_max", unit, f"largest finite magnitude of {of}", FromTable(lambda t: t.lanes[lane].max_abs)),
-        _both(f"{lane}_zeros", "elements", f"{of} that are 0", FromTable(lambda t: t.lanes[lane].zeros)),
+              FromTable(lambda t: t.lanes[lane].norm, state=True)),
+        _both(f"{lane}_max", unit, f"largest finite magnitude of {of}",
+              FromTable(lambda t: t.lanes[lane].max_abs, state=True, peak=True)),
+        _both(f"{lane}_zeros", "elements", f"{of} that are 0",
+              FromTable(lambda t: t.lanes[lane].zeros, state=True)),
         _both(f"{lane}_nonfinite", "elements", f"{of} that are NaN or infinite",
-              FromTable(lambda t: t.lanes[lane].nonfinite, lambda t: t.lanes[lane].first)),
+              FromTable(lambda t: t.lanes[lane].nonfinite, lambda t: t.lanes[lane].first, state=True)),
     )  # fmt: skip
 
 
@@ -145,9 +152,9 @@ _ALL = (
            "its finite elements", Scalar("grad_norm", "finalize", single=True),
            FromTable(lambda t: t.lanes["g"].norm)),
     Metric("clip_scale", "", "what the gradients are multiplied by", Scalar("clip_scale", "finalize", single=True)),
-    *_lane("w", "the weights before the update"),
-    *_lane("m", "the first moments before the update"),
-    *_lane("v", "the second moments before the update"),
+    *_lane("w", "the weights"),
+    *_lane("m", "the first moments"),
+    *_lane("v", "the second moments"),
     _both("update_norm", "of w", "‖Δw‖, L2 norm of the update", FromTable(lambda t: t.update.norm)),
     _both("update_ratio", "", "‖Δw‖/‖w‖, NaN where all weights are 0", FromTable(update_ratio)),
     _both("update_max", "lr", "largest |Δw| of an element, in units of the learning rate",

@@ -6,7 +6,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
@@ -43,7 +43,8 @@ _CHUNK = 1 << 20
 class Condition:
     """METRIC OP NUMBER, or a finding of a rule; `glob` restricts it to params, of which one is enough.
 
-    Without `glob` a metric is that of all params together. A value that is NaN satisfies != and nothing else.
+    Without `glob` a metric is that of all params together. A value that is NaN satisfies != and nothing else. `rule`
+    may be a glob itself, which stands for warnings and errors of every rule that it matches.
     """
 
     metric: str = ""
@@ -67,18 +68,40 @@ class Condition:
         return METRICS[self.metric].known(by_param=self.glob is not None)
 
     @property
+    def of_state(self) -> bool:
+        """True where it is about w, m or v as they are: every update may make it true."""
+        origin = (
+            None if self.rule is not None else METRICS[self.metric].origin(by_param=self.glob is not None)
+        )
+        return isinstance(origin, FromTable) and origin.state
+
+    @property
     def needs(self) -> StatsLevel:
         """How much has to be counted, so that it can be judged at all."""
         if self.rule is not None:
-            return RULES_BY_NAME[self.rule].needs
+            # Of several rules each sees as much as is counted anyway.
+            return "light" if self.several_rules else RULES_BY_NAME[self.rule].needs
         return METRICS[self.metric].needs(by_param=self.glob is not None)
 
     @property
     def needs_coding(self) -> bool:
         """True where errors of coding m and v have to be measured, which takes 8-bit state."""
         if self.rule is not None:
-            return RULES_BY_NAME[self.rule].needs_coding
+            return not self.several_rules and RULES_BY_NAME[self.rule].needs_coding
         return isinstance(METRICS[self.metric].whole, FromCoding)
+
+    @property
+    def several_rules(self) -> bool:
+        """True where it is about the findings of more rules than one."""
+        return self.rule is not None and self.rule not in RULES_BY_NAME
+
+    def is_met_by(self, finding: Finding) -> bool:
+        """True where it is about findings and this is one of them."""
+        if self.rule is None or not fnmatchcase(finding.rule, self.rule):
+            return False
+        if self.several_rules and finding.severity == "info":
+            return False
+        return self.glob is None or bool(finding.param and self.matches([finding.param]))
 
     def holds_for(self, value: float) -> bool:
         """True where a value of the metric satisfies it."""
@@ -105,7 +128,7 @@ def parse_condition(text: str) -> Condition:
     plain = text.strip()
     if match := _FINDING.fullmatch(plain):
         rule = match["rule"]
-        if rule not in RULE_NAMES:
+        if not any(name == rule or fnmatchcase(name, rule) for name in RULE_NAMES):
             raise UsageError(f"There is no rule {rule!r} in {plain!r}: {_near(rule, RULE_NAMES)}")
         return Condition(glob=match["glob"], rule=rule)
     match = _COMPARISON.fullmatch(plain)
@@ -170,11 +193,12 @@ def _did_you_mean(near: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Moment:
-    """What is known of a step before its first update; None is not known yet.
+    """What is known of a step before its first update, or after one of its updates; None is not known yet.
 
     `counts` are over all gradients, `table` and `whole` of the params and of all as one, `coding` by param with 8-bit
     state. `count` gives the counts of one param's gradients and `read` elements [start, start + count) of them; both
-    ask the device. `findings` are those of this step that were not told before.
+    ask the device. `findings` are those of this step that were not told before. `updated` is true after an update, with
+    the lanes in `table` and `whole` as they are then and nothing else to be judged anew.
     """
 
     layout: Layout
@@ -190,6 +214,7 @@ class Moment:
     whole: ParamStats | None = None
     coding: tuple[ParamCodingError, ...] | None = None
     findings: tuple[Finding, ...] = ()
+    updated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +237,8 @@ def judge(condition: Condition, moment: Moment, rows: Sequence[int]) -> Verdict 
 
     Of several params that satisfy it the one furthest beyond the number is named, of counts of gradients the first.
     """
+    if moment.updated and not condition.of_state:
+        return None
     if condition.rule is not None:
         return _judge_findings(condition, moment)
     origin = METRICS[condition.metric].origin(by_param=condition.glob is not None)
@@ -231,8 +258,7 @@ def judge(condition: Condition, moment: Moment, rows: Sequence[int]) -> Verdict 
 
 def _judge_findings(condition: Condition, moment: Moment) -> Verdict:
     for finding in moment.findings:
-        named = condition.glob is None or (finding.param and condition.matches([finding.param]))
-        if finding.rule == condition.rule and named:
+        if condition.is_met_by(finding):
             return Verdict(True, None, finding.param, finding.index, finding=finding)
     return Verdict(False)
 
@@ -306,6 +332,9 @@ def _judge_table(
     place = -1 if origin.place is None else int(origin.place(table)[rows[at]])
     verdict = Verdict(True, float(values[at]), several=len(true))
     if condition.glob is None:
+        if origin.peak and moment.table is not None:
+            owner = moment.table.names[int(np.argmax(origin.read(moment.table)))]
+            return replace(verdict, param=owner)
         return _at(verdict, moment.layout, place if place >= 0 else None)
     segment = moment.layout.segments[rows[at]]
     index = place - segment.offset if place >= 0 else None

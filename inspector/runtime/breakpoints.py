@@ -6,15 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from inspector.coding_error import ParamCodingError
 from inspector.diagnosis.stopping import EACH_TIME, Stopping
 from inspector.diagnosis.watchpoints import Condition, Moment, judge
 from inspector.findings import Finding
+from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Plan
 from inspector.runtime.hits import Breakpoint, Hit, hit_of
-from inspector.statistics import NOT_COUNTED, BufferStats, StatsLevel
+from inspector.statistics import NOT_COUNTED, BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, Stepper
 
 LEVELS: tuple[StatsLevel, ...] = ("off", "light", "full")
@@ -26,6 +29,8 @@ class _Kept:
     judged: int = 0
     passed: tuple[int, int] | None = None
     """Step and dispatch of the last stop that the run has not gone back before: it goes on from there."""
+    ended: int | None = None
+    """The last step after whose updates it was judged: until the next of them nothing of the state changes."""
     layout: Layout | None = None
     rows: Sequence[int] = field(default_factory=list)
 
@@ -36,6 +41,7 @@ class Breakpoints:
     def __init__(self, given: Iterable[Condition | tuple[Condition, Stopping]] = ()) -> None:
         self._kept: dict[str, _Kept] = {}
         self._aim: _Kept | None = None
+        self._told: set[tuple[object, ...]] = set()
         self._aside = 0
         self._picture: tuple[Breakpoint, ...] | None = ()
         self.stop: Hit | None = None
@@ -58,9 +64,10 @@ class Breakpoints:
                 kept.shown = replace(kept.shown, stopping=stopping, hits=0)
         self._picture = None
 
-    def aim(self, condition: Condition | None) -> None:
-        """Stop where this holds next, once, beside the breakpoints; None to aim at nothing."""
+    def aim(self, condition: Condition | None, told: tuple[Finding, ...] = ()) -> None:
+        """Stop where this holds next, once, beside the breakpoints, `told` being no news; None to aim at nothing."""
         self._aim = None if condition is None else _Kept(Breakpoint(condition))
+        self._told = {_place(finding) for finding in told}
 
     def remove(self, condition: Condition) -> None:
         """Take a breakpoint away; nothing where there is none."""
@@ -115,6 +122,11 @@ class Breakpoints:
         return any(kept.shown.condition.known == "finalize" for kept in self._armed())
 
     @property
+    def wait_for_updates(self) -> bool:
+        """True where a step has to be looked at after each of its updates."""
+        return any(kept.shown.condition.of_state for kept in self._armed())
+
+    @property
     def want_findings(self) -> bool:
         """True where findings have to be looked for as soon as the gradients are in place."""
         return any(kept.shown.condition.rule is not None for kept in self._armed())
@@ -130,10 +142,18 @@ class Breakpoints:
         for kept in self._armed():
             if kept.passed is not None and kept.passed[0] == cursor.step:
                 continue
-            verdict = judge(kept.shown.condition, moment, self._rows(kept, moment.layout))
+            if not moment.updated and kept.ended == cursor.step - 1:
+                continue
+            seen = moment
+            if kept is self._aim:
+                new = tuple(f for f in moment.findings if _place(f) not in self._told)
+                seen = replace(moment, findings=new)
+            verdict = judge(kept.shown.condition, seen, self._rows(kept, moment.layout))
             if verdict is None:
                 continue
             kept.judged += 1
+            if moment.updated and cursor.at_end:
+                kept.ended = cursor.step
             if not verdict.holds:
                 continue
             kept.passed = (cursor.step, cursor.dispatch)
@@ -158,6 +178,7 @@ class Breakpoints:
         """The run is at `cursor` now: what stopped it after that stops it again."""
         self.stop = None
         for kept in self._kept.values():
+            kept.ended = None
             if kept.passed is not None and kept.passed > (cursor.step, cursor.dispatch):
                 kept.passed = None
 
@@ -193,6 +214,10 @@ class Breakpoints:
         return ""
 
 
+def _place(finding: Finding) -> tuple[object, ...]:
+    return finding.rule, finding.step, finding.param, finding.index
+
+
 def moment_of(
     stepper: Stepper,
     *,
@@ -205,8 +230,9 @@ def moment_of(
     whole: ParamStats | None = None,
     coding: tuple[ParamCodingError, ...] | None = None,
     findings: tuple[Finding, ...] = (),
+    updated: bool = False,
 ) -> Moment:
-    """What is known where a stepper stands before its first update; counts of no elements are not known."""
+    """What is known where a stepper stands; counts of no elements are not known."""
     return Moment(
         stepper.layout,
         stepper.cursor.step,
@@ -221,7 +247,34 @@ def moment_of(
         whole,
         coding,
         findings,
+        updated,
     )
+
+
+def held_after_update(stepper: Stepper, hyper: Hyper, before: ParamTable | None) -> ParamTable:
+    """What the params hold after the update that ran last: counted are those that it wrote, all where `before` it
+    nothing was known."""
+    layout, cursor = stepper.layout, stepper.cursor
+    start, stop = stepper.plan.dispatches[cursor.dispatch - 1].elements
+    if before is None:
+        return stepper.lane_stats(hyper, (0, layout.padded_elements))
+    rows = np.array([start <= s.offset < stop for s in layout.segments], bool)
+    return before.with_lanes(stepper.lane_stats(hyper, (start, stop)), np.flatnonzero(rows))
+
+
+def nonfinite_params(stepper: Stepper, hyper: Hyper, counts: BufferStats) -> dict[str, NonFinite]:
+    """Params with gradients that are not finite, in the order of memory: one pass over all, where `counts` says that
+    there are any."""
+    if not counts.nonfinite.total:
+        return {}
+    table = stepper.lane_stats(hyper, (0, stepper.layout.padded_elements))
+    g = table.lanes["g"]
+    return {
+        table.names[row]: NonFinite(
+            int(g.nan[row]), int(g.posinf[row]), int(g.neginf[row]), int(g.first[row])
+        )
+        for row in np.flatnonzero(g.nonfinite)
+    }
 
 
 def before_updates(plan: Plan, cursor: Cursor) -> bool:

@@ -65,6 +65,10 @@ class Course:
                 return recorded
         return hyper_at(self.source, self.hyper, self.schedule, step)
 
+    def ran_with(self, step: int) -> Hyper:
+        """What a step that is over ran with."""
+        return self.hyper_at(step) if self.recorded is not None else self._settings.at(step)
+
     def form_at(self, step: int, running: Variant) -> Variant:
         """The form for `step` of a run that runs in the form `running`: a recording that changed its form there
         changes it again, except for what a person chose."""

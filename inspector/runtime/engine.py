@@ -16,16 +16,25 @@ from typing import TypeVar
 from inspector.diagnosis.diagnosis import Diagnosis
 from inspector.diagnosis.facts import AfterStep, StepFacts
 from inspector.diagnosis.findings import Finding
-from inspector.diagnosis.watchpoints import Moment
+from inspector.diagnosis.watchpoints import Condition, Moment, judge
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array, shortest
 from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper, check_value
 from inspector.layout import Layout
 from inspector.optimizers import optimizer
-from inspector.param_statistics import ParamStats
+from inspector.param_hyper import columns
+from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Variant, required_placement
-from inspector.runtime.breakpoints import Breakpoints, before_updates, higher, moment_of, norm_known_at
+from inspector.runtime.breakpoints import (
+    Breakpoints,
+    before_updates,
+    held_after_update,
+    higher,
+    moment_of,
+    nonfinite_params,
+    norm_known_at,
+)
 from inspector.runtime.course import Course
 from inspector.runtime.kernel_metrics import kernel_metrics
 from inspector.runtime.lockstep import EightBit
@@ -37,7 +46,7 @@ from inspector.runtime.snapshots import CountedParams, Mark, StepRecord
 from inspector.runtime.ways import KeptStates, Way
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
-from inspector.statistics import NOT_COUNTED, BufferStats, StatsLevel
+from inspector.statistics import NOT_COUNTED, BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, HostGradients, HostState, KernelTime, State, Stepper
 
 RECORDS = 4096
@@ -122,6 +131,10 @@ class Engine:
         self._recorded_facts = RecordedFacts(recorded.session) if recorded is not None else None
         self._diagnosis = Diagnosis(self._facts_before)
         self._own_check = OwnCheck()
+        self._nonfinite: Mapping[str, NonFinite] | None = None
+        """Of the step at the cursor, once somebody looked."""
+        self._held: tuple[int, ParamTable] | None = None
+        """A step, and what its params held after the last update of it that breakpoints were judged after."""
         self._fresh: tuple[Finding, ...] = ()
         """What was found last, in the step at the cursor."""
         self._left: tuple[int, tuple[Finding, ...]] = (0, ())
@@ -167,14 +180,16 @@ class Engine:
         step = self.stepper.cursor.step + 1
         gradients = self.source.gradients(step, self._weights)
         self._follow_form(step)
-        self.stepper.begin_step(gradients)
+        self.stepper.begin_step(gradients, self.course.hyper_at(step))
         self.eight_bit.begun(gradients)
         counts = NOT_COUNTED if self.stats_level == "off" else self.stepper.counts("g")
         if self.stats_level != "full":
             self.counted = None
+        self._nonfinite = None
         self.course.begun(step)
         self._pending = _Pending(self.course.hyper_at(step), counts)
         _keep(self._pendings, step, self._pending)
+        self._nonfinite_params(self._pending)
         loss = gradients.loss if isinstance(gradients, HostGradients) else None
         self.record = StepRecord(step, self._pending.hyper.lr, loss, nonfinite=counts.nonfinite)
         self.dispatch_times = [None] * self.stepper.cursor.count
@@ -186,7 +201,7 @@ class Engine:
         """Run one dispatch, the first of the next step where this one is complete; none where a breakpoint holds."""
         if self._goes_on():
             self._ran((self.stepper.run_dispatch(self._step_hyper()),))
-            self._stops()
+            self._stops(ran=True)
 
     def step_iteration(self) -> None:
         """Run to the end of the step, or the whole next one; to where a breakpoint holds."""
@@ -199,9 +214,28 @@ class Engine:
         ):
             # To where the params are counted and breakpoints judged, which is between two dispatches.
             self._ran(self.stepper.run_until(self._step_hyper(), norm_known_at(self.stepper.plan)))
-            if self._stops():
+            if self._stops(ran=True):
                 return
-        self._ran(self.stepper.run_to_end(self._step_hyper()))
+        while self.breakpoints.wait_for_updates and not self.stepper.cursor.at_end:
+            self._ran((self.stepper.run_dispatch(self._step_hyper()),))
+            if self._stops(ran=True):
+                return
+        self.finish_step()
+
+    def step_towards(self, place: Cursor) -> None:
+        """Run towards a place: the rest of a step before it, then dispatch by dispatch; to where a breakpoint holds."""
+        cursor = self.stepper.cursor
+        if cursor.step < place.step and not cursor.at_end:
+            self.step_iteration()
+        elif cursor.at_end and place.dispatch == 0:
+            self._goes_on()
+        else:
+            self.step_dispatch()
+
+    def finish_step(self) -> None:
+        """Run what is left of the step, whatever holds."""
+        if not self.stepper.cursor.at_end:
+            self._ran(self.stepper.run_to_end(self._step_hyper()))
 
     def _goes_on(self) -> bool:
         """Begin the next step where this one is complete; False where a breakpoint holds before anything runs."""
@@ -210,17 +244,30 @@ class Engine:
             self.begin()
         return not self._stops()
 
-    def _stops(self) -> bool:
-        """True where a breakpoint holds that has not stopped the run in this step yet."""
+    def _stops(self, *, ran: bool = False) -> bool:
+        """True where a breakpoint holds that has not stopped the run in this step yet; `ran` right after a dispatch.
+
+        Once an update has run, what the params hold is judged after each: nothing else has changed.
+        """
         plan, cursor = self.stepper.plan, self.stepper.cursor
         if not self.breakpoints or self._pending is None or self.record is None:
             return False
-        if not before_updates(plan, cursor):
-            return False
-        hit = self.breakpoints.judge(self._moment(), plan, cursor)
+        updated = not before_updates(plan, cursor)
+        if updated:
+            if not (
+                ran and self.breakpoints.wait_for_updates and plan.dispatches[cursor.dispatch - 1].updates
+            ):
+                return False
+            known = self._held if self._held is not None and self._held[0] == cursor.step else None
+            before = (
+                known[1] if known else (self.counted.params if self.counted and self.param_stats else None)
+            )
+            self._held = cursor.step, held_after_update(self.stepper, self._step_hyper(), before)
+        hit = self.breakpoints.judge(self._moment(updated=updated), plan, cursor)
         if hit is None:
             return False
-        self._diagnose()
+        if not updated:
+            self._diagnose()
         for each in (hit, *hit.also):
             if not each.aimed:
                 self.mark(each.step, each.mark, stop=True)
@@ -230,13 +277,15 @@ class Engine:
             self.follower.fire()
         return True
 
-    def _moment(self) -> Moment:
+    def _moment(self, *, updated: bool = False) -> Moment:
         assert self.record is not None
         assert self._pending is not None
         record, counted = self.record, self.counted if self.param_stats else None
+        if updated and self._held is not None:
+            counted = CountedParams(record.step, self._held[1], None)
         known = record.grad_norm is not None and record.clip_scale is not None
         findings: tuple[Finding, ...] = ()
-        if self.breakpoints.want_findings:
+        if self.breakpoints.want_findings and not updated:
             findings = self._fresh if known else tuple(self._diagnosis.observe(self._facts()))
             if self._left[0] == record.step - 1:
                 findings += self._left[1]
@@ -251,6 +300,7 @@ class Engine:
             whole=counted.totals[0] if counted else None,
             coding=self.eight_bit.before_update_of(self.stepper),
             findings=findings,
+            updated=updated,
         )
 
     def breakpoints_changed(self) -> None:
@@ -282,7 +332,28 @@ class Engine:
 
     def _count_params(self) -> None:
         table = self.stepper.param_stats(self._step_hyper())
-        self.counted = CountedParams(self.stepper.cursor.step, table, self.stepper.param_stats_ms)
+        step, hyper = self.stepper.cursor.step, self._step_hyper()
+        own = None if hyper.per_param is None else columns(hyper, self.stepper.layout, table.names, step)
+        self.counted = CountedParams(step, table, self.stepper.param_stats_ms, own)
+
+    def record_of(self, step: int) -> StepRecord | None:
+        """The numbers of a step of this run, None where they are kept no longer, or not known yet."""
+        known = self._records.get(step)
+        if known is None and self.record is not None and self.record.step == step:
+            return self.record
+        return known
+
+    @property
+    def began_at(self) -> int:
+        """The step after which it began."""
+        return self._began_at
+
+    def judge_here(self, condition: Condition) -> bool:
+        """True where a condition on a metric holds at the cursor, before the update of its step."""
+        moment = self._moment()
+        rows = condition.matches([s.name for s in moment.layout.segments])
+        verdict = judge(condition, moment, [row for row in rows if moment.layout.segments[row].numel])
+        return verdict is not None and verdict.holds
 
     @property
     def param_stats(self) -> Sequence[ParamStats]:
@@ -350,7 +421,17 @@ class Engine:
             table=counted.params if known and counted is not None else None,
             coding=self.eight_bit.before_update_of(self.stepper),
             after=after,
+            nonfinite=self._nonfinite_params(pending),
         )
+
+    def _nonfinite_params(self, pending: _Pending) -> Mapping[str, NonFinite]:
+        """Where the params are not all counted, those with gradients that are not finite: looked into once a step."""
+        if self.stats_level == "full":
+            return {}
+        if self._nonfinite is None and before_updates(self.stepper.plan, self.stepper.cursor):
+            # The update takes them away.
+            self._nonfinite = nonfinite_params(self.stepper, pending.hyper, pending.gradients)
+        return self._nonfinite or {}
 
     def _facts_before(self, step: int) -> StepFacts | None:
         """Of a step that a recording tells, where this run goes on from it."""
@@ -390,7 +471,7 @@ class Engine:
                 ways.append(Way(to, to, rewinds=True))
             if to > here and self._leads(here, to):
                 ways.append(Way(here, to))
-        ways += self._ways_from_states(to)
+        ways += self.ways_from_states(to)
         return min(ways, key=lambda way: way.cost, default=None)
 
     def set_off(self, way: Way, progress: Callable[[float], None] = lambda share: None) -> None:
@@ -411,7 +492,8 @@ class Engine:
         last = self.source.last_step
         return last is None or to <= last
 
-    def _ways_from_states(self, to: int) -> Iterator[Way]:
+    def ways_from_states(self, to: int) -> Iterator[Way]:
+        """Ways to the end of step `to` from states that are kept, were captured, or that it began with."""
         own = self._kept.nearest(to)
         if own is not None and own >= self._form_since - 1 and self._leads(own, to):
             yield Way(own, to, state=partial(self._kept.at, own))
@@ -422,7 +504,7 @@ class Engine:
             )
             if captured is not None and self._leads(captured, to):
                 yield Way(captured, to, state=partial(self.recorded.state, captured))
-        elif self._began_at <= to and self._began_at >= self._form_since - 1:
+        elif self._began_at <= to and self.began_at >= self._form_since - 1:
             yield Way(self._began_at, to, state=self.source.initial_state)
 
     def _restore(self, state: State, progress: Callable[[float], None]) -> None:
@@ -452,6 +534,7 @@ class Engine:
     def _forget_later(self) -> None:
         """What was known of steps and dispatches after the cursor is so no longer, unless they were recorded."""
         cursor = self.stepper.cursor
+        self._held = self._nonfinite = None
         self.eight_bit.moved_back(self.stepper)
         self._checkpoint_at = -float("inf")
         self.course.rerun_to = 0

@@ -95,6 +95,9 @@ class Hit:
     @property
     def sentence(self) -> str:
         """Where it stopped and why, all conditions that held with their values."""
+        if self.aimed and self.finding is not None:
+            at = f"Ran on to the next finding, in step {self.step:,} {self.where}"
+            return f"{at}: {self.finding.rule}: {self.finding.message}"
         stopped = f"Stopped in step {self.step:,} {self.where} by {self._why}"
         return " ".join((stopped, *(f"Also by {each._why}" for each in self.also)))
 

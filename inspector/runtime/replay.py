@@ -12,9 +12,16 @@ from inspector.findings import Finding
 from inspector.floats import F32Array
 from inspector.hyper import Hyper, with_value, with_values
 from inspector.layout import Layout, Param
+from inspector.param_hyper import placing
 from inspector.param_statistics import ParamTable
 from inspector.plan import Variant
-from inspector.runtime.breakpoints import Breakpoints, before_updates, moment_of
+from inspector.runtime.breakpoints import (
+    Breakpoints,
+    before_updates,
+    held_after_update,
+    moment_of,
+    nonfinite_params,
+)
 from inspector.runtime.recorded_facts import RecordedFacts
 from inspector.schedule import Schedule
 from inspector.session.compare import (
@@ -40,8 +47,16 @@ class MakeStepper(Protocol):
     """
 
     def make(
-        self, params: tuple[Param, ...], variant: Variant, state: State, layout: Layout | None = None
-    ) -> Stepper: ...
+        self,
+        params: tuple[Param, ...],
+        variant: Variant,
+        state: State,
+        layout: Layout | None = None,
+        *,
+        alone: bool = False,
+    ) -> Stepper:
+        """With `alone` any param can be bound by itself, as settings of its own ask."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +170,14 @@ class Replay:
         # Laid out as the recorded run was, on which the order of sums hangs.
         layout = self._layout(source.first_step)
         laid = form if layout or self.changes.variant else source.laid_out_for(source.first_step)
-        self._stepper = self._make.make(source.params, laid, state, layout)
+        self._stepper = self._make.make(source.params, laid, state, layout, **placing(source.hyper))
         self._laid = layout
         self._take_form(source.first_step, form)
         for step in range(source.first_step, first):
             stepper = self._take_form(step, self._variant(step, False))
-            stepper.begin_step(source.gradients(step, stepper.weights))
-            stepper.run_to_end(self._hyper(step, False))
+            hyper = self._hyper(step, False)
+            stepper.begin_step(source.gradients(step, stepper.weights), hyper)
+            stepper.run_to_end(hyper)
         if source.first_step < first:
             state = self._stepper.state()
         self._take_form(first, self._variant(first, True))
@@ -180,7 +196,7 @@ class Replay:
 
         `wants_state` says after which steps the state is needed although it is not compared, `statistics` that params
         are counted although none were recorded. `check` is called between steps. It ends where a breakpoint holds, with
-        the stepper before the update of that step.
+        the stepper before the update of that step, or at its end where an update made it hold.
         """
         keyframes = set(self.source.session.captures("keyframe"))
         for step in range(first, last + 1):
@@ -189,11 +205,13 @@ class Replay:
             if ran is None:
                 return
             yield ran
+            if self.breakpoints.stop is not None:
+                return
 
     def begin(self, step: int) -> Stepper:
         """The stepper with the gradients of `step` in place, right after `start` of it."""
         stepper = self._take_form(step, self._variant(step))
-        stepper.begin_step(HostGradients(self.source.session.gradients(step)))
+        stepper.begin_step(HostGradients(self.source.session.gradients(step)), self._hyper(step))
         return stepper
 
     # --- inner parts
@@ -219,7 +237,9 @@ class Replay:
         if moved or (variant != stepper.plan.variant and not stepper.can_take(variant)):
             state = stepper.state()
             self.close()
-            stepper = self._stepper = self._make.make(self.source.params, variant, state, layout)
+            stepper = self._stepper = self._make.make(
+                self.source.params, variant, state, layout, **placing(self.source.hyper)
+            )
         elif variant != stepper.plan.variant:
             stepper.set_variant(variant)
         self._laid = layout
@@ -227,13 +247,13 @@ class Replay:
             self.variants.append(variant)
         return stepper
 
-    def _stops(self, stepper: Stepper, facts: StepFacts) -> bool:
-        """True where a breakpoint holds, `facts` being what is known by now."""
+    def _stops(self, stepper: Stepper, facts: StepFacts, *, updated: bool = False) -> bool:
+        """True where a breakpoint holds, `facts` being what is known by now; `updated` after an update."""
         if not self.breakpoints:
             return False
         table, coding = facts.table, facts.coding
-        found = self._diagnosis.observe(facts)
-        if coding is None and facts.grad_norm is not None and self.breakpoints.needs_coding:
+        found = [] if updated else self._diagnosis.observe(facts)
+        if coding is None and not updated and facts.grad_norm is not None and self.breakpoints.needs_coding:
             coding = stepper.coding_errors(facts.hyper)
         moment = moment_of(
             stepper,
@@ -246,34 +266,36 @@ class Replay:
             whole=None if table is None else table.merged("all"),
             coding=None if coding is None else tuple(coding),
             findings=tuple(found),
+            updated=updated,
         )
         return self.breakpoints.judge(moment, stepper.plan, stepper.cursor) is not None
 
     def _step(self, step: int, keyframe: bool, wanted: bool, statistics: bool) -> ReplayedStep | None:
-        """Run a step; None where a breakpoint stops it before its update."""
+        """Run a step; None where a breakpoint stops it before its update. After one, it is run to its end."""
         session, changed = self.source.session, bool(self.changes)
         recorded = session.step(step)
         hyper = self._hyper(step)
         stepper = self._take_form(step, self._variant(step))
         given = session.gradients(step)
-        stepper.begin_step(HostGradients(given))
+        stepper.begin_step(HostGradients(given), hyper)
         counts = stepper.counts("g")
         dispatches = stepper.plan.dispatches
         norm_at = grad_stats_dispatch(dispatches)
         # The loss belongs to the weights that the gradients were taken at.
         loss = None if changed else recorded.loss
         initial, moments = self._recorded_facts.initial_state()
+        known = session.param_statistics(step)
+        statistics = statistics or self.breakpoints.needs == "full"
+        counted = statistics or (known is not None and not changed)
         facts = StepFacts(
             step=step, layout=stepper.layout, hyper=hyper, gradients=counts, loss=loss, initial_moments=moments,
             initial_state=initial, variant=stepper.plan.variant, plan=stepper.plan,
+            nonfinite={} if counted else nonfinite_params(stepper, hyper, counts),
         )  # fmt: skip
         if self._stops(stepper, facts):
             return None
         times: list[KernelTime] = []
         table: ParamTable | None = None
-        known = session.param_statistics(step)
-        statistics = statistics or self.breakpoints.needs == "full"
-        counted = statistics or (known is not None and not changed)
         if norm_at is not None and (counted or self.breakpoints.wait_for_norm):
             times += stepper.run_until(hyper, norm_at + 1)
             if before_updates(stepper.plan, stepper.cursor):
@@ -289,6 +311,13 @@ class Replay:
                 )
                 if self._stops(stepper, facts):
                     return None
+        held = table
+        while self.breakpoints.wait_for_updates and not stepper.cursor.at_end:
+            times.append(stepper.run_dispatch(hyper))
+            if stepper.plan.dispatches[stepper.cursor.dispatch - 1].updates:
+                held = held_after_update(stepper, hyper, held)
+                if self._stops(stepper, replace(facts, table=held), updated=True):
+                    break
         times += stepper.run_to_end(hyper)
         stats = stepper.grad_stats()
         ran = RecordedStep(
@@ -312,8 +341,10 @@ class Replay:
         lanes = None
         if keyframe and state is not None:
             places = {s.name: s.offset for s in stepper.layout}
+            # What joins the run later has no state before that can be run from.
+            there = self.source.params[: session.about.params_in(step)]
             updates = update_dispatches(dispatches, places)
-            differing, lanes = state_differences(session.keyframe(step), state, self.source.params, updates)
+            differing, lanes = state_differences(session.keyframe(step), state, there, updates)
             found += differing
         facts = replace(facts, grad_norm=ran.grad_norm, clip_scale=ran.clip_scale)
         findings = tuple(self._diagnosis.observe(facts))

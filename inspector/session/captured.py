@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from inspector.floats import F32Array
 from inspector.layout import Param
 from inspector.session.checksums import PART_BYTES, file_checksum
 from inspector.session.places import Place, Places
-from inspector.session.records import StoredFile
+from inspector.session.records import About, StoredFile
 from inspector.session.tensor_store import MAX_TENSORS
 from inspector.session.tensorfile import TensorFile
 from inspector.stepping import HostState
@@ -95,14 +95,22 @@ class CapturedTensors:
     def __init__(
         self,
         places: Places,
-        params: Sequence[Param],
+        about: About,
         file_of: Callable[[int, str], StoredFile | None],
     ) -> None:
         self._places = places
-        self._params = {p.name: p for p in params}
-        self._signs = max((sum(map(name.count, "{[,:")) for name in self._params), default=0)
         self._file_of = file_of
         self._open: OrderedDict[str, _CheckedFile] = OrderedDict()
+        self.use(about)
+
+    def use(self, about: About) -> None:
+        """The session is of these params."""
+        self._params = {p.name: p for p in about.params}
+        self._joined = {
+            p.name: each.step for each in reversed(about.added) for p in about.params[each.params :]
+        }
+        """The step from which on a param that was added takes part."""
+        self._signs = max((sum(map(name.count, "{[,:")) for name in self._params), default=0)
 
     def forget(self) -> None:
         """The files may have changed."""
@@ -118,6 +126,11 @@ class CapturedTensors:
             values = self._floats(file, key, shape)
         elif lane in ("m", "v") and f"{lane}_codes@{step}/{param}" in file.entries:
             values = self._decoded(file, lane, step, param)
+        elif lane == "w" and step < self._joined.get(param, 0):
+            raise UsageError(
+                f"{self._places.path} holds no weights of {param!r} at step {step:,}: it takes part from step "
+                f"{self._joined[param]:,} on."
+            )
         elif lane == "w":
             raise UsageError(
                 f"{self._places.path} is damaged: the weights of {param!r} at step {step} are missing."
@@ -158,6 +171,10 @@ class CapturedTensors:
         lanes: dict[Lane, dict[str, F32Array]] = {"w": {}, "m": {}, "v": {}}
         coded: dict[str, Moments8bit] = {}
         for name in self._params:
+            if f"w@{step}/{name}" not in file.entries and step < self._joined.get(name, 0):
+                # Not there yet: it is idle until it is.
+                lanes["w"][name] = np.zeros(self._params[name].numel, np.float32)
+                continue
             for lane in _STATE:
                 if lane == "w" or any(
                     f"{lane}{part}@{step}/{name}" in file.entries for part in ("", "_codes")

@@ -31,7 +31,17 @@ from inspector.session.records import (
     State,
     StoredFile,
 )
-from inspector.session.step_rows import HAS_STATISTICS, STEP, StepColumns, check_size, checksum, unpack_step
+from inspector.session.setting_rows import unpack_settings
+from inspector.session.step_rows import (
+    HAS_SETTINGS,
+    HAS_STATISTICS,
+    STEP,
+    StepColumns,
+    checksum,
+    unpack_step,
+    without_settings,
+)
+from inspector.settings import ParamSettings
 
 T = TypeVar("T")
 TABLES_KEPT = 8
@@ -68,8 +78,9 @@ class Contents:
         self._forget()
         try:
             with reading(self.path):
-                text = get_meta(self._database.connection, "about")
-                self.about = jsonform.from_text(About, text)
+                connection = self._database.connection
+                self.generation = get_meta(connection, "generation")
+                self._read_about()
                 self._look()
         except BaseException:
             self._database.close()
@@ -133,13 +144,17 @@ class Contents:
         """One step."""
         with self._snapshot():
             forms = self._items("forms", Form)
-            ran, form = unpack_step(self._step_row(step), forms, self._kernels())
+            ran, form = unpack_step(self._step_row(step), forms, self._kernels(), self._settings)
             if form.layout is None:
                 return replace(ran, layout=self.about.layout)
             layouts = self._items("layouts", RecordedLayout)
             if not 0 <= form.layout < len(layouts):
                 raise ValueError(f"layout {form.layout} of step {step} is missing")
             return replace(ran, layout=layouts[form.layout])
+
+    def has_own_settings(self) -> bool:
+        """True where any step ends with settings of params."""
+        return any((part.fixed["has"] & HAS_SETTINGS).any() for part in self._read_parts())
 
     def forms(self) -> tuple[tuple[int, Variant], ...]:
         """The form of the first step, and each step from which another holds."""
@@ -231,7 +246,11 @@ class Contents:
         connection = self._database.connection
         limit_time(connection)
         recording = self._places.recording
-        self.generation = get_meta(connection, "generation")
+        generation = get_meta(connection, "generation")
+        if generation != self.generation:
+            # Params may have been added.
+            self._read_about()
+        self.generation = generation
         ending = get_meta(connection, "end")
         self.ending = None if ending is None else jsonform.from_text(Ending, ending)
         (last,) = connection.execute("SELECT max(step) FROM steps").fetchone()
@@ -244,6 +263,9 @@ class Contents:
             raise ValueError(f"it ended after step {self.ending.last}, and its last is {self.last_step}")
         self.state = "complete" if self.ending else "recording" if recording else "interrupted"
 
+    def _read_about(self) -> None:
+        self.about = jsonform.from_text(About, get_meta(self._database.connection, "about"))
+
     def _row(self, table: str, step: int) -> bytes | None:
         for data, crc in self._database.rows(f"SELECT data, crc FROM {table} WHERE step = ?", (step,)):
             if not isinstance(data, bytes) or crc != checksum(table, step, data):
@@ -255,7 +277,7 @@ class Contents:
         data = self._row("steps", step)
         if data is None:
             raise ValueError(f"the row of step {step} is missing")
-        check_size(data)
+        without_settings(data)
         return data
 
     def _fixed(self, step: int) -> Any:
@@ -302,6 +324,9 @@ class Contents:
         if expected != self.last_step + 1:
             raise ValueError(f"the row of step {expected} is missing")
         return rows
+
+    def _settings(self, data: bytes) -> ParamSettings:
+        return unpack_settings(data, self._items("maps", tuple[int, ...]), len(self.about.params))
 
     def _kernels(self) -> list[tuple[str, str | None]]:
         return self._items("kernels", tuple[str, str | None])

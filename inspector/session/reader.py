@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +37,7 @@ from inspector.session.records import (
     StoredFile,
 )
 from inspector.session.step_rows import SCALARS
+from inspector.settings import SETTING_NAMES
 from inspector.statistics import BufferStats, buffer_stats
 from inspector.stepping import HostState
 from inspector.stores import Lane
@@ -54,7 +56,7 @@ class Session:
         self._contents = Contents(self._places)
         self._layouts: tuple[RecordedLayout, Layout] | None = None
         self._tensors = CapturedTensors(
-            self._places, self.about.params, lambda step, kind: self._contents.captures().get((step, kind))
+            self._places, self.about, lambda step, kind: self._contents.captures().get((step, kind))
         )
 
     @classmethod
@@ -142,6 +144,12 @@ class Session:
             "elements": sum(p.numel for p in about.params),
             "layout": self._layout_info(),
             "parent": self._parent_info(),
+            "origin": about.origin or None,
+            "unreplayable": about.unreplayable or None,
+            "dtypes": dict(Counter(about.dtypes)) if about.dtypes else None,
+            "rank": self._rank_info(),
+            "added": [{"step": each.step, "params": each.params} for each in about.added],
+            "groups": self._group_info(),
             "steps": {"first": self.steps.start, "last": self.steps.stop - 1, "count": len(self.steps)},
             "captures": {kind: len(self.captures(kind)) for kind in CAPTURE_KINDS},
             "policy": about.policy,
@@ -182,6 +190,10 @@ class Session:
         """All scalars of one step."""
         self._check_step(step)
         return self._contents.step(step)
+
+    def has_own_settings(self) -> bool:
+        """True where in any step params had settings of their own."""
+        return self._contents.has_own_settings()
 
     def forms(self) -> tuple[tuple[int, Variant], ...]:
         """The form in which the first step ran, and each step from which on another held."""
@@ -259,6 +271,7 @@ class Session:
         changed = self._contents.look()
         if changed:
             self._tensors.forget()
+            self._tensors.use(self.about)
         return changed or before != (self.steps, self.state)
 
     def verify(self) -> list[str]:
@@ -303,6 +316,25 @@ class Session:
                 for s in layout
             ],
         }
+
+    def _rank_info(self) -> dict[str, int] | None:
+        about = self.about
+        if about.rank is None:
+            return None
+        sharded = sum(shard is not None for shard in about.shards)
+        return {"rank": about.rank, "of": about.world_size or 1, "sharded_params": sharded}
+
+    def _group_info(self) -> list[dict[str, Any]] | None:
+        """The classes of params as the recording began, None where all share their settings."""
+        own = self.about.hyper.per_param
+        if own is None:
+            return None
+        counts = Counter(own.of)
+        return [
+            {**{name: getattr(each, name) for name in SETTING_NAMES}, "params": counts[i]}
+            for i, each in enumerate(own.classes)
+            if counts[i]
+        ]
 
     def _parent_info(self) -> dict[str, Any] | None:
         parent = self.about.parent

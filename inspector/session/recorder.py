@@ -18,13 +18,14 @@ from pathlib import Path
 from inspector.errors import UsageError
 from inspector.findings import Finding
 from inspector.floats import F32Array
+from inspector.layout import Param
 from inspector.param_statistics import ParamTable
 from inspector.session.flight import MAX_WRITTEN, FlightRing
 from inspector.session.policy import Policy, Wanted
-from inspector.session.records import About, Note, RecordedStep
+from inspector.session.records import About, Note, RecordedStep, Shard
 from inspector.session.tensor_store import DTYPES, Capture
 from inspector.session.write_queue import WriteQueue
-from inspector.session.writer import Item, Rewind, SessionWriter, StepItem
+from inspector.session.writer import AddParams, Item, Rewind, SessionWriter, StepItem
 from inspector.stepping import HostState
 
 QUEUE_BYTES = 1 << 30
@@ -163,6 +164,34 @@ class Recorder:
                 self._ring.fire()
             self._write_ring(ending=False)
 
+    def add_params(
+        self,
+        step: int,
+        params: Sequence[Param],
+        state: HostState,
+        *,
+        dtypes: Sequence[str] = (),
+        shards: Sequence[Shard | None] = (),
+    ) -> None:
+        """Params that joined the run and take part from `step` on, the next one; UsageError for a name there is.
+
+        `state` is that of all params before `step`: what was captured of those there were does not lead on.
+        """
+        self._check_step(step, self.last_step + 1)
+        self._check_step(state.finished_steps, step - 1)
+        taken = next((p.name for p in params if p.name in self._numel), None)
+        if taken is not None:
+            raise UsageError(f"{self.path} has a param {taken!r} already: names have to differ.")
+        more = AddParams(step, tuple(params), tuple(dtypes), tuple(shards))
+        self.about = self.about.with_params(step, more.params, more.dtypes, more.shards)
+        self._numel |= {p.name: p.numel for p in params}
+        self._queue.put(more, 0)
+        capture = self._checked(Capture.of_state(state))
+        if self._ring:
+            self._ring.add(None, capture)
+        if self.policy.captures:
+            self._queue.put(capture, capture.nbytes)
+
     @property
     def has_ring(self) -> bool:
         """True where the policy has a flight recorder."""
@@ -184,6 +213,10 @@ class Recorder:
     def mark(self, step: int, text: str) -> None:
         """A person changed something that holds from `step` on."""
         self._queue.put(Note("mark", step, text), 0)
+
+    def gap(self, step: int, text: str) -> None:
+        """Something of `step` could not be captured."""
+        self._queue.put(Note("gap", step, text), 0)
 
     def bookmark(self, step: int, text: str) -> None:
         """A place that a person wants to find again."""
@@ -272,13 +305,16 @@ class Recorder:
                 self._on_problem(self.problem)
 
     def _write(self, items: Sequence[Item]) -> None:
-        """Rewinds are carried out between what came before and what came after them."""
+        """Rewinds, and params that are added, are carried out between what came before and what came after them."""
         batch: list[Item] = []
         for item in items:
-            if isinstance(item, Rewind):
+            if isinstance(item, (Rewind, AddParams)):
                 self._write_batch(batch)
                 batch = []
-                self._writer.rewind(item.step)
+                if isinstance(item, Rewind):
+                    self._writer.rewind(item.step)
+                else:
+                    self._writer.add_params(item)
             else:
                 batch.append(item)
         self._write_batch(batch)

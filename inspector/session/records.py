@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from inspector.hyper import Hyper
@@ -59,7 +59,7 @@ class RecordedLayout:
         )
         if RecordedLayout.of(made, self.limits, params) != self:
             raise ValueError("the places of its params do not follow from its placement")
-        return made
+        return made.numbered_as(params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,11 @@ class About:
     `layout` is None where it was not recorded, as in format 1; `parent` is there for a replay.
 
     Of a run that another program made, `origin` says which, with its version and kind ("PyTorch 2.13.0 AdamW
-    (foreach)"); `dtypes` has the type in which it kept each param ("f32", "bf16", "f16"), in the order of `params`, ()
-    where all are float32; `unreplayable` is a sentence on what keeps the kernels here from computing the same ("" where
-    nothing does). One of several processes has its `rank` of `world_size`, and in `shards` the part that it kept of
-    each param, None for one that it kept whole; () where all are whole. `added` has the steps in which `params` grew.
+    (foreach)"), and `foreign` names its optimizer where that is none of those here; `dtypes` has the type in which it
+    kept each param ("f32", "bf16", "f16"), in the order of `params`, () where all are float32; `unreplayable` is a
+    sentence on what keeps the kernels here from computing the same ("" where nothing does). One of several processes
+    has its `rank` of `world_size`, and in `shards` the part that it kept of each param, None for one that it kept
+    whole; () where all are whole. `added` has the steps in which `params` grew.
     """
 
     source: str
@@ -135,6 +136,7 @@ class About:
     layout: RecordedLayout | None = None
     parent: Parent | None = None
     origin: str = ""
+    foreign: str = ""
     dtypes: tuple[str, ...] = ()
     unreplayable: str = ""
     rank: int | None = None
@@ -145,6 +147,24 @@ class About:
     def params_in(self, step: int) -> int:
         """How many of `params`, the first ones, were there in `step`."""
         return next((each.params for each in self.added if step < each.step), len(self.params))
+
+    def with_params(
+        self,
+        step: int,
+        params: tuple[Param, ...],
+        dtypes: tuple[str, ...] = (),
+        shards: tuple[Shard | None, ...] = (),
+    ) -> About:
+        """The same with `params` that take part from `step` on. Where they lie is not known of a run that grew."""
+        before = len(self.params)
+        if dtypes or self.dtypes:
+            dtypes = (*(self.dtypes or ("f32",) * before), *(dtypes or ("f32",) * len(params)))
+        if shards or self.shards:
+            shards = (*(self.shards or (None,) * before), *(shards or (None,) * len(params)))
+        return replace(
+            self, params=(*self.params, *params), dtypes=dtypes, shards=shards, layout=None,
+            added=(*self.added, Added(step, before)),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

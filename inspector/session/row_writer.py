@@ -17,19 +17,25 @@ from inspector.session.database import get_meta, set_meta
 from inspector.session.records import About, Form, Note, RecordedLayout, RecordedStep, StoredFile
 from inspector.session.step_rows import HAS_STATISTICS, STEP, checksum, pack_step
 from inspector.session.tensor_store import Capture
+from inspector.settings import ParamSettings
 
-Numbers = tuple[dict[Any, int], dict[Any, int], dict[Any, int], "tuple[int, Note] | None", int]
+Numbers = tuple[
+    dict[Any, int], dict[Any, int], dict[Any, int], dict[Any, int], "tuple[int, Note] | None", int
+]
 
 
 @dataclass(slots=True)
 class RowWriter:
-    """Writes rows, and remembers the numbers that it gave to forms, layouts and kernel names."""
+    """Writes rows, and remembers the numbers that it gave to forms, layouts, kernel names and maps of settings."""
 
     connection: sqlite3.Connection
     about: About
     _forms: dict[Any, int] = field(default_factory=dict)
     _kernels: dict[Any, int] = field(default_factory=dict)
     _layouts: dict[Any, int] = field(default_factory=dict)
+    _maps: dict[Any, int] = field(default_factory=dict)
+    _last_map: tuple[tuple[int, ...], int] | None = None
+    """The one that the last step had, and its number: it is seldom another one."""
     _same: RecordedLayout | None = None
     """The last layout that was found to be the one it began with."""
     _gap: tuple[int, Note] | None = None
@@ -41,11 +47,14 @@ class RowWriter:
 
     def numbers(self) -> Numbers:
         """What it remembers, for `restore` where the transaction is rolled back."""
-        return dict(self._forms), dict(self._kernels), dict(self._layouts), self._gap, self._found
+        known = (self._forms, self._kernels, self._layouts, self._maps)
+        forms, kernels, layouts, maps = map(dict, known)
+        return forms, kernels, layouts, maps, self._gap, self._found
 
     def restore(self, numbers: Numbers) -> None:
         """Remember what `numbers` gave."""
-        self._forms, self._kernels, self._layouts, self._gap, self._found = numbers
+        self._forms, self._kernels, self._layouts, self._maps, self._gap, self._found = numbers
+        self._last_map = None
 
     # --- forward
 
@@ -54,12 +63,23 @@ class RowWriter:
         names = [self._number(self._kernels, "kernels", (k.name, k.block)) for k in step.kernels]
         form = self._number(self._forms, "forms", Form(step.variant, self._layout(step.layout)))
         self._found += len(findings)
-        row = pack_step(step, form, names, findings=self._found, statistics=statistics is not None)
+        own = step.hyper.per_param
+        row = pack_step(
+            step, form, names, findings=self._found, statistics=statistics is not None,
+            settings_map=None if own is None else self._map(own),
+        )  # fmt: skip
         self._insert("steps", step.step, row)
         if statistics is not None:
             self._insert("statistics", step.step, statistics_rows.pack(statistics, self._places))
         for finding in findings:
             self._insert_event("findings", finding.step, jsonform.to_text(finding))
+
+    def params_added(self, about: About) -> None:
+        """The recording is of more params from here on; who follows is told."""
+        self.about = about
+        self._places = {p.name: i for i, p in enumerate(about.params)}
+        set_meta(self.connection, "about", jsonform.to_text(about))
+        self.renew()
 
     def note(self, note: Note) -> None:
         """A note; a gap of the step after a gap makes that one longer."""
@@ -83,6 +103,10 @@ class RowWriter:
         self.connection.execute(
             "INSERT INTO captures VALUES (?, ?, ?, ?)", (capture.step, capture.kind, number, crc)
         )
+
+    def drop_capture(self, step: int, kind: str) -> None:
+        """Forget a capture; the file stays, for it may hold others."""
+        self.connection.execute("DELETE FROM captures WHERE step = ? AND kind = ?", (step, kind))
 
     def renew(self) -> None:
         """Tell those who follow that what they have read may have changed."""
@@ -119,6 +143,7 @@ class RowWriter:
         for known, table, kind in (
             (self._forms, "forms", Form),
             (self._layouts, "layouts", RecordedLayout),
+            (self._maps, "maps", tuple[int, ...]),
             (self._kernels, "kernels", tuple[str, str | None]),
         ):
             for number, data, crc in self.connection.execute(
@@ -177,6 +202,13 @@ class RowWriter:
         data = jsonform.to_text(note)
         crc = checksum("notes", f"{number}:{note.step}", data)
         self.connection.execute("UPDATE notes SET data = ?, crc = ? WHERE id = ?", (data, crc, number))
+
+    def _map(self, settings: ParamSettings) -> int:
+        """The number of the map that says which class each param is of; ValueError where the settings do not fit."""
+        settings.check(len(self.about.params))
+        if self._last_map is None or self._last_map[0] is not settings.of:
+            self._last_map = settings.of, self._number(self._maps, "maps", settings.of)
+        return self._last_map[1]
 
     def _layout(self, layout: RecordedLayout | None) -> int | None:
         """Its number, None for the one that the session began with; compared once, as long as it is."""

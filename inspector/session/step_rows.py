@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy.typing as npt
 from inspector.floats import F64Array
 from inspector.hyper import HYPER_NAMES, Hyper
 from inspector.session.records import Form, RecordedStep
+from inspector.session.setting_rows import pack_settings, settings_size
+from inspector.settings import ParamSettings
 from inspector.statistics import NonFinite
 from inspector.stepping import KernelTime
 
@@ -39,9 +42,9 @@ STEP = np.dtype(
 `findings` counts those of all steps up to this one, so that one that goes missing is missed.
 """
 KERNEL = np.dtype([("name", "<u2"), ("has", "<u2"), ("ms", "<f8"), ("began_ms", "<f8")])
-"""What follows it, once a kernel; `name` is the number of its name and block."""
+"""What follows it, once a kernel; `name` is the number of its name and block. Settings of params end a row."""
 
-HAS_LOSS, HAS_GRAD_NORM, HAS_CLIP_SCALE, HAS_STATISTICS = 1, 2, 4, 8
+HAS_LOSS, HAS_GRAD_NORM, HAS_CLIP_SCALE, HAS_STATISTICS, HAS_SETTINGS = 1, 2, 4, 8, 16
 _FLAGS = {"loss": HAS_LOSS, "grad_norm": HAS_GRAD_NORM, "clip_scale": HAS_CLIP_SCALE}
 _HAS_MS, _HAS_BEGAN, _GPU_CLOCK, _COLD = 1, 2, 4, 8
 _STEP_STRUCT = struct.Struct("<q" + "d" * (2 + len(HYPER_NAMES)) + "IIqqqqIHH")
@@ -60,18 +63,27 @@ def checksum(table: str, key: int | str, data: bytes | str) -> int:
 
 
 def pack_step(
-    step: RecordedStep, form: int, names: Sequence[int], *, findings: int, statistics: bool
+    step: RecordedStep,
+    form: int,
+    names: Sequence[int],
+    *,
+    findings: int,
+    statistics: bool,
+    settings_map: int | None = None,
 ) -> bytes:
     """The row of a step; `form` and `names` are the numbers of its variant and of its kernels' names.
 
-    `findings` is the number of them up to this step.
+    `findings` is the number of them up to this step, `settings_map` that of the map of params that have settings of
+    their own.
     """
+    own = step.hyper.per_param
     counts = step.nonfinite
     has = (
         HAS_LOSS * (step.loss is not None)
         | HAS_GRAD_NORM * (step.grad_norm is not None)
         | HAS_CLIP_SCALE * (step.clip_scale is not None)
         | HAS_STATISTICS * statistics
+        | HAS_SETTINGS * (own is not None)
     )
     row = _STEP_STRUCT.pack(
         step.step,
@@ -88,7 +100,11 @@ def pack_step(
         form,
         has,
     )
-    return row + b"".join(map(_pack_kernel, names, step.kernels))
+    row += b"".join(map(_pack_kernel, names, step.kernels))
+    if own is None:
+        return row
+    assert settings_map is not None
+    return row + pack_settings(own, settings_map)
 
 
 def float_bits(value: float | None) -> int:
@@ -114,17 +130,32 @@ def _pack_kernel(name: int, kernel: KernelTime) -> bytes:
     )
 
 
-def check_size(data: bytes) -> None:
-    """ValueError for a row that no step can have."""
+def has_settings(data: bytes) -> bool:
+    """True where the row of a step ends with settings of params."""
+    return len(data) >= STEP.itemsize and bool(data[STEP.itemsize - 2] & HAS_SETTINGS)
+
+
+def without_settings(data: bytes) -> bytes:
+    """The row of a step up to its settings of params; ValueError for a row that no step can have."""
+    if has_settings(data):
+        data = data[: len(data) - settings_size(data, STEP.itemsize)]
     if len(data) < STEP.itemsize or (len(data) - STEP.itemsize) % KERNEL.itemsize:
         raise ValueError("the row of a step has the wrong size")
+    return data
 
 
 def unpack_step(
-    data: bytes, forms: Sequence[Form], names: Sequence[tuple[str, str | None]]
+    whole: bytes,
+    forms: Sequence[Form],
+    names: Sequence[tuple[str, str | None]],
+    settings: Callable[[bytes], ParamSettings],
 ) -> tuple[RecordedStep, Form]:
-    """The step that `pack_step` made a row of, and its form; IndexError where that names what is not there."""
-    check_size(data)
+    """The step that `pack_step` made a row of, and its form; IndexError where that names what is not there.
+
+    `settings` unpacks those of params.
+    """
+    data = without_settings(whole)
+    own = settings(whole[len(data) :]) if has_settings(whole) else None
     step, ended, loss, *rest = _STEP_STRUCT.unpack_from(data)
     hyper, (grad_norm, clip_scale, nan, posinf, neginf, first, _, form, has) = (
         rest[: len(HYPER_NAMES)],
@@ -133,7 +164,7 @@ def unpack_step(
     widened = np.array([grad_norm, clip_scale], np.uint32).view(np.float32).astype(np.float64)
     ran = RecordedStep(
         step,
-        Hyper(*hyper),
+        replace(Hyper(*hyper), per_param=own),
         forms[form].variant,
         loss if has & HAS_LOSS else None,
         float(widened[0]) if has & HAS_GRAD_NORM else None,
@@ -172,6 +203,8 @@ class StepColumns:
     def of_rows(cls, rows: list[bytes]) -> StepColumns:
         """ValueError where a row has the wrong size."""
         size = STEP.itemsize
+        if any(map(has_settings, rows)):
+            rows = [without_settings(row) for row in rows]
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         if ((lengths < size) | ((lengths - size) % KERNEL.itemsize != 0)).any():
             raise ValueError("a row has the wrong size")

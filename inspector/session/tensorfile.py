@@ -35,6 +35,22 @@ _ITEM_BYTES = {
     "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
 }  # fmt: skip
 FLOAT_TYPES = ("F32", "F16", "BF16")
+_NUMPY = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "U16": "<u2", "I32": "<i4", "U32": "<u4",
+    "I64": "<i8", "U64": "<u8", "F64": "<f8",
+}  # fmt: skip
+
+
+def _e4m3() -> F32Array:
+    """The values of 8-bit floats of 4 and 3 bits: exponents from 2^-6, no infinities (arXiv 2209.05433)."""
+    code = np.arange(256)
+    exponent, fraction = (code >> 3) & 15, code & 7
+    magnitude = np.where(exponent == 0, fraction / 8 * 2.0**-6, (1 + fraction / 8) * np.exp2(exponent - 7.0))
+    values = np.where(code & 0x7F == 0x7F, np.nan, np.where(code & 0x80, -magnitude, magnitude))
+    return values.astype(np.float32)
+
+
+_E4M3 = _e4m3()
 TensorData = F32Array | Codes
 """What is written."""
 
@@ -84,6 +100,25 @@ class TensorFile:
             raw = self._bytes[entry.start : entry.stop]
         kind: Any = np.int8 if entry.dtype == "I8" else np.uint8
         values: Codes = raw.view(kind).reshape(entry.shape)
+        values.flags.writeable = False
+        return values
+
+    def values(self, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+        """A tensor of any type in its shape, read-only: as `floats` where that takes it, 8-bit floats widened to
+        float32, all others as they are."""
+        entry = self.entries[name]
+        if entry.dtype in FLOAT_TYPES:
+            return self.floats(name)
+        raw: np.ndarray[Any, np.dtype[Any]] = np.zeros(0, np.uint8)
+        if entry.start != entry.stop:
+            raw = self._bytes[entry.start : entry.stop]
+        if entry.dtype == "F8_E5M2":
+            values = (raw.astype(np.uint16) << np.uint16(8)).view(np.float16).astype(np.float32)
+        elif entry.dtype == "F8_E4M3":
+            values = _E4M3[raw]
+        else:
+            values = raw.view(_NUMPY[entry.dtype])
+        values = values.reshape(entry.shape)
         values.flags.writeable = False
         return values
 
@@ -206,8 +241,8 @@ def _foreign_format(prefix: bytes) -> str | None:
     """What another program's file is, and how to open it, told by its first bytes."""
     if prefix.startswith(b"PK\x03\x04"):
         return (
-            "a PyTorch archive (.pt), not a safetensors file: load it in PyTorch with torch.load(…, weights_only=True) "
-            "and save its tensors with safetensors.torch.save_file."
+            "a PyTorch archive (.pt), not a safetensors file: give it a name that ends in .pt and open that (it is "
+            "read as by torch.load(…, weights_only=True)), or save its tensors with safetensors.torch.save_file."
         )
     # A header of 640, 896, 1152 or 1408 bytes begins like a pickle; only a pickle's next bytes are no zeros.
     long = len(prefix) < 8 or int.from_bytes(prefix, "little") > MAX_HEADER_BYTES
@@ -216,7 +251,7 @@ def _foreign_format(prefix: bytes) -> str | None:
     if prefix.startswith(b"\x93NUMPY"):
         return "a numpy array file, not a safetensors file: save it with safetensors.numpy.save_file."
     if prefix.startswith(b"GGUF"):
-        return "a GGUF model, which holds no gradients: give a safetensors state file."
+        return "a GGUF model, which holds no gradients: give a safetensors file."
     if prefix.startswith(b"SQLite "):
         return "an SQLite database: give a safetensors state file."
     return None

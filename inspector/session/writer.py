@@ -16,11 +16,12 @@ from pathlib import Path
 from inspector.errors import UsageError
 from inspector.files import anything_at, check_writable, remove_abandoned
 from inspector.findings import Finding
+from inspector.layout import Param
 from inspector.param_statistics import ParamTable
 from inspector.session import database, jsonform
 from inspector.session.database import get_meta, reading, set_meta
 from inspector.session.lock import RecordingLock, recorder_pid
-from inspector.session.records import About, Ending, Note, RecordedStep, StoredFile
+from inspector.session.records import About, Ending, Note, RecordedStep, Shard, StoredFile
 from inspector.session.row_writer import RowWriter
 from inspector.session.tensor_store import FOLDER, MAX_TENSORS, Capture, remove_strangers, write_file
 
@@ -46,7 +47,17 @@ class Rewind:
     step: int
 
 
-Item = StepItem | Capture | Note | Rewind
+@dataclass(frozen=True, slots=True)
+class AddParams:
+    """Params that take part from `step` on, after those there were. `dtypes` and `shards` are theirs, as in About."""
+
+    step: int
+    params: tuple[Param, ...]
+    dtypes: tuple[str, ...] = ()
+    shards: tuple[Shard | None, ...] = ()
+
+
+Item = StepItem | Capture | Note | Rewind | AddParams
 
 
 class SessionWriter:
@@ -157,6 +168,16 @@ class SessionWriter:
         self._captured = {(at, kind) for at, kind in self._captured if at <= step}
         for name in dropped:
             (self.path / name).unlink(missing_ok=True)
+
+    def add_params(self, more: AddParams) -> None:
+        """Make it a recording of more params; a state captured right before they came is dropped, it lacks them."""
+        about = self.about.with_params(more.step, more.params, more.dtypes, more.shards)
+        with self._transaction():
+            self._rows.params_added(about)
+            self._rows.drop_capture(more.step - 1, "keyframe")
+        self.about = about
+        self._shapes |= {p.name: p.shape for p in more.params}
+        self._captured.discard((more.step - 1, "keyframe"))
 
     def finish(self, reason: str | None) -> None:
         """Say that the recording is complete, and why it ended if not because it was done; close it."""

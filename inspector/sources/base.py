@@ -76,6 +76,43 @@ class AsRecorded(Protocol):
         ...
 
 
+@runtime_checkable
+class HasForm(Protocol):
+    """A source whose optimizer ran in a form of its own."""
+
+    @property
+    def form(self) -> Variant | None:
+        """The form that goes on as it did, None where any does."""
+        ...
+
+
+@runtime_checkable
+class HasRemarks(Protocol):
+    """A source that was taken with reservations."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a person should know of how it was read, each a sentence."""
+        ...
+
+
+@runtime_checkable
+class MakesGradients(Protocol):
+    """A source whose gradients nobody recorded."""
+
+    @property
+    def on_gradients(self) -> str:
+        """Where those of its steps come from, as a sentence."""
+        ...
+
+
+def remarks_of(source: Source, *, steps: bool = True) -> tuple[str, ...]:
+    """What a person should be told as a source is opened; with `steps` what matters to its steps alone as well."""
+    remarks = source.remarks if isinstance(source, HasRemarks) else ()
+    said = source.on_gradients if steps and isinstance(source, MakesGradients) else ""
+    return (*remarks, said) if said else remarks
+
+
 def hyper_at(source: Source, hyper: Hyper, schedule: Schedule, step: int) -> Hyper:
     """What `step` runs with: `hyper` with the schedule applied to its lr.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zipfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from inspector.schedule import Schedule
 from inspector.session.database import DATABASE_NAME
 from inspector.session.reader import Session
 from inspector.sources.base import EndOfSourceError, ReadWeights
+from inspector.sources.checkpoint.files import PICKLED_SUFFIXES
 from inspector.stepping import HostGradients, HostState
 
 SUFFIXES = (".session", ".zip")
@@ -142,12 +144,16 @@ class Recording:
 def stretches(session: Session) -> tuple[Stretch, ...]:
     """The steps that can be rebuilt, in order, each stretch as long as it goes."""
     states = session.captures("keyframe")
+    # A state from before params were added does not lead on to where they take part.
+    cuts = [each.step for each in session.about.added]
     found = []
-    for first, last in _runs(session.captures("gradients")):
-        first, last = max(first, session.steps.start), min(last, session.steps.stop - 1)
-        at = bisect_left(states, first - 1)
-        if at < len(states) and states[at] < last:
-            found.append(Stretch(states[at] + 1, last))
+    for whole_first, whole_last in _runs(session.captures("gradients")):
+        edges = [whole_first, *(cut for cut in cuts if whole_first < cut <= whole_last), whole_last + 1]
+        for first, last in zip(edges, (edge - 1 for edge in edges[1:]), strict=False):
+            first, last = max(first, session.steps.start), min(last, session.steps.stop - 1)
+            at = bisect_left(states, first - 1)
+            if at < len(states) and states[at] < last:
+                found.append(Stretch(states[at] + 1, last))
     return tuple(found)
 
 
@@ -169,6 +175,10 @@ def is_recording(path: Path) -> bool:
         return True
     try:
         with path.open("rb") as file:
-            return file.read(4) == b"PK\x03\x04"
-    except OSError:
-        return False
+            if file.read(4) != b"PK\x03\x04":
+                return False
+        with zipfile.ZipFile(path) as archive:
+            return any(Path(name).name == DATABASE_NAME for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        # PyTorch's files are zip archives as well: one that is cut off is told by its name.
+        return path.suffix not in (".safetensors", *PICKLED_SUFFIXES)

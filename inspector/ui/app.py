@@ -92,6 +92,7 @@ def make_view(name: str) -> View:
     from inspector.ui.hyper_view import HyperView
     from inspector.ui.lockstep_view import LockstepView
     from inspector.ui.map_view import MapView
+    from inspector.ui.memory_view import MemoryView
     from inspector.ui.params_view import ParamsView
     from inspector.ui.pipeline_view import PipelineView
     from inspector.ui.plots_view import PlotsView
@@ -102,6 +103,7 @@ def make_view(name: str) -> View:
     from inspector.ui.timeline_view import TimelineView
     from inspector.ui.timing_view import TimingView
     from inspector.ui.values_view import ValuesView
+    from inspector.ui.verify_view import VerifyView
 
     kinds: dict[str, Callable[[], View]] = {
         "map": MapView,
@@ -111,6 +113,7 @@ def make_view(name: str) -> View:
         "lockstep": LockstepView,
         "timing": TimingView,
         "profile": ProfileView,
+        "memory": MemoryView,
         "values": ValuesView,
         "hyper": HyperView,
         "findings": FindingsView,
@@ -120,6 +123,7 @@ def make_view(name: str) -> View:
         "timeline": TimelineView,
         "params": ParamsView,
         "compare": CompareView,
+        "verify": VerifyView,
         "start": StartView,
         "settings": SettingsView,
     }

@@ -53,6 +53,16 @@ class Asking(QObject):
         dialog.command.connect(self._send)
         dialog.show()
 
+    def ask_run_back(self) -> None:
+        """To the last step before what condition held to go back."""
+        if self._snapshot is None or self._snapshot.plan is None:
+            return
+        from inspector.ui.run_back_dialog import RunBackDialog
+
+        dialog = RunBackDialog(self._snapshot, self._window)
+        dialog.command.connect(self._send)
+        dialog.show()
+
     def ask_report(self) -> None:
         """Where to write the story of the run."""
         name = Path(self._snapshot.source).name if self._snapshot is not None else ""

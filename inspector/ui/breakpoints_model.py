@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import Qt, Signal
 
-from inspector.diagnosis.metrics import ALIASES, METRICS
+from inspector.diagnosis.metrics import ALIASES, METRICS, FromTable
 from inspector.diagnosis.rules import RULE_NAMES
 from inspector.runtime.hits import Breakpoint
 from inspector.ui import theme
@@ -112,7 +112,9 @@ def meaning(text: str) -> str:
     origin = metric.origin(by_param=bool(match[2]))
     unit = f", {metric.unit}" if metric.unit else ""
     needs = ", needs statistics full" if origin.needs == "full" else ""
-    return f"{metric.name}: {metric.meaning}{unit}. Judged {KNOWN[origin.known]}{needs}."
+    state = isinstance(origin, FromTable) and origin.state
+    when = "before the first update of the run and after each" if state else KNOWN[origin.known]
+    return f"{metric.name}: {metric.meaning}{unit}. Judged {when}{needs}."
 
 
 def completions(text: str, names: Sequence[str]) -> list[str]:

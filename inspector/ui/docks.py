@@ -40,8 +40,10 @@ PANELS = (
             "lockstep",
             "timing",
             "profile",
+            "memory",
             "params",
             "compare",
+            "verify",
             "policies",
             "start",
             "settings",
@@ -59,8 +61,10 @@ TAB_TITLES = {
     "lockstep": "8-bit",
     "timing": "GPU time",
     "profile": "Profile",
+    "memory": "Memory",
     "params": "Params",
     "compare": "Compare",
+    "verify": "Recorded vs here",
     "start": "Start",
     "settings": "Settings",
     "findings": "Findings",
@@ -70,7 +74,7 @@ TAB_TITLES = {
 }
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
-    "bookmarks": "Alt+B", "policies": "Ctrl+Y", "settings": "Ctrl+,",
+    "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M", "settings": "Ctrl+,",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 

@@ -12,7 +12,7 @@ from inspector.coding_error import ParamCodingError
 from inspector.drift import ParamDrift
 from inspector.floats import F64Array
 from inspector.runtime.lockstep import EightBitPicture
-from inspector.state_memory import LaneBytes
+from inspector.state_memory import LaneBytes, si_bytes
 from inspector.stores import LANES
 from inspector.ui import format as fmt
 from inspector.ui.tables import AnyIndex, ColumnsModel
@@ -184,11 +184,6 @@ class MemoryRows(ColumnsModel):
         if orientation == Qt.Orientation.Horizontal and role == Qt.ItemDataRole.ToolTipRole:
             return _MEMORY_TOOLTIPS.get(self.COLUMNS[section], "Bytes of its elements, codes and scales.")
         return super().headerData(section, orientation, role)
-
-
-def si_bytes(nbytes: int) -> str:
-    """Bytes in powers of ten: 464 MB."""
-    return f"{fmt.short_count(nbytes)}B" if nbytes >= 1000 else f"{nbytes} B"
 
 
 def percent(share: float) -> str:

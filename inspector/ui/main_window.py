@@ -18,6 +18,7 @@ from inspector.ui.actions import Actions
 from inspector.ui.arrangements import STEP
 from inspector.ui.asking import Asking
 from inspector.ui.banner import Banner
+from inspector.ui.breakpoints_view import BreakpointsView
 from inspector.ui.bus import Bus
 from inspector.ui.findings_view import FindingsView
 from inspector.ui.focus_ring import FocusRing
@@ -25,6 +26,7 @@ from inspector.ui.form_menu import FormMenu
 from inspector.ui.menus import Menus
 from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
+from inspector.ui.pipeline_view import PipelineView
 from inspector.ui.preferences import Preferences
 from inspector.ui.start_view import StartView, always_listed
 from inspector.ui.status import StatusLine
@@ -225,6 +227,10 @@ class MainWindow(QMainWindow):
         acts["quit"].triggered.connect(self.close)
         acts.record_wanted.connect(self.asking.ask_recording)
         acts["breakpoint"].triggered.connect(lambda: self.ways.go_to("findings", "breakpoints"))
+        acts["run_back"].triggered.connect(self.asking.ask_run_back)
+        pipeline = self.views.get("pipeline")
+        if isinstance(pipeline, PipelineView):
+            acts["run_to_dispatch"].triggered.connect(pipeline.run_to_here)
         acts["overlay"].triggered.connect(self.asking.ask_overlay)
         acts["save_report"].triggered.connect(self.asking.ask_report)
         acts["what_if"].triggered.connect(self.asking.ask_what_if)
@@ -241,6 +247,7 @@ class MainWindow(QMainWindow):
             view.param_selected.connect(self.select_param)
             view.element_selected.connect(self.select_element)
             view.range_wanted.connect(self._show_range)
+            view.condition_wanted.connect(self._offer_breakpoint)
         findings = self.views.get("findings")
         if isinstance(findings, FindingsView) and "policies" in self.views:
             findings.policies_wanted.connect(lambda: self.show_view("policies"))
@@ -288,3 +295,10 @@ class MainWindow(QMainWindow):
         for view in self.views.values():
             if view.STEPS_ALONG_X:
                 view.show_range(start, stop)
+
+    def _offer_breakpoint(self, condition: str) -> None:
+        """A breakpoint made of what was seen, to be looked over before it is added."""
+        view = self.views.get("breakpoints")
+        if isinstance(view, BreakpointsView):
+            self.ways.go_to("findings", "breakpoints")
+            view.offer(condition)

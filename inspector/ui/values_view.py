@@ -13,6 +13,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from inspector.addresses import parse_index
 from inspector.errors import UsageError
 from inspector.layout import Layout
 from inspector.runtime.commands import ViewValues
@@ -23,7 +24,7 @@ from inspector.ui import theme
 from inspector.ui.moment import absent_text
 from inspector.ui.paged_table import PagedTable
 from inspector.ui.tables import set_widths
-from inspector.ui.values_model import FORMS, PENDING, ValuesModel, parse_index
+from inspector.ui.values_model import FORMS, PENDING, ValuesModel
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
 

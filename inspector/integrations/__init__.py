@@ -1,0 +1,1 @@
+"""Runs of other programs, recorded as they go: each behind an extra of its own."""

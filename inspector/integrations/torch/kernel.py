@@ -1,0 +1,124 @@
+"""Counting by a kernel of its own, one launch a step for all params of a device: CUDA, and ROCm where that compiles it.
+
+It is compiled by the NVRTC that PyTorch brings with it, so no compiler has to be installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from inspector.integrations.torch.counting import ALL_BINS, RECORD, WORDS, Array, Counted, Task, Tensor
+from inspector.stores import LANES
+
+THREADS = 256
+CHUNK = 16384
+"""Elements that a block of threads takes; as in the kernel."""
+SOURCE = Path(__file__).with_name("count_params.cu")
+KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+JOB = np.dtype(
+    [
+        ("at", "<u8", (5,)), ("step", "<u8"), ("lr_at", "<u8"), ("scale_at", "<u8"),
+        *((name, "<f8") for name in ("lr", "beta1", "beta2", "eps", "decay", "t", "sign")),
+        ("kinds", "<u8"), ("form", "<u8"), ("numel", "<u8"),
+    ]
+)  # fmt: skip
+"""What the kernel is told of a param; the fields of its struct Job."""
+
+
+@cache
+def compiled(device: int) -> Any:
+    """The kernel for a device; raises what the compiler or the driver says where there is none."""
+    with torch.cuda.device(device):
+        return torch.cuda._compile_kernel(SOURCE.read_text("utf-8"), "count_params")
+
+
+def jobs_of(tasks: Sequence[Task]) -> tuple[Array, list[Tensor]]:
+    """JOB[params], and tensors made for it, which have to live until the kernel has run."""
+    made: list[Tensor] = []
+
+    def on_device(tensor: Tensor | None, device: Any) -> int:
+        if tensor is None:
+            return 0
+        if tensor.dtype != torch.float32 or tensor.device != device:
+            tensor = tensor.to(device=device, dtype=torch.float32, non_blocking=True)
+            made.append(tensor)
+        return int(tensor.data_ptr())
+
+    rows = []
+    for task in tasks:
+        device = task.w.device
+        given = (*task.lanes, task.v_max)
+        kinds = 0
+        for at, tensor in enumerate(given):
+            if tensor is not None:
+                kinds |= KINDS[tensor.dtype] << (4 * at)
+        rows.append(
+            (
+                tuple(0 if tensor is None else tensor.data_ptr() for tensor in given),
+                on_device(task.step_tensor, device), on_device(task.lr_tensor, device), on_device(task.scale, device),
+                task.lr, task.beta1, task.beta2, task.eps, task.decay, task.t, task.sign,
+                kinds, task.adam | task.l2 << 1 | task.idle << 2, task.w.numel(),
+            )
+        )  # fmt: skip
+    return np.array(rows, JOB), made
+
+
+def can_count(task: Task) -> bool:
+    """True where the kernel reads tensors of these types."""
+    return all(tensor is None or tensor.dtype in KINDS for tensor in (*task.lanes, task.v_max))
+
+
+def blocks_of(sizes: Sequence[int]) -> Array:
+    """uint32[blocks, 2]: the number of a param, and which CHUNK of it."""
+    counts = np.array([-(-size // CHUNK) for size in sizes], np.int64)
+    owner = np.repeat(np.arange(len(sizes)), counts)
+    chunk = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+    return np.stack((owner, chunk), 1).astype(np.uint32)
+
+
+def decode(words: Array, count: int) -> Counted:
+    """What the kernel left for `count` params, once it is on the host."""
+    records, bins = words[: count * WORDS], words[count * WORDS :]
+    return Counted(
+        np.ascontiguousarray(records).view(RECORD), bins.view(np.uint32).reshape(count, len(LANES), ALL_BINS)
+    )
+
+
+class KernelCounter:
+    """Counts params of one CUDA device; blocks are laid out once for the same params."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self._kernel = compiled(device.index)
+        self._sizes: tuple[int, ...] = ()
+        self._blocks: Tensor | None = None
+
+    def count(self, tasks: Sequence[Task]) -> Tensor:
+        """Launch it on the current stream, and return at once: words for `decode`, on the device."""
+        sizes = tuple(task.w.numel() for task in tasks)
+        if sizes != self._sizes or self._blocks is None:
+            self._sizes = sizes
+            self._blocks = torch.from_numpy(blocks_of(sizes).view(np.int32)).to(self.device)
+        jobs, _made = jobs_of(tasks)
+        # Pinned, so that the copy does not wait; PyTorch reuses the memory only once the copy is done. What was made on
+        # the way is given back to the allocator of the stream, which reuses it after the kernel.
+        staged = torch.from_numpy(jobs.view(np.int64)).pin_memory()
+        told = staged.to(self.device, non_blocking=True)
+        half = len(tasks) * WORDS
+        words = torch.zeros(
+            half + len(tasks) * len(LANES) * ALL_BINS // 2, dtype=torch.int64, device=self.device
+        )
+        if len(self._blocks):
+            with torch.cuda.device(self.device):
+                self._kernel(
+                    grid=(len(self._blocks), 1, 1),
+                    block=(THREADS, 1, 1),
+                    args=[told, self._blocks, words[:half], words[half:]],
+                )
+        return words

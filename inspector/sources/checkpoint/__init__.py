@@ -1,0 +1,1 @@
+"""Weights and optimizer states that other programs saved."""
