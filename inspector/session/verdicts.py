@@ -22,7 +22,7 @@ from inspector.optimizers.adamw.mistakes import moments, own_rule, weights
 from inspector.optimizers.adamw.peers import PEERS, Given, Lanes, Peer
 from inspector.session.compare import float_ulp
 from inspector.session.reader import Session
-from inspector.session.records import RecordedStep
+from inspector.session.records import About, RecordedStep
 from inspector.settings import Settings
 from inspector.step_ulp import DTYPES, Dtype, LaneUlp, compare_step
 from inspector.stepping import HostState
@@ -204,12 +204,13 @@ def dtype_of(dtypes: Sequence[str], number: int) -> Dtype:
     return next((dtype for dtype in DTYPES if dtype == named), "f32")
 
 
-def peer_of(origin: str) -> str | None:
-    """The peer whose roundings a program has, by what `About.origin` says of it; None where that says nothing."""
-    words = origin.lower()
+def peer_of(about: About) -> str | None:
+    """The peer whose roundings a program has, by its origin and device; None where these say nothing."""
+    words = about.origin.lower()
     if "torch" not in words:
         return None
-    cuda = "-cuda" if "cuda" in words else ""
+    device = f"{about.device.name} {about.device.backend} {about.device.description}".lower()
+    cuda = "-cuda" if "cuda" in words or "cuda" in device else ""
     if "fused" in words:
         return f"torch-fused{cuda}"
     return "torch-foreach-cuda" if cuda else "torch-loop"
@@ -246,14 +247,16 @@ def judge(
         return found
     if ran_on is not None:
         return replace(found, explanation=explain_stretch(given, recorded, *ran_on, found.steps))
-    found = replace(found, explanation=explain_difference(given, recorded, rounding=peer))
+    found = replace(
+        found, explanation=explain_difference(given, recorded, rounding=peer, all_peers=explain(found))
+    )
     return replace(found, own_rounding=found.key == "rounding" and not found.within and _is_ours(given, here))
 
 
 def _is_ours(given: Given, here: Lanes) -> bool:
     """True where the kernel here gives what its formula does in float32, so that what is beyond 2 ULP is of that."""
     ours = (peer for peer in PEERS if peer.key in ("precise", "published"))
-    made = [peer.step(given) for peer in ours]
+    made = (peer.step(given) for peer in ours)
     return any(
         all(
             compare_step(getattr(given.before, k), getattr(here, k), getattr(each, k)).max_ulp
