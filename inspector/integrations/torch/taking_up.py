@@ -17,7 +17,8 @@ def check_same(session: Session, path: Path, params: Sequence[Param], policy: st
     about = session.about
     if policy is not None and policy != about.policy:
         raise UsageError(
-            f"{path} is recorded with capture={about.policy!r}: give the same to go on with it, or name another session."
+            f"{path} is recorded with capture={about.policy!r}: give the same to go on with it, or name another "
+            "session."
         )
     if not path.is_dir():
         raise UsageError(
