@@ -451,10 +451,11 @@ def test_settings_of_params_stand_behind_their_elements_where_they_have_some(
     first = FIRST_FIGURE + 1
     titles = [model.headerData(c, Qt.Orientation.Horizontal) for c in range(first, first + 4)]
     assert titles == ["lr", "λ", "t", "idle"]
+    even, odd = (layout.given[number].name for number in (0, 1))
     rows = {
-        names[i]: [model.text(model.row_of(names[i]), c) for c in range(first, first + 4)] for i in (0, 1)
+        name: [model.text(model.row_of(name), c) for c in range(first, first + 4)] for name in (even, odd)
     }
-    assert rows == {names[0]: ["0.001", "0.1", "128", ""], names[1]: ["2e−4", "0", "99", "idle"]}
+    assert rows == {even: ["0.001", "0.1", "128", ""], odd: ["2e−4", "0", "99", "idle"]}
     # Sums have none.
     assert [model.text(0, c) for c in range(first, first + 4)] == ["", "", "", ""]
     model.sort_by(first, largest_first=True)
