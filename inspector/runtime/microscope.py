@@ -27,7 +27,7 @@ from inspector.hyper import Hyper
 from inspector.layout import Layout, Segment
 from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import clip_scale, kernel_norm
-from inspector.param_hyper import param_step
+from inspector.param_hyper import ParamStep, param_step
 from inspector.plan import Plan, Variant
 from inspector.runtime.element_trail import NO_TRAIL, ElementTrail, Trail
 from inspector.session.plans import recorded_plan
@@ -165,7 +165,10 @@ class Microscope:
             segment.name, index, element, cursor.step, stage, plan, place, now=now, trail=trail
         )
         if place is None:
-            return replace(picture, missing="No dispatch of this plan updates it.")
+            own = param_step(engine.step_hyper, plan.layout, segment.name, cursor.step)
+            return replace(
+                picture, missing=_takes_no_part(picture, own) or "No dispatch of this plan updates it."
+            )
         if cursor.step < 1 or (cursor.at_end and cursor.step == engine.began_at):
             return replace(picture, missing=_no_step(cursor.step))
         given = looker.element(element, given_to=place.dispatch.index)
@@ -274,6 +277,16 @@ class Microscope:
         )  # fmt: skip
 
 
+def _takes_no_part(picture: ElementPicture, own: ParamStep) -> str:
+    """Why there are no lines of an idle param; "" of one that is not."""
+    if not own.idle:
+        return ""
+    return (
+        f"{picture.param} takes no part in step {picture.step:,}: it has no gradient there, and w, m and v stay as "
+        f"they are. The last step that it took was number {max(own.step, 0):,}."
+    )
+
+
 def _with_lines(
     picture: ElementPicture,
     stepper: Stepper,
@@ -289,12 +302,8 @@ def _with_lines(
     given = picture.given
     assert given is not None
     own = param_step(hyper, picture.plan.layout, picture.param, picture.step)
-    if own.idle:
-        return replace(
-            picture,
-            missing=f"{picture.param} takes no part in step {picture.step:,}: it has no gradient there, and w, m and v "
-            f"stay as they are. The last step that it took was number {own.step:,}.",
-        )
+    if why := _takes_no_part(picture, own):
+        return replace(picture, missing=why)
     coded = segment.state == "8bit"
     on_gpu = stepper.looker.update_lines(
         given, clip_scale=stats.clip_scale, clipped=clipped, hyper=own.hyper, step=own.step,
