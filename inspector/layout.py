@@ -151,10 +151,14 @@ class Layout:
     blocks: tuple[Block, ...]
     placement: Placement
     page_elements: int | None = None
+    numbers: tuple[int, ...] = field(default=(), compare=False)
+    """The number of each segment's param among those that were laid out, in the order in which they were given."""
     _by_name: dict[str, Segment] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_name", {s.name: s for s in self.segments})
+        if len(self.numbers) != len(self.segments):
+            object.__setattr__(self, "numbers", tuple(range(len(self.segments))))
 
     @cached_property
     def derived(self) -> dict[str, Any]:
@@ -171,6 +175,25 @@ class Layout:
     def params(self) -> tuple[Param, ...]:
         """The params in the order they lie in memory (wd first)."""
         return tuple(s.param for s in self.segments)
+
+    @cached_property
+    def given(self) -> tuple[Param, ...]:
+        """The params in the order in which they were given."""
+        pairs = sorted(zip(self.numbers, self.segments, strict=True), key=lambda pair: pair[0])
+        return tuple(s.param for _, s in pairs)
+
+    @cached_property
+    def _number_by_name(self) -> dict[str, int]:
+        return {s.name: n for n, s in zip(self.numbers, self.segments, strict=True)}
+
+    def number_of(self, name: str) -> int:
+        """The number of a param among those that were laid out, in the order in which they were given."""
+        return self._number_by_name[name]
+
+    def numbered_as(self, params: Sequence[Param]) -> Layout:
+        """The same places, the params numbered in the order of `params`."""
+        places = {p.name: i for i, p in enumerate(params)}
+        return replace(self, numbers=tuple(places[s.name] for s in self.segments))
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
@@ -267,7 +290,7 @@ def make_layout(
     max_buffer_bytes: int | None = None,
     placement: Placement | None = None,
 ) -> Layout:
-    """Lay params out: the wd block first, then no-wd, each in the order given but for the types of state.
+    """Lay params out: the wd block first, then no-wd, each in the order given but for types of state and groups.
 
     `align_bytes` counts float32 bytes; a power of two of at least 16. The segments are aligned to it and to what
     `placement` asks for. `max_buffer_bytes` is the largest buffer of the device; beyond it the mega-buffers have
@@ -285,11 +308,14 @@ def make_layout(
     placed = replace(placed, align=max(placed.align, align_bytes // F32_BYTES))
     segments: list[Segment] = []
     blocks: list[Block] = []
+    numbers: list[int] = []
     end = 0
+    order = sorted(range(len(params)), key=lambda i: params[i].group)
+    kinds = [(p.block, placed.state_of(p)) for p in params]
     for name, states in _ORDER:
-        members = [
-            (p, state) for state in states for p in params if (p.block, placed.state_of(p)) == (name, state)
-        ]
+        places = [(i, state) for state in states for i in order if kinds[i] == (name, state)]
+        members = [(params[i], state) for i, state in places]
+        numbers += [i for i, _ in places]
         if not members:
             continue
         before: StateType = "f32"
@@ -313,7 +339,7 @@ def make_layout(
             raise UsageError(
                 f"A buffer limit of {max_buffer_bytes} bytes is smaller than the alignment of {unit * F32_BYTES} bytes."
             )
-    return Layout(tuple(segments), tuple(blocks), placed, page_elements)
+    return Layout(tuple(segments), tuple(blocks), placed, page_elements, tuple(numbers))
 
 
 _ORDER: tuple[tuple[BlockName, tuple[StateType, ...]], ...] = (

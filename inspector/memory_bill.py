@@ -37,6 +37,8 @@ MAX_ELEMENTS = 10**15
 _COUNT = re.compile(r"(?P<number>\d[\d_,]*(\.\d+)?([eE]\+?\d{1,3})?) ?(?P<unit>[kKmMbBgGtT]?)")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 
+Shapes = Counter[tuple[Shape, bool]]
+"""How many params there are of a shape, and whether they are hidden matrices."""
 Kind = Literal["weights", "gradients", "state", "master", "mirror"]
 KINDS: tuple[Kind, ...] = ("weights", "gradients", "state", "master", "mirror")
 SHARDED_FROM: dict[Kind, int] = {"state": 1, "master": 1, "gradients": 2, "weights": 3, "mirror": 3}
@@ -123,10 +125,35 @@ class Bill:
         return devices
 
 
+def shapes_of(params: Iterable[Param]) -> Shapes:
+    """What counts of params: of tens of thousands few differ in it."""
+    return Counter((p.shape, is_hidden(p.name, p.shape)) for p in params)
+
+
+def shapes_of_count(elements: int) -> Shapes:
+    """Square matrices of `elements` elements in all, for what depends on shapes where only a count is known.
+
+    Their width is the power of two nearest to that of a Llama-shaped model of this size: 12 · width² elements a layer,
+    a layer for each 128 of width. What is left over is one more matrix, and a vector shorter than the width.
+    """
+    width = 2 ** round(math.log2(max(elements * 128 / 12, 1)) / 3)
+    matrices, rest = divmod(elements, width * width)
+    rows, rest = divmod(rest, width)
+    found = {
+        ((width, width), True): matrices,
+        ((rows, width), True): int(rows > 0),
+        ((rest,), False): int(rest > 0),
+    }
+    return Counter({shape: count for shape, count in found.items() if count})
+
+
 def bills(params: Iterable[Param]) -> tuple[Bill, ...]:
     """The bill of each optimizer in each precision that it is usual in: AdamW first, in all of them."""
-    # Of tens of thousands of params few differ in what counts here.
-    shapes = Counter((p.shape, is_hidden(p.name, p.shape)) for p in params)
+    return bills_of(shapes_of(params))
+
+
+def bills_of(shapes: Shapes) -> tuple[Bill, ...]:
+    """The same from shapes."""
     return tuple(
         _bill(name, also, sizes, precision, shapes)
         for name, also, sizes in _optimizers()
@@ -175,7 +202,7 @@ def _bill(
     also: tuple[str, ...],
     sizes: Sizes,
     precision: Precision,
-    shapes: Counter[tuple[Shape, bool]],
+    shapes: Shapes,
 ) -> Bill:
     elements = sum(math.prod(shape) * count for (shape, _), count in shapes.items())
     state: dict[str, int] = {}

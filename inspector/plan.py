@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -195,6 +195,8 @@ class Plan:
     dispatches: tuple[Dispatch, ...]
     buffers: tuple[BufferSpec, ...]
     uniforms: tuple[UniformSpec, ...]
+    classes: tuple[int, ...] | None = None
+    """Of params with settings of their own, as `param_hyper.segment_classes` gives them."""
 
     @cached_property
     def uniform_at(self) -> dict[int, UniformSpec]:
@@ -243,18 +245,28 @@ def required_placement(variant: Variant, binding_align: int = BINDING_ALIGN_BYTE
 
 
 def layout_for(
-    params: Iterable[Param], limits: Limits, variant: Variant, align_bytes: int = DEFAULT_ALIGN_BYTES
+    params: Iterable[Param],
+    limits: Limits,
+    variant: Variant,
+    align_bytes: int = DEFAULT_ALIGN_BYTES,
+    *,
+    alone: bool = False,
 ) -> Layout:
     """The params laid out for a device and a form of the step.
 
-    Aligned as any device needs it, further where this one does; in pages where a buffer is too small.
+    Aligned as any device needs it, further where this one does; in pages where a buffer is too small. With `alone`
+    every param can be bound by itself, as params need that have settings of their own.
     """
+    params = tuple(params)
     align = limits.min_storage_buffer_offset_alignment
+    placement = required_placement(variant, max(BINDING_ALIGN_BYTES, align))
+    if placement.coded_from is not None and (alone or any(p.group for p in params)):
+        placement = replace(placement, bound_alone=True)
     return make_layout(
         params,
         align_bytes=max(align_bytes, align),
         max_buffer_bytes=limits.max_buffer_size,
-        placement=required_placement(variant, max(BINDING_ALIGN_BYTES, align)),
+        placement=placement,
     )
 
 

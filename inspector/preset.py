@@ -54,18 +54,3 @@ def drawn_state(params: Sequence[Param], seed: int) -> GeneratedState:
 def drawn_gradients(params: Sequence[Param], seed: int, step: int) -> GeneratedGradients:
     """Gradients of one step; their scale falls with the param's size, as that of a mean over more elements does."""
     return GeneratedGradients(seed, step, {p.name: (0.0, 1e-2 / math.sqrt(max(p.numel, 1))) for p in params})
-
-
-def params_of_count(elements: int) -> tuple[Param, ...]:
-    """Square matrices of `elements` elements in all, for what depends on shapes where only a count is known.
-
-    Their width is the power of two nearest to that of a Llama-shaped model of this size: 12 · width² elements a layer,
-    a layer for each 128 of width. What is left over is one more matrix, and a vector shorter than the width.
-    """
-    width = 2 ** round(math.log2(max(elements * 128 / 12, 1)) / 3)
-    matrices, rest = divmod(elements, width * width)
-    rows, rest = divmod(rest, width)
-    params = [Param(f"layer.{i}.weight", (width, width)) for i in range(matrices)]
-    if rows:
-        params.append(Param(f"layer.{matrices}.weight", (rows, width)))
-    return (*params, Param("bias", (rest,))) if rest else tuple(params)

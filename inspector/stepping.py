@@ -23,6 +23,7 @@ from inspector.stores import Lane
 if TYPE_CHECKING:
     from inspector.coding_error import ParamCodingError
     from inspector.drift import ParamDrift
+    from inspector.looking import Looker
     from inspector.param_statistics import ParamTable
 
 Quantity = Literal["value", "magnitude", "change", "nonfinite"]
@@ -209,9 +210,17 @@ class Stepper(Protocol):
 
     @property
     def undo_info(self) -> UndoInfo: ...
+    @property
+    def looker(self) -> Looker:
+        """Looks at single elements, where values lie, and matrices, without changing anything."""
+        ...
 
-    def begin_step(self, gradients: Gradients) -> None:
-        """Put the gradients of the next step in place; the cursor moves to (t + 1, 0)."""
+    def begin_step(self, gradients: Gradients, hyper: Hyper | None = None) -> None:
+        """Put the gradients of the next step in place; the cursor moves to (t + 1, 0).
+
+        The plan becomes that of the classes of params in `hyper`; without it, or where that changes until the first
+        dispatch, then. An idle param has no gradient. UsageError where the form cannot run with these classes.
+        """
         ...
 
     def run_dispatch(self, hyper: Hyper) -> KernelTime:

@@ -60,6 +60,8 @@ class Run:
     mirrored: Ints
     kernel: npt.NDArray[np.object_]
     """The entry point that updated each element."""
+    of: Ints
+    """The class whose settings updated each element, -1 where params share theirs."""
     owners: dict[str, Ints] = field(default_factory=dict)
     """By buffer of w, m, v, codes, scales and mirror: the element that each unit stands for, -1 where none does; for a
     scale the first of its block."""
@@ -72,8 +74,9 @@ def interpret(plan: Plan, gradients: npt.NDArray[np.float64]) -> Run:
     n = plan.layout.padded_elements
     counts = [np.zeros(n, np.int64) for _ in range(5)]
     run = Run(
-        plan, {b.name: np.zeros(-(-b.size // F32)) for b in plan.buffers}, *counts, np.full(n, None, object)
-    )
+        plan, {b.name: np.zeros(-(-b.size // F32)) for b in plan.buffers}, *counts, np.full(n, None, object),
+        np.full(n, -1, np.int64),
+    )  # fmt: skip
     pages = plan.layout.pages
     for page in pages:
         name = "g" if len(pages) == 1 else f"g[{page.index}]"
@@ -186,8 +189,16 @@ def _update(run: Run, dispatch: Dispatch) -> None:
     if dispatch.entry_point == "adamw_update_f16":
         run.mirrored[here] += 1
     # KERNEL: elements from WD_ELEMENTS on take no decay, whatever hp says.
-    assert _key(plan, dispatch, "bias") == "bias"
-    decays = _key(plan, dispatch, "hp") == "hp:wd"
+    bias, hp = (_key(plan, dispatch, name) for name in ("bias", "hp"))
+    if plan.classes is None:
+        assert bias == "bias"
+        decays = hp == "hp:wd"
+    else:
+        of = int(bias.removeprefix("bias:"))
+        assert hp == f"hp:{of}"
+        # λ counts as it stands.
+        decays = True
+        run.of[here] = of
     run.decayed[here] += decays & (np.arange(n) < constants.get("WD_ELEMENTS", math.inf))
 
 

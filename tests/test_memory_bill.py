@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,19 +17,19 @@ from inspector.cli import run
 from inspector.errors import UsageError
 from inspector.gpu.device import Gpu
 from inspector.layout import Param
-from inspector.memory_bill import GB, Bill, bills, parse_count
+from inspector.memory_bill import GB, Bill, Shapes, bills_of, parse_count, shapes_of, shapes_of_count
 from inspector.optimizers.state_size import is_hidden
 from inspector.plan import Variant
-from inspector.preset import gpt_116m_params, params_of_count
+from inspector.preset import gpt_116m_params
 from inspector.state_memory import run_use, si_bytes
 
 B70 = 70 * 10**9
 
 
-def bill(params: tuple[Param, ...], optimizer: str, precision: str) -> Bill:
-    found = [
-        b for b in bills(params) if optimizer in (b.optimizer, *b.also) and b.precision.name == precision
-    ]
+def bill(model: Sequence[Param] | Shapes, optimizer: str, precision: str) -> Bill:
+    shapes = model if isinstance(model, Counter) else shapes_of(model)
+    every = [b for b in bills_of(shapes) if b.precision.name == precision]
+    found = [b for b in every if optimizer in (b.optimizer, *b.also)]
     assert len(found) == 1
     return found[0]
 
@@ -36,7 +39,7 @@ def states(params: tuple[Param, ...], optimizer: str, precision: str = "f32") ->
 
 
 def test_70_billion_params_in_two_bytes_with_two_moments_are_560_gb() -> None:
-    found = bill(params_of_count(B70), "adamw", "bf16")
+    found = bill(shapes_of_count(B70), "adamw", "bf16")
     assert found.total == 560 * GB
     assert {p.name: p.nbytes for p in found.parts} == dict.fromkeys(
         ("weights", "gradients", "m", "v"), 140 * GB
@@ -112,14 +115,14 @@ def test_zero_shards_state_then_gradients_then_weights() -> None:
 
 
 def test_the_fewest_devices_hold_it_and_one_fewer_does_not() -> None:
-    found = bill(params_of_count(B70), "adamw", "bf16")
+    found = bill(shapes_of_count(B70), "adamw", "bf16")
     assert [found.devices_of(gb * GB, 3) for gb in (24, 80, 141)] == [24, 7, 4]
     # Stage 1 leaves 280 GB of weights and gradients on each: no number of these devices does.
     assert [found.devices_of(gb * GB, 1) for gb in (24, 80, 141)] == [None] * 3
     assert found.devices_of(300 * GB, 1) == 14
     assert found.devices_of(560 * GB, 0) == 1
     assert found.devices_of(560 * GB - 1, 0) is None
-    for each in bills(params_of_count(7 * 10**9)):
+    for each in bills_of(shapes_of_count(7 * 10**9)):
         for stage in (1, 2, 3):
             n = each.devices_of(24 * GB, stage)
             if n is not None:
@@ -128,16 +131,15 @@ def test_the_fewest_devices_hold_it_and_one_fewer_does_not() -> None:
 
 
 @pytest.mark.parametrize("elements", [1, 2, 5, 1000, 116_017_920, 7 * 10**9, B70])
-def test_params_of_a_count_have_that_many_elements(elements: int) -> None:
-    params = params_of_count(elements)
-    assert sum(p.numel for p in params) == elements
-    assert len(params) < 2000
+def test_shapes_of_a_count_have_that_many_elements(elements: int) -> None:
+    shapes = shapes_of_count(elements)
+    assert sum(math.prod(shape) * n for (shape, _), n in shapes.items()) == elements
 
 
 def test_the_width_for_a_count_is_that_of_models_of_its_size() -> None:
     # Llama: 4,096 at 7 B and 8,192 at 70 B (Touvron et al. 2023, table 1 of either paper).
-    assert params_of_count(7 * 10**9)[0].shape == (4096, 4096)
-    assert params_of_count(B70)[0].shape == (8192, 8192)
+    for elements, width in ((7 * 10**9, 4096), (B70, 8192)):
+        assert shapes_of_count(elements).most_common(1)[0][0] == ((width, width), True)
 
 
 @pytest.mark.parametrize(

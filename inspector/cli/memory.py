@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,14 @@ from inspector.memory_bill import (
     LEFT_OUT,
     PRECISIONS,
     Bill,
-    bills,
+    Shapes,
+    bills_of,
     check_sharding,
     parse_count,
+    shapes_of,
+    shapes_of_count,
 )
-from inspector.preset import GPT_116M, gpt_116m_params, params_of_count
+from inspector.preset import GPT_116M, gpt_116m_params
 from inspector.session.tensorfile import FLOAT_TYPES, TensorFile
 from inspector.sources.open import open_source
 from inspector.state_memory import si_bytes
@@ -28,22 +32,22 @@ from inspector.state_memory import si_bytes
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What is billed; `shapes` says where the shapes come from."""
+    """What is billed; `origin` says where the shapes come from."""
 
-    params: tuple[Param, ...]
-    shapes: str
+    shapes: Shapes
+    origin: str
 
 
 def describe(spec: str, *, devices: int, zero: int, precision: str | None) -> dict[str, Any]:
     """The document of --json; sizes in bytes, capacities of devices in GB of 10⁹ bytes."""
     check_sharding(devices, zero)
     model = find_model(spec)
-    found = [b for b in bills(model.params) if precision in (None, b.precision.name)]
+    found = [b for b in bills_of(model.shapes) if precision in (None, b.precision.name)]
     return {
         "source": spec,
-        "shapes": model.shapes,
-        "params": len(model.params),
-        "elements": sum(p.numel for p in model.params),
+        "shapes": model.origin,
+        "params": model.shapes.total(),
+        "elements": sum(math.prod(shape) * n for (shape, _), n in model.shapes.items()),
         "devices": devices,
         "zero": zero,
         "gb_bytes": GB,
@@ -57,15 +61,15 @@ def find_model(spec: str) -> Model:
     """The params of a source, of a safetensors file by its header alone, or of a number of elements."""
     count = None if anything_at(Path(spec)) else parse_count(spec)
     if count is not None:
-        return Model(params_of_count(count), "taken as square matrices: only the number of elements is known")
+        return Model(shapes_of_count(count), "taken as square matrices: only the number of elements is known")
     if spec == GPT_116M:
-        return Model(gpt_116m_params(), "as laid out")
+        return Model(shapes_of(gpt_116m_params()), "as laid out")
     path = Path(spec)
     if path.is_file() and path.suffix == ".safetensors":
         params = _of_header(path)
         if params:
-            return Model(params, "as in the file's header")
-    return Model(tuple(open_source(spec).params), "as laid out")
+            return Model(shapes_of(params), "as in the file's header")
+    return Model(shapes_of(open_source(spec).params), "as laid out")
 
 
 def _of_header(path: Path) -> tuple[Param, ...]:

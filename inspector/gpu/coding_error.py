@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,12 @@ from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
 from inspector.gpu.memory import LaneMemory
 from inspector.gpu.pipelines import Pipelines
+from inspector.gpu.segment_uniforms import SegmentUniforms
 from inspector.gpu.timing import Timer
 from inspector.layout import F32_BYTES, Layout, Segment
+from inspector.param_hyper import Classes
 from inspector.plan import Access, binding_elements, split_grid
+from inspector.settings import IDLE
 from inspector.statistics import BINS
 from inspector.stores import Store, store_at, stores
 
@@ -56,6 +60,8 @@ class _Run:
     """Numbers of the segments, by histogram."""
     first_block: int
     blocks: int
+    segment: int
+    """One whose settings they are of."""
 
     @property
     def histograms(self) -> int:
@@ -82,13 +88,16 @@ class CodingErrorKernel:
         pipelines: Pipelines,
         layout: Layout,
         constants: Sequence[tuple[str, float]],
+        classes: Classes | None = None,
     ) -> None:
+        """`classes` where params have settings of their own; nothing of idle ones is measured."""
         self._gpu = gpu
+        self.classes = classes
         self._pipelines = pipelines
         self._layout = layout
         self._constants = tuple(constants)
         self._timer = Timer(gpu)
-        self._runs = tuple(_runs(layout, gpu))
+        self._runs = tuple(_runs(layout, gpu, classes))
         self._align = max(gpu.limits.min_uniform_buffer_offset_alignment, 64)
         self._settings = gpu.uniform("coding errors", max(len(self._runs), 1) * self._align)
         self._results = []
@@ -106,11 +115,12 @@ class CodingErrorKernel:
         for buffer in (self._settings, *self._results):
             self._gpu.release(buffer)
 
-    def run(self, memory: LaneMemory, *, hp: F32Array, bias: F32Array) -> tuple[ParamCodingError, ...]:
-        """Errors of every param with 8-bit state, in the order of the layout. `hp` is that of the block that decays."""
+    def run(self, memory: LaneMemory, uniforms: SegmentUniforms) -> tuple[ParamCodingError, ...]:
+        """Errors of every param with 8-bit state, in the order of the layout."""
         settings = np.zeros((max(len(self._runs), 1), self._align // 4), np.uint32)
-        settings[:, 0:4], settings[:, 4:8] = hp.view(np.uint32), bias.view(np.uint32)
         for row, run in zip(settings, self._runs, strict=False):
+            used = 0 if uniforms.of is None else uniforms.of[run.segment]
+            row[0:8] = uniforms.rows[used].view(np.uint32)
             row[8:12] = len(run.table), run.histograms, run.block_errors, run.first_block
         self._gpu.write(self._settings, 0, settings)
         pipeline = self._pipelines.get("coding_error", "coding_error", _SLOTS, self._constants)
@@ -130,7 +140,7 @@ class CodingErrorKernel:
             found.append(self._gpu.read(result, 0, 4 * run.block_errors, encoder).view(np.uint32))
             encoder = None
         self.ms = self._timer.spans_ms(1)[0][1] if self._runs else 0.0
-        return _assembled(self._layout, self._runs, found)
+        return _assembled(self._layout, self._runs, found, self.classes)
 
     def _ranges(self, index: int, memory: LaneMemory) -> list[tuple[Any, int, int]]:
         run = self._runs[index]
@@ -173,24 +183,26 @@ _Cut = tuple[int, int, int, int]
 """A chunk: the number of its segment, whether that decays, its elements [low, high)."""
 
 
-def _runs(layout: Layout, gpu: Gpu) -> Iterator[_Run]:
-    """The chunks of all params with 8-bit state, in order, in runs that this device can bind."""
+def _runs(layout: Layout, gpu: Gpu, classes: Classes | None) -> Iterator[_Run]:
+    """The chunks of all params with 8-bit state, in order, in runs of one class that this device can bind."""
     binding = min(gpu.limits.max_storage_buffer_binding_size, gpu.limits.max_buffer_size)
     chunk = CHUNK
     while chunk < MAX_CHUNK and layout.elements > chunk * WANTED_CHUNKS:
         chunk *= 2
     numbers = {s.name: i for i, s in enumerate(layout.segments)}
     for start, stop in _bindings(layout, gpu):
-        cut = [
-            (numbers[s.name], int(s.block == "wd"), at, min(at + chunk, s.stop, stop))
+        cuts = [
+            (numbers[s.name], int(classes is not None or s.block == "wd"), at, min(at + chunk, s.stop, stop))
             for s in layout.between(start, stop)
             if s.state == "8bit"
             for at in range(max(s.offset, start), min(s.stop, stop), chunk)
         ]
-        while cut:
-            taken = _fitting(cut, binding)
-            yield _run(start, stop, cut[:taken])
-            cut = cut[taken:]
+        for of, group in groupby(cuts, key=lambda each: 0 if classes is None else classes[each[0]]):
+            cut = list(group)
+            while cut and of != IDLE:
+                taken = _fitting(cut, binding)
+                yield _run(start, stop, cut[:taken])
+                cut = cut[taken:]
 
 
 def _fitting(cut: Sequence[_Cut], binding: int) -> int:
@@ -209,7 +221,7 @@ def _run(start: int, stop: int, cut: Sequence[_Cut]) -> _Run:
     places = {number: i for i, number in enumerate(params)}
     table = [((low - start) // 4, high - low, places[n], decays) for n, decays, low, high in cut]
     first, last = (cut[0][2] - start) // BLOCK, -(-(cut[-1][3] - start) // BLOCK)
-    return _Run(start, stop, np.array(table, np.uint32), params, first, last - first)
+    return _Run(start, stop, np.array(table, np.uint32), params, first, last - first, cut[0][0])
 
 
 def _bindings(layout: Layout, gpu: Gpu) -> Iterator[tuple[int, int]]:
@@ -232,7 +244,7 @@ def _used(layout: Layout, store: Store) -> int:
 
 
 def _assembled(
-    layout: Layout, runs: Sequence[_Run], found: Sequence[U32Array]
+    layout: Layout, runs: Sequence[_Run], found: Sequence[U32Array], classes: Classes | None
 ) -> tuple[ParamCodingError, ...]:
     """Sums of all chunks of a param, in float64 and in order."""
     count = len(layout.segments)
@@ -270,7 +282,7 @@ def _assembled(
                 _keep_worst(worst[:, k], worst_at[:, k], who, floats[:, at + _WORST], place)
     out = []
     for i, segment in enumerate(layout.segments):
-        if segment.state != "8bit":
+        if segment.state != "8bit" or (classes is not None and classes[i] == IDLE):
             continue
         m, v = (
             _lane(

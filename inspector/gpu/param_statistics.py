@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from inspector.floats import F32Array
+from inspector.floats import BoolArray, F32Array
 from inspector.gpu.device import Gpu
 from inspector.gpu.memory import LaneMemory, Prepare
 from inspector.gpu.pipelines import Pipelines
+from inspector.gpu.segment_uniforms import SegmentUniforms
 from inspector.gpu.timing import Timer
 from inspector.layout import Layout
 from inspector.param_statistics import LaneColumns, ParamTable, UpdateColumns
@@ -63,13 +65,23 @@ class _Run:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Batch:
     """Chunks counted in one submission; `params` are those of the segments that they belong to."""
 
     table: U32Array
     params: tuple[int, int]
     runs: tuple[_Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Chunks `first` to `first + count` of a batch, of one run and with one row of settings."""
+
+    run: int
+    first: int
+    count: int
+    row: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +107,13 @@ class ParamStatsKernel:
         self._batches = tuple(_batches(memory, gpu))
         chunks = max((len(b.table) for b in self._batches), default=0)
         params = max((b.params[1] - b.params[0] for b in self._batches), default=0)
-        runs = max((len(b.runs) for b in self._batches), default=0)
+        self._settings_rows = max((len(b.runs) for b in self._batches), default=0)
         self._align = max(gpu.limits.min_uniform_buffer_offset_alignment, 64)
         self._table = gpu.storage("chunks", chunks * _CHUNK_BYTES)
         self._histograms = gpu.storage("param histograms", params * _HISTOGRAM_BYTES)
         self._rows = gpu.storage("chunk statistics", chunks * 4 * _ROW_SLOTS)
-        self._settings = gpu.uniform("param statistics", runs * self._align)
-        self._in_table: _Batch | None = None
+        self._settings = gpu.uniform("param statistics", self._settings_rows * self._align)
+        self._in_table: tuple[_Batch, bool] | None = None
         self.ms: float | None = None
         """GPU time of the last run; None where the device has no clock."""
 
@@ -112,9 +124,9 @@ class ParamStatsKernel:
             self._gpu.release(buffer)
 
     def run(
-        self, grad_stats: Any, *, hp: F32Array, bias: F32Array, elements: tuple[int, int] | None = None
+        self, grad_stats: Any, uniforms: SegmentUniforms, elements: tuple[int, int] | None = None
     ) -> ParamTable:
-        """Statistics of every param, in the order of the layout. `hp` is that of the block that decays.
+        """Statistics of every param, in the order of the layout.
 
         With `elements`, [start, stop) of the mega-buffer, only params within are counted; of others nothing is known.
         """
@@ -126,7 +138,7 @@ class ParamStatsKernel:
         batches = [b for b in batches if b.runs]
         for batch in batches:
             low, high = batch.params
-            counted, chunk_rows = self._run_batch(batch, grad_stats, hp, bias, times)
+            counted, chunk_rows = self._run_batch(batch, grad_stats, uniforms, times)
             histograms[low:high] += counted
             rows.append(chunk_rows)
         self.ms = None if None in times else sum(t for t in times if t is not None)
@@ -136,30 +148,37 @@ class ParamStatsKernel:
                 *(b.params[0] + (b.table[:, 0] & ~np.uint32(_DECAYS)) for b in batches),
             ]
         )
-        return _assembled(self._layout, histograms, np.concatenate(rows) if rows else None, owners)
+        return _assembled(
+            self._layout, histograms, np.concatenate(rows) if rows else None, owners, uniforms.idle
+        )
 
     def _run_batch(
         self,
         batch: _Batch,
         grad_stats: Any,
-        hp: F32Array,
-        bias: F32Array,
+        uniforms: SegmentUniforms,
         times: list[float | None],
     ) -> tuple[U32Array, U32Array]:
         gpu = self._gpu
-        if self._in_table is not batch:
-            gpu.write(self._table, 0, batch.table)
-            self._in_table = batch
-        settings = np.zeros((len(batch.runs), self._align // 4), np.uint32)
-        settings[:, 0:4], settings[:, 4:8] = hp.view(np.uint32), bias.view(np.uint32)
-        settings[:, 8] = [run.first for run in batch.runs]
-        settings[:, 9] = [run.count for run in batch.runs]
+        if self._in_table is None or self._in_table[0] is not batch or self._in_table[1] != uniforms.own:
+            table = batch.table
+            if uniforms.own:
+                table = table.copy()
+                table[:, 0] |= np.uint32(_DECAYS)
+            gpu.write(self._table, 0, table)
+            self._in_table = batch, uniforms.own
+        parts = _parts(batch, uniforms)
+        settings = np.zeros((len(parts), self._align // 4), np.uint32)
+        settings[:, 0:8] = uniforms.rows.view(np.uint32)[[part.row for part in parts]]
+        settings[:, 8] = [part.first for part in parts]
+        settings[:, 9] = [part.count for part in parts]
+        self._make_room(len(parts))
         gpu.write(self._settings, 0, settings)
         params = batch.params[1] - batch.params[0]
-        groups = [self._bind(batch, i, grad_stats) for i in range(len(batch.runs))]
+        groups = [self._bind(batch, i, part, grad_stats) for i, part in enumerate(parts)]
         encoder = gpu.encoder()
         encoder.clear_buffer(self._histograms, 0, params * _HISTOGRAM_BYTES)
-        self._record(encoder, "param_stats", batch, groups)
+        self._record(encoder, "param_stats", parts, groups)
         of_rows = (self._rows, 0, len(batch.table) * 4 * _ROW_SLOTS)
         of_histograms = (self._histograms, 0, params * _HISTOGRAM_BYTES)
         histograms, rows, *spans = gpu.read_all([of_histograms, of_rows, *self._timer.ranges(1)], encoder)
@@ -167,14 +186,21 @@ class ParamStatsKernel:
         counted = histograms.view(np.uint32).reshape(-1, 4, 256)
         if counted[:, :, BINS].any():
             encoder = gpu.encoder()
-            self._record(encoder, "param_nonfinite", batch, groups)
+            self._record(encoder, "param_nonfinite", parts, groups)
             rows, *spans = gpu.read_all([of_rows, *self._timer.ranges(1)], encoder)
             times += [ms for _, ms in self._timer.spans_of(spans, 1)]
         return counted, rows.view(np.uint32).reshape(-1, _ROW_SLOTS)
 
-    def _bind(self, batch: _Batch, index: int, grad_stats: Any) -> _Bound:
-        """What a run binds, and what puts the values of coded lanes there before."""
-        run = batch.runs[index]
+    def _make_room(self, parts: int) -> None:
+        """Settings of so many parts."""
+        if parts > self._settings_rows:
+            self._gpu.release(self._settings)
+            self._settings_rows = parts
+            self._settings = self._gpu.uniform("param statistics", parts * self._align)
+
+    def _bind(self, batch: _Batch, index: int, part: _Part, grad_stats: Any) -> _Bound:
+        """What a part of a run binds, and what puts the values of coded lanes there before."""
+        run = batch.runs[part.run]
         nbytes = -(-(run.stop - run.start) // 4) * 16
         views = [next(self._memory.views(lane, run.start, run.stop)) for lane in LANES]
         ranges = [(view.buffer, view.offset, nbytes) for view in views]
@@ -188,17 +214,22 @@ class ParamStatsKernel:
         prepared = tuple(view.prepare for view in views if view.prepare is not None)
         return _Bound(self._pipelines.bind(SLOTS, ranges), prepared)
 
-    def _record(self, encoder: Any, entry_point: str, batch: _Batch, bound: Sequence[_Bound]) -> None:
+    def _record(
+        self, encoder: Any, entry_point: str, parts: Sequence[_Part], bound: Sequence[_Bound]
+    ) -> None:
         compute = encoder.begin_compute_pass(label=entry_point, timestamp_writes=self._timer.writes(0))
-        for run, each in zip(batch.runs, bound, strict=True):
-            for prepare in each.prepared:
+        ready = -1
+        for part, each in zip(parts, bound, strict=True):
+            # What was decoded for a run stays for all of its parts.
+            for prepare in each.prepared if part.run != ready else ():
                 prepare(compute)
+            ready = part.run
             # The update from coded state may differ, see coded_adam.
             constants = (*self._constants, ("CODED", float(bool(each.prepared))))
             compute.set_pipeline(self._pipelines.get("param_stats", entry_point, SLOTS, constants))
             compute.set_bind_group(0, each.group)
             compute.dispatch_workgroups(
-                *split_grid(run.count, self._gpu.limits.max_compute_workgroups_per_dimension)
+                *split_grid(part.count, self._gpu.limits.max_compute_workgroups_per_dimension)
             )
         compute.end()
         self._timer.resolve(encoder, 1)
@@ -251,6 +282,20 @@ def _batches(memory: LaneMemory, gpu: Gpu) -> Iterator[_Batch]:
         yield batch()
 
 
+def _parts(batch: _Batch, uniforms: SegmentUniforms) -> list[_Part]:
+    """The runs of a batch, cut where the settings of params change."""
+    of = uniforms.of
+    if of is None:
+        return [_Part(i, run.first, run.count, 0) for i, run in enumerate(batch.runs)]
+    rows = of[batch.params[0] + (batch.table[:, 0] & ~np.uint32(_DECAYS)).astype(np.intp)]
+    found = []
+    for i, run in enumerate(batch.runs):
+        mine = rows[run.first : run.first + run.count]
+        starts = [*np.flatnonzero(np.diff(mine, prepend=-1)).tolist(), run.count]
+        found += [_Part(i, run.first + low, high - low, int(mine[low])) for low, high in pairwise(starts)]
+    return found
+
+
 def _within(batch: _Batch, start: int, stop: int) -> _Batch:
     """The chunks of a batch that lie in [start, stop), where no param lies across the ends."""
     at = batch.table[:, 3].astype(np.int64)
@@ -267,9 +312,16 @@ def _within(batch: _Batch, start: int, stop: int) -> _Batch:
 
 
 def _assembled(
-    layout: Layout, histograms: npt.NDArray[np.int64], rows: U32Array | None, owners: npt.NDArray[Any]
+    layout: Layout,
+    histograms: npt.NDArray[np.int64],
+    rows: U32Array | None,
+    owners: npt.NDArray[Any],
+    idle: BoolArray | None,
 ) -> ParamTable:
-    """Chunks of a param follow each other, so they are added up in runs, in float64 and in order."""
+    """Chunks of a param follow each other, so they are added up in runs, in float64 and in order.
+
+    Of `idle` params there is no update.
+    """
     segments = layout.segments
     table = np.zeros((len(segments), _ROW_SLOTS), np.int64)
     sums = np.zeros((len(segments), 5))
@@ -320,6 +372,10 @@ def _assembled(
             norm=norms[:, k],
             exponents=exponents[:, k],
         )
+    if idle is not None:
+        norms[idle, 4] = 0.0
+        for slot in (_LARGEST, _BELOW_EPS, _LOST, _SKIPPED):
+            table[idle, slot] = 0
     largest_at = np.where(table[:, _LARGEST] > 0, table[:, _LARGEST_AT], _NONE)
     update = UpdateColumns(
         norm=norms[:, 4],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import resources
 from typing import Any
 
 import wgpu
@@ -12,23 +11,9 @@ from inspector.gpu.device import Gpu, explained
 from inspector.gpu.own_modules import compiled, own_module
 from inspector.own_kernels import OwnKernel
 from inspector.plan import Access, Plan
-
-SHARED = {
-    "adamw_8bit_update": ("common", "codecs", "coded_adam"),
-    "encode_8bit": ("common", "codecs"),
-    "decode_8bit": ("common", "codecs"),
-    "explain": ("common", "codecs", "coded_adam"),
-    "coding_error": ("common", "codecs"),
-    "param_stats": ("common", "codecs", "coded_adam"),
-}
-"""What stands before a kernel's own text; "common" alone where it is not named here."""
+from inspector.shader_text import unit
 
 _BUFFER_TYPE = {"read": "read-only-storage", "read_write": "storage", "uniform": "uniform"}
-
-
-def shader_source(name: str) -> str:
-    """The text of inspector/shaders/NAME.wgsl."""
-    return resources.files("inspector").joinpath("shaders", f"{name}.wgsl").read_text(encoding="utf-8")
 
 
 class Pipelines:
@@ -113,6 +98,7 @@ class Pipelines:
 
     def _module(self, kernel: str) -> Any:
         if kernel not in self._modules:
-            code = "\n".join(shader_source(name) for name in (*SHARED.get(kernel, ("common",)), kernel))
-            self._modules[kernel] = self._gpu.device.create_shader_module(label=kernel, code=code)
+            self._modules[kernel] = self._gpu.device.create_shader_module(
+                label=kernel, code=unit(kernel).text
+            )
         return self._modules[kernel]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from itertools import accumulate, groupby
 from typing import Any, Literal
 
 import numpy as np
@@ -14,24 +14,28 @@ from inspector.coding_error import ParamCodingError
 from inspector.drift import ParamDrift
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array
+from inspector.gpu.class_plans import ClassPlans, Prepared
 from inspector.gpu.coding_error import CodingErrorKernel
 from inspector.gpu.copying import copy_gbps
 from inspector.gpu.device import Gpu, explained
 from inspector.gpu.drift import DriftKernel
-from inspector.gpu.element import element_lines
 from inspector.gpu.generator import GRADIENT_STREAM, WEIGHT_STREAM, Generator
+from inspector.gpu.looking import GpuLooker
 from inspector.gpu.map_image import MapKernel
 from inspector.gpu.memory import LaneMemory, Piece
 from inspector.gpu.param_statistics import ParamStatsKernel
 from inspector.gpu.pipelines import Pipelines
+from inspector.gpu.segment_uniforms import SegmentUniforms, segment_uniforms
 from inspector.gpu.statistics import StatsKernel
 from inspector.gpu.timing import Clocks, Span, Timer, now
-from inspector.gpu.undo import Range, UndoLog
+from inspector.gpu.undo import UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
 from inspector.optimizers import optimizer, plan_step
+from inspector.param_hyper import moved_classes, segment_classes
 from inspector.param_statistics import ParamTable
-from inspector.plan import Dispatch, Plan, Variant, binding_elements, layout_for, required_placement
+from inspector.plan import Plan, Variant, binding_elements, layout_for, required_placement
+from inspector.settings import IDLE, ParamSettings
 from inspector.statistics import BufferStats, added_up, buffer_stats
 from inspector.stepping import (
     Cursor,
@@ -48,20 +52,9 @@ from inspector.stepping import (
     State,
     UndoInfo,
 )
-from inspector.stores import LANES, MOMENTS, Lane
+from inspector.stores import LANES, MOMENTS, Lane, pieces
 
 DEFAULT_UNDO_BYTES = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A dispatch with its pipeline and bind group."""
-
-    dispatch: Dispatch
-    pipeline: Any
-    group: Any
-    ranges: tuple[Range, ...]
-    """What it may overwrite."""
 
 
 class GpuStepper:
@@ -90,6 +83,15 @@ class GpuStepper:
         self._timer = Timer(gpu, clocks)
         self._stats = StatsKernel(gpu, self._pipelines)
         self._map = MapKernel(gpu, self._pipelines)
+        self.looker = GpuLooker(
+            gpu,
+            self._pipelines,
+            self._memory,
+            self._undo,
+            lambda: (self._plan, self._cursor),
+            self._stats_ahead,
+        )
+        """Looks at single elements, where values lie, and matrices."""
         self._generator: Generator | None = None
         self._param_stats: dict[tuple[tuple[str, float], ...], ParamStatsKernel] = {}
         self.param_stats_ms: float | None = None
@@ -101,7 +103,10 @@ class GpuStepper:
         """GPU time of the last coding errors."""
         self.drift_ms: float | None = None
         """GPU time of the last drift."""
-        self._prepared = self._prepare(self._plan)
+        self._plans = ClassPlans(self._prepare)
+        self._prepared = self._plans.prepared(self._plan)
+        self._cut: tuple[ParamSettings, Plan] | None = None
+        """The settings of params that were last seen, and the plan that they ask for."""
         self._given: HostState | None = None
         """What coded lanes were made of, until the first step: only who asks has it counted."""
         self._uniforms_for: tuple[int, Hyper, Variant] | None = None
@@ -155,26 +160,34 @@ class GpuStepper:
 
     # --- forward
 
-    def begin_step(self, gradients: Gradients) -> None:
-        """Put the gradients of the next step in place; the cursor moves to (t + 1, 0)."""
+    def begin_step(self, gradients: Gradients, hyper: Hyper | None = None) -> None:
+        """Put the gradients of the next step in place; the cursor moves to (t + 1, 0).
+
+        The plan becomes that of the classes of params in `hyper`, if it is given.
+        """
+        plan = self._plan if hyper is None else self._plan_for(hyper)
         self._given = None
         encoder = self._gpu.encoder()
         pages = [(name, 0, self._buffers[name].size) for name in self._memory.pages("g")]
         self._undo.save(encoder, self._cursor, pages, self._buffers)
         self._gpu.submit(encoder)
         self._load_gradients(gradients)
-        self._cursor = Cursor(self._cursor.step + 1, 0, len(self._plan.dispatches))
+        self._cursor = Cursor(self._cursor.step + 1, 0, self._cursor.count)
+        self._begin_by(plan)
 
     def run_dispatch(self, hyper: Hyper) -> KernelTime:
         """Run the dispatch at the cursor, keeping what it overwrites."""
+        self.follow_classes(hyper)
         return self._run(hyper, self._cursor.dispatch + 1)[0]
 
     def run_until(self, hyper: Hyper, dispatch: int) -> tuple[KernelTime, ...]:
         """Run in one submission until `dispatch` dispatches of the step have run; nothing where they have."""
+        self.follow_classes(hyper)
         return self._run(hyper, min(dispatch, self._cursor.count))
 
     def run_to_end(self, hyper: Hyper) -> tuple[KernelTime, ...]:
         """Run the rest of the step in one submission; one time for each dispatch that ran."""
+        self.follow_classes(hyper)
         return self._run(hyper, self._cursor.count)
 
     def _run(self, hyper: Hyper, until: int) -> tuple[KernelTime, ...]:
@@ -234,17 +247,71 @@ class GpuStepper:
             raise UsageError("The form of the step can change only between steps: finish this one first.")
         if not self.can_take(variant):
             raise UsageError("The params are not laid out for this form of the step: lay them out anew.")
-        plan = plan_step(self._layout, self._gpu.limits, variant)
+        plan = plan_step(self._layout, self._gpu.limits, variant, self._plan.classes)
         self._pipelines.check_own(plan)
         self._undo.clear()
-        self._memory.use(plan)
-        self._plan = plan
-        self._prepared = self._prepare(plan)
+        self._plans.forget(self._cursor.step, plan)
+        self._use_plan(plan)
         self._memory.mirror_weights()
-        self._uniforms_for = None
         count = len(plan.dispatches)
-        dispatch = count if self._cursor.at_end else 0
-        self._cursor = Cursor(self._cursor.step, dispatch, count)
+        self._cursor = Cursor(self._cursor.step, count if self._cursor.at_end else 0, count)
+
+    def _plan_for(self, hyper: Hyper) -> Plan:
+        """The plan of this form and layout for the classes of params; UsageError where there is none."""
+        own, plan = hyper.per_param, self._plan
+        if own is None and plan.classes is None:
+            return plan
+        if own is not None and self._cut is not None and self._cut[1] is plan and own.cuts_like(self._cut[0]):
+            return plan
+        found = self._plans.plan(plan, segment_classes(self._layout, hyper))
+        if own is not None:
+            self._cut = own, found
+        return found
+
+    def follow_classes(self, hyper: Hyper) -> None:
+        """Take the plan for these classes of params, before the first dispatch of a step."""
+        plan = self._plan_for(hyper)
+        if plan is self._plan:
+            return
+        if self._cursor.dispatch:
+            raise UsageError(
+                "Which params share settings can change only between steps: finish this one first."
+            )
+        self._begin_by(plan)
+
+    def _begin_by(self, plan: Plan) -> None:
+        """Run the step at the cursor, of which nothing has run, by this plan."""
+        self._use_plan(plan)
+        self._plans.begin(self._cursor.step, plan)
+        self._cursor = Cursor(self._cursor.step, 0, len(plan.dispatches))
+        self._silence_idle()
+
+    def _use_plan(self, plan: Plan) -> None:
+        if plan is self._plan:
+            return
+        before = self._buffers.get("uniforms")
+        self._memory.use(plan)
+        if self._buffers.get("uniforms") is not before:
+            self._plans.buffers_changed()
+        self._plan = plan
+        self._prepared = self._plans.prepared(plan)
+        self._uniforms_for = None
+
+    def _silence_idle(self) -> None:
+        """A param that takes no part in the step has no gradient."""
+        classes = self._plan.classes
+        if classes is None or IDLE not in classes:
+            return
+        encoder = self._gpu.encoder()
+        for idle, group in groupby(
+            zip(self._layout.segments, classes, strict=True), key=lambda pair: pair[1] == IDLE
+        ):
+            segments = [s for s, _ in group]
+            if idle:
+                for store, low, high in pieces(self._layout, "g", segments[0].offset, segments[-1].stop):
+                    start, stop = store.offset(low), store.offset(high)
+                    encoder.clear_buffer(self._buffers[store.buffer], start, stop - start)
+        self._gpu.submit(encoder)
 
     def can_take(self, variant: Variant) -> bool:
         """True where layout and state allow that form; otherwise both have to be made anew."""
@@ -255,8 +322,10 @@ class GpuStepper:
 
     def check_form(self, params: tuple[Param, ...], variant: Variant) -> None:
         """UsageError where params could not run in that form on this device; own kernels are compiled for it."""
-        layout = layout_for(params, self._gpu.limits, variant)
-        self._pipelines.check_own(plan_step(layout, self._gpu.limits, variant))
+        classes = self._plan.classes
+        layout = layout_for(params, self._gpu.limits, variant, alone=classes is not None)
+        moved = None if classes is None else moved_classes(classes, self._layout, layout)
+        self._pipelines.check_own(plan_step(layout, self._gpu.limits, variant, moved))
 
     # --- back
 
@@ -276,11 +345,11 @@ class GpuStepper:
     def rewind_step(self) -> bool:
         """Go back to the start of the current step, or from there to the start of the one before."""
         step = self._cursor.step - (self._cursor.dispatch == 0)
-        return self._undo_to(Cursor(step, 0, self._cursor.count))
+        return self._undo_to_any(lambda cursor: cursor.step == step and cursor.dispatch == 0)
 
     def rewind_to(self, step: int) -> bool:
         """Go back to the end of step `step`; False where memory does not reach that far."""
-        return self._undo_to(Cursor(step, self._cursor.count, self._cursor.count))
+        return self._undo_to_any(lambda cursor: cursor.step == step and cursor.at_end)
 
     def restore(self, state: State, progress: Callable[[float], None] = lambda share: None) -> None:
         """Go to the end of step `state.finished_steps` with another state, of the same params in the same form.
@@ -305,6 +374,12 @@ class GpuStepper:
         self._given = None
         count = len(self._plan.dispatches)
         self._cursor = Cursor(state.finished_steps, count, count)
+        self._plans.begin(0, self._plan)
+
+    def _undo_to_any(self, wanted: Callable[[Cursor], bool]) -> bool:
+        """Go to the last position that is wanted: how many dispatches a step has may differ from step to step."""
+        found = next((cursor for cursor in reversed(self._undo.cursors()) if wanted(cursor)), None)
+        return found is not None and self._undo_to(found)
 
     def _undo_to(self, cursor: Cursor) -> bool:
         if not self._undo.reaches(cursor):
@@ -313,6 +388,7 @@ class GpuStepper:
         while self._cursor != cursor:
             self._cursor = self._undo.undo(encoder, self._buffers)
         self._gpu.submit(encoder)
+        self._use_plan(self._plans.plan(self._plan, self._plans.classes_of(cursor.step)))
         return True
 
     # --- looking
@@ -349,17 +425,15 @@ class GpuStepper:
         """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
         constants = self._before_update("Statistics of the params are counted")
         kernel = self._param_kernel(constants)
-        values = self._uniform_values(hyper)
-        stats = kernel.run(self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"])
+        stats = kernel.run(self._buffers["grad_stats"], self._segment_uniforms(hyper))
         self.param_stats_ms = kernel.ms
         return stats
 
     def lane_stats(self, hyper: Hyper, elements: tuple[int, int]) -> ParamTable:
         """Statistics of the lanes of the params within `elements` as they are at any moment; nothing of the update."""
         constants = self._constants(clipped=False)
-        values = self._uniform_values(hyper)
         return self._param_kernel(constants).run(
-            self._buffers["grad_stats"], hp=values["hp:wd"], bias=values["bias"], elements=elements
+            self._buffers["grad_stats"], self._segment_uniforms(hyper), elements
         )
 
     def _param_kernel(self, constants: tuple[tuple[str, float], ...]) -> ParamStatsKernel:
@@ -374,12 +448,14 @@ class GpuStepper:
         constants = self._before_update("Errors of coding m and v are measured")
         if not self._memory.coded:
             return ()
-        kernel = self._coding.get(constants)
+        kernel, classes = self._coding.get(constants), self._plan.classes
+        if kernel is not None and kernel.classes != classes:
+            kernel.close()
+            kernel = self._last_coding = None
         if kernel is None:
-            kernel = CodingErrorKernel(self._gpu, self._pipelines, self._layout, constants)
+            kernel = CodingErrorKernel(self._gpu, self._pipelines, self._layout, constants, classes)
             self._coding[constants] = kernel
-        values = self._uniform_values(hyper)
-        found = kernel.run(self._memory, hp=values["hp:wd"], bias=values["bias"])
+        found = kernel.run(self._memory, self._segment_uniforms(hyper))
         self._last_coding, self.coding_ms = kernel, kernel.ms
         return found
 
@@ -404,7 +480,8 @@ class GpuStepper:
         """A second stepper on this device, in another form, with w, m, v and the gradients of this moment."""
         if not self._cursor.between_steps:
             raise UsageError("A second run can start only between steps: finish this one first.")
-        layout = layout_for(self._layout.params, self._gpu.limits, variant)
+        alone = self._plan.classes is not None
+        layout = layout_for(self._layout.given, self._gpu.limits, variant, alone=alone)
         made = self._made_beside(layout, variant, self.state(), undo_bytes)
         if not self._cursor.at_end:
             made.begin_step(HostGradients(self.gradients()))
@@ -453,6 +530,9 @@ class GpuStepper:
         variant = self._plan.variant
         return optimizer(variant.optimizer).uniforms(hyper, self._cursor.step, variant.numerics)
 
+    def _segment_uniforms(self, hyper: Hyper) -> SegmentUniforms:
+        return segment_uniforms(self._uniform_values(hyper), self._plan.classes, self._plan.variant.numerics)
+
     def read(self, lane: Lane, start: int, count: int, *, before: bool = False) -> F32Array:
         """`count` elements from `start`; with `before` as they were before the last dispatch."""
         if before:
@@ -500,10 +580,39 @@ class GpuStepper:
         values = self.read("w", 0, self._memory.end)
         return {s.name: values[s.offset : s.stop].reshape(s.param.shape) for s in self._layout}
 
-    def explain(self, hyper: Hyper, dispatch: Dispatch, element: int) -> F32Array:
-        """The lines of the update of one element, float32[10], as the GPU computes them at the cursor."""
+    def _stats_ahead(self, hyper: Hyper) -> GradStats:
+        """grad_stats of the step at the cursor: what the dispatches up to finalize_grad_stats will leave.
+
+        They run beside the step: what they write is put back.
+        """
+        stop = next(d.index for d in self._plan.dispatches if d.entry_point == "finalize_grad_stats") + 1
+        first = self._cursor.dispatch
+        if first >= stop:
+            return self.grad_stats()
         self._write_uniforms(hyper)
-        return element_lines(self._gpu, self._pipelines, self._memory, dispatch, element)
+        ranges = list(dict.fromkeys(r for each in self._prepared[first:stop] for r in each.ranges))
+        kept = self._gpu.storage("statistics kept", sum(size for _, _, size in ranges))
+        found = self._gpu.storage("statistics ahead", 8)
+        encoder = self._gpu.encoder()
+        ends = list(accumulate(size for _, _, size in ranges))
+        for (name, offset, size), end in zip(ranges, ends, strict=True):
+            encoder.copy_buffer_to_buffer(self._buffers[name], offset, kept, end - size, size)
+        with explained("working out the gradient norm"):
+            for each in self._prepared[first:stop]:
+                for clear in each.dispatch.clears:
+                    encoder.clear_buffer(self._buffers[clear.buffer], clear.offset, clear.size)
+                compute = encoder.begin_compute_pass(label=f"{each.dispatch.label} ahead")
+                compute.set_pipeline(each.pipeline)
+                compute.set_bind_group(0, each.group)
+                compute.dispatch_workgroups(*each.dispatch.groups)
+                compute.end()
+        encoder.copy_buffer_to_buffer(self._buffers["grad_stats"], 0, found, 0, 8)
+        for (name, offset, size), end in zip(ranges, ends, strict=True):
+            encoder.copy_buffer_to_buffer(kept, end - size, self._buffers[name], offset, size)
+        norm, scale = self._gpu.read(found, 0, 8, encoder).view(np.float32)
+        for buffer in (kept, found):
+            self._gpu.release(buffer)
+        return GradStats(float(norm), float(scale))
 
     def copy_gbps(self) -> float:
         """GB/s, bytes read plus written, that a plain copy reaches on this device; takes seconds."""
@@ -518,7 +627,7 @@ class GpuStepper:
         """Give back the memory of everything on the device, which stays open for another stepper."""
         self._undo.clear()
         kernels = (*self._param_stats.values(), *self._coding.values(), self._drift and self._drift[1])
-        for part in (self._timer, self._stats, self._map, self._generator, *kernels):
+        for part in (self._timer, self._stats, self._map, self.looker, self._generator, *kernels):
             if part is not None:
                 part.close()
         self._memory.close()
@@ -541,7 +650,7 @@ class GpuStepper:
         """The half-precision mirror by param name, read back; KeyError where the plan keeps none."""
         return self._memory.half_weights()
 
-    def _prepare(self, plan: Plan) -> list[_Prepared]:
+    def _prepare(self, plan: Plan) -> list[Prepared]:
         prepared = []
         for dispatch in plan.dispatches:
             slots = tuple((b.slot, b.access) for b in dispatch.bindings)
@@ -551,7 +660,7 @@ class GpuStepper:
             ranges = [(self._buffers[b.buffer], b.offset, b.bound_size) for b in dispatch.bindings]
             group = self._pipelines.bind(slots, ranges)
             writes = tuple((b.buffer, b.offset, b.size) for b in dispatch.writes)
-            prepared.append(_Prepared(dispatch, pipeline, group, writes))
+            prepared.append(Prepared(dispatch, pipeline, group, writes))
         return prepared
 
     def _write_uniforms(self, hyper: Hyper) -> None:

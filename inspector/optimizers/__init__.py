@@ -8,6 +8,7 @@ from inspector.optimizers.adam_l2 import ADAM_L2
 from inspector.optimizers.adamw import ADAMW
 from inspector.optimizers.definition import Optimizer
 from inspector.own_plan import planned_as, with_own_kernels
+from inspector.param_hyper import Classes
 from inspector.plan import Limits, Plan, Variant
 
 OPTIMIZERS: dict[str, Optimizer] = {each.name: each for each in (ADAMW, ADAM_L2)}
@@ -21,10 +22,10 @@ def optimizer(name: str) -> Optimizer:
         raise UsageError(f"There is no optimizer {name!r}: choose one of {', '.join(OPTIMIZERS)}.") from None
 
 
-def plan_step(layout: Layout, limits: Limits, variant: Variant) -> Plan:
-    """The dispatches of one step on a device with these limits.
+def plan_step(layout: Layout, limits: Limits, variant: Variant, classes: Classes | None = None) -> Plan:
+    """The dispatches of one step on a device with these limits; `classes` where params have settings of their own.
 
     Raises UsageError where the device cannot run it, naming what it needs and the limit.
     """
-    plan = optimizer(variant.optimizer).plan(layout, limits, planned_as(variant))
+    plan = optimizer(variant.optimizer).plan(layout, limits, planned_as(variant), classes)
     return with_own_kernels(plan, variant).check()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from inspector.floats import F32Array
 from inspector.hyper import Hyper, Numerics
 from inspector.layout import Layout
+from inspector.param_hyper import Classes
 from inspector.plan import Limits, Plan, Variant
 
 
@@ -17,7 +18,7 @@ class Optimizer:
 
     name: str
     state: tuple[str, ...]
-    plan: Callable[[Layout, Limits, Variant], Plan]
+    plan: Callable[[Layout, Limits, Variant, Classes | None], Plan]
     uniforms: Callable[[Hyper, int, Numerics], Mapping[str, F32Array]]
     decay_in_gradient: bool = False
     """Weight decay is added to the gradient (L2) rather than to the update."""

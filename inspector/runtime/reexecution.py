@@ -10,6 +10,7 @@ import numpy as np
 from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.optimizers.adamw.peers import Lanes
+from inspector.param_hyper import placing
 from inspector.runtime.replay import MakeStepper
 from inspector.session.compare import update_dispatches
 from inspector.session.peer_run import PeerRun
@@ -108,7 +109,7 @@ class Reexecution:
         if stepper.plan.variant != recorded.variant:
             stepper = self._in_form(recorded)
         given = session.gradients(step)
-        stepper.begin_step(HostGradients(given))
+        stepper.begin_step(HostGradients(given), recorded.hyper)
         stepper.run_to_end(recorded.hyper)
         self._at = step, start
         if before is None or step not in states:
@@ -130,7 +131,11 @@ class Reexecution:
         else:
             self.close()
             self._stepper = self._make.make(
-                self.source.params, recorded.variant, state, self.source.session.layout(recorded.step)
+                self.source.params,
+                recorded.variant,
+                state,
+                self.source.session.layout(recorded.step),
+                **placing(self.source.hyper),
             )
         self._at = state.finished_steps, state.finished_steps
 
@@ -142,7 +147,9 @@ class Reexecution:
             return stepper
         state, at = stepper.state(), self._at
         self.close()
-        self._stepper = self._make.make(self.source.params, recorded.variant, state, None)
+        self._stepper = self._make.make(
+            self.source.params, recorded.variant, state, None, **placing(self.source.hyper)
+        )
         self._at = at
         return self._stepper
 

@@ -16,14 +16,18 @@ from inspector.diagnosis.findings import Finding
 from inspector.floats import F32Array
 from inspector.history import EMPTY_HISTORY, History
 from inspector.hyper import Hyper
+from inspector.looking import MatrixRequest
+from inspector.param_hyper import HyperColumns
 from inspector.param_statistics import ParamStats, ParamTable, totals
 from inspector.plan import Plan
 from inspector.policies import PolicyTable
 from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
 from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
+from inspector.runtime.memory_picture import MemoryPicture
+from inspector.runtime.microscope import ElementPicture
+from inspector.runtime.value_finding import Found, Working
 from inspector.runtime.weighing import Weighing
-from inspector.state_memory import BufferUse
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
 from inspector.stores import LANES, Lane
@@ -86,6 +90,40 @@ class ValuesWindow:
     start: int
     after: Mapping[Lane, F32Array]
     before: Mapping[Lane, F32Array]
+    codes_after: Mapping[Lane, npt.NDArray[np.int16]] = field(default_factory=lambda: MappingProxyType({}))
+    """8-bit codes as they lie, of lanes that have them, where they are asked for."""
+    codes_before: Mapping[Lane, npt.NDArray[np.int16]] = field(default_factory=lambda: MappingProxyType({}))
+    half: npt.NDArray[np.uint16] | None = None
+    """The bits of the half-precision mirror of w, where there is one and it is asked for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatrixImage:
+    """A matrix as pixels, arrays of shape [height, width] ([height, width, 4] for rgba), read-only.
+
+    `values` is the element of largest magnitude under each pixel, with its sign, `nonfinite` counts those that are not
+    finite; `low` and `high` are the magnitudes at the ends of the colour map.
+    """
+
+    request: MatrixRequest
+    rgba: npt.NDArray[np.uint8]
+    values: F32Array
+    nonfinite: F32Array
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CloseUp:
+    """What is looked at closely: an element, a matrix, the answer to the latest search, and what is being worked on."""
+
+    element: ElementPicture | None = None
+    matrix: MatrixImage | None = None
+    found: Found | None = None
+    working: Working | None = None
+
+
+NO_CLOSEUP = CloseUp()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,6 +145,8 @@ class CountedParams:
     step: int
     params: ParamTable
     ms: float | None
+    own: HyperColumns | None = None
+    """What each param takes the step with, where they have settings of their own."""
 
     @cached_property
     def totals(self) -> tuple[ParamStats, ...]:
@@ -211,6 +251,8 @@ class Snapshot:
     plan: Plan | None = None
     cursor: Cursor | None = None
     hyper: Hyper = field(default_factory=Hyper)
+    step_hyper: Hyper | None = None
+    """What the step at the cursor runs with, the schedule applied; of the first step before it."""
     schedule: str = "constant"
     record: StepRecord | None = None
     """The step at the cursor."""
@@ -223,6 +265,7 @@ class Snapshot:
     map: MapImage | None = None
     values: ValuesWindow | None = None
     histograms: Histograms | None = None
+    closeup: CloseUp = NO_CLOSEUP
     eight_bit: EightBitPicture | None = None
     stats: StatsLevel = "light"
     """What is counted at each step from the next one on."""
@@ -237,8 +280,8 @@ class Snapshot:
     undo: UndoInfo = field(default_factory=UndoInfo)
     device: DeviceInfo | None = None
     memory_bytes: int = 0
-    use: tuple[BufferUse, ...] = ()
-    """What is kept of the run, by lane: bytes worked out, and as the device allocated them."""
+    memory: MemoryPicture | None = None
+    """What the run takes on the device, and what training its params takes at all."""
     steps_per_second: float | None = None
     copy_gbps: float | None = None
     """GB/s, read plus written, that a plain copy reaches on this device; None until it was measured."""
@@ -264,6 +307,8 @@ class Snapshot:
     or None."""
     searching: Searching | None = None
     """None while no step is looked for."""
+    sought: Finding | None = None
+    """The finding of a recording that was gone to last, as the next one."""
     playing: Playing | None = None
     following: bool = False
     """True while each new step of a recording in progress is shown as it comes."""

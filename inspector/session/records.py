@@ -59,7 +59,7 @@ class RecordedLayout:
         )
         if RecordedLayout.of(made, self.limits, params) != self:
             raise ValueError("the places of its params do not follow from its placement")
-        return made
+        return made.numbered_as(params)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Qt, Signal
@@ -19,6 +19,7 @@ from inspector.runtime.commands import (
     Pause,
     RecoverDevice,
     Run,
+    RunToFinding,
     SetBreakpoint,
     SetStats,
     StepDispatch,
@@ -29,6 +30,7 @@ from inspector.runtime.commands import (
 )
 from inspector.runtime.snapshots import Snapshot
 from inspector.statistics import StatsLevel
+from inspector.ui.arrangements import COMPARE, DIAGNOSE, PROFILE, STEP
 from inspector.ui.icons import IconName, icon
 
 
@@ -59,6 +61,12 @@ SPECS = (
           "Run to the end of the step, or the whole next one", "step_iteration", StepIteration()),
     _Spec("run", "Run", ("F5",), "Run until paused; F5 again pauses", "run"),
     _Spec("pause", "Pause", ("F6", "Shift+F5"), "Stop at the end of the running step", "pause", Pause()),
+    _Spec("run_to_dispatch", "Run to the dispatch", ("Ctrl+F10",),
+          "Run until the step stands before the dispatch selected in the pipeline, in this step or the next"),
+    _Spec("run_to_finding", "Run to the next finding", ("Ctrl+F5",),
+          "Run until a warning or an error is found; in a recording go to the next one", None, RunToFinding()),
+    _Spec("run_back", "Run back to before…", ("Shift+F9",),
+          "Go back to the end of the last step before a condition held"),
     _Spec("go_to_step", "Go to step…", ("Ctrl+G",), "Type a step to go to, or a dispatch of it as in 1200:2"),
     _Spec("play", "Play", ("P",), "Go through the steps at the chosen speed; P again pauses", "play"),
     _Spec("slower", "Slower", ("Ctrl+[",), "Play at the next lower speed"),
@@ -68,13 +76,15 @@ SPECS = (
     _Spec("loop_start", "Begin the range here", ("I",), "Make this step the first of the range to loop over"),
     _Spec("loop_end", "End the range here", ("O",), "Make this step the last of the range to loop over"),
     _Spec("loop_clear", "Remove the range", ("Shift+I",), "Loop over nothing"),
-    _Spec("stay", "Stop rebuilding", ("Esc",), "Stay at what was recorded of the step, without its buffers", None,
+    _Spec("stay", "Stop rebuilding", ("Esc",),
+          "Stay at what was recorded of the step, without its buffers; or end the search for a step", None,
           CancelSeek()),
     _Spec("bookmark", "Bookmark…", ("Ctrl+B",), "Put a bookmark with a note at this step, or change its note",
           "bookmark"),
     _Spec("follow", "Follow the recording", ("F",),
           "Show each step of a recording in progress as it is written, or stay at the one on show"),
-    _Spec("breakpoint", "Add breakpoint…", ("F9",), "Type a condition that stops the run before the update"),
+    _Spec("breakpoint", "Add breakpoint…", ("F9",),
+          "Type a condition that stops the run in the step in which it holds"),
     _Spec("break_nonfinite", "Break on non-finite gradients", ("Ctrl+F9",),
           "Stop before the first dispatch of a step whose gradients hold NaN or Inf: nonfinite > 0"),
     _Spec("stats_off", "Statistics off", ("Ctrl+1",), f"{STATS_HELP['off']}, from the next step on", None,
@@ -99,6 +109,24 @@ SPECS = (
           "Run the open recording again under the settings and the form of now, as a session of its own"),
     _Spec("quit", "Quit", ("Ctrl+Q",), "Close the window and end the run"),
     _Spec("dismiss", "Dismiss the message", ("Ctrl+Backspace",), "Close the message below the toolbar"),
+    _Spec("palette", "Command palette…", ("Ctrl+Shift+P",), "Find anything that can be done by a few letters"),
+    _Spec("go_to_param", "Go to param…", ("Ctrl+P",), "Find a param by a few letters of its name"),
+    _Spec("go_to_offset", "Go to offset…", ("Ctrl+L",),
+          "Go to an element or a byte of the mega-buffers, be it in a gap"),
+    _Spec("back", "Back", ("Alt+Left",), "Go to the step, element or panel where you were before"),
+    _Spec("forward", "Forward", ("Alt+Right",), "Go to where you were before going back"),
+    _Spec("undo", "Undo", ("Ctrl+Z",), "Take back the last change of settings, breakpoints, bookmarks or panels"),
+    _Spec("redo", "Redo", ("Ctrl+Shift+Z",), "Make the change again that was taken back"),
+    _Spec("layout_step", "Step", ("Ctrl+Alt+1",), STEP.help),
+    _Spec("layout_profile", "Profile", ("Ctrl+Alt+2",), PROFILE.help),
+    _Spec("layout_diagnose", "Diagnose", ("Ctrl+Alt+3",), DIAGNOSE.help),
+    _Spec("layout_compare", "Compare", ("Ctrl+Alt+4",), COMPARE.help),
+    _Spec("save_layout", "Save the layout…", ("Ctrl+Alt+S",), "Keep the panels as they are now under a name"),
+    _Spec("rename_layout", "Rename a layout…", (), "Call a saved layout something else"),
+    _Spec("delete_layout", "Delete a layout…", (), "Forget a saved layout"),
+    _Spec("theme_system", "As the system", (), "Light or dark, as the system is"),
+    _Spec("theme_light", "Light", (), "Dark on light, whatever the system is"),
+    _Spec("theme_dark", "Dark", (), "Light on dark, whatever the system is"),
     _Spec("keys", "Keys", ("F1", "?"), "All keys at a glance"),
     _Spec("restore_layout", "Restore default layout", ("Ctrl+Shift+R",), "Put every panel back in its place"),
 )  # fmt: skip
@@ -106,12 +134,16 @@ NONFINITE = Condition("nonfinite", ">", 0.0)
 STEPPING = ("step_dispatch", "step_iteration")
 NEED_A_RUN = (
     *(spec.name for spec in SPECS if spec.icon),
+    "run_to_dispatch",
+    "run_to_finding",
+    "run_back",
     "go_to_step",
     "loop_start",
     "loop_end",
     "stay",
     "follow",
 )
+NEED_PARAMS = ("go_to_param", "go_to_offset")
 NO_RANGE = "no range is set: I and O, or Shift and a drag on the timeline, set one"
 
 
@@ -129,6 +161,8 @@ class Actions(QObject):
         self._snapshot: Snapshot | None = None
         self._loop: tuple[int, int] | None = None
         self._looping = False
+        self._why_not: dict[str, str] = {}
+        """Reasons that stand until others are given, whatever the run does."""
         for spec in SPECS:
             action = QAction(spec.text, window)
             action.setObjectName(spec.name)
@@ -141,6 +175,10 @@ class Actions(QObject):
             self._by_name[spec.name] = action
             if spec.command is not None:
                 action.triggered.connect(lambda _checked=False, command=spec.command: send(command))
+        themes = QActionGroup(self)
+        for name in ("theme_system", "theme_light", "theme_dark"):
+            self[name].setCheckable(True)
+            themes.addAction(self[name])
         levels = QActionGroup(self)
         for level in STATS_HELP:
             self[f"stats_{level}"].setCheckable(True)
@@ -155,9 +193,10 @@ class Actions(QObject):
         self["follow"].setCheckable(True)
         self["follow"].triggered.connect(self._toggle_following)
         self.refresh_icons()
-        self._allow(
-            dict.fromkeys((*NEED_A_RUN, "restart", "what_if", "save_report", "drop_overlays"), "starting")
+        self._now = dict.fromkeys(
+            (*NEED_A_RUN, *NEED_PARAMS, "restart", "what_if", "save_report", "drop_overlays"), "starting"
         )
+        self._allow(self._now)
 
     def __getitem__(self, name: str) -> QAction:
         return self._by_name[name]
@@ -175,6 +214,7 @@ class Actions(QObject):
         self._source = snapshot.source
         self["run"].setText("Pause" if self._running else "Run")
         self["play"].setText("Pause" if snapshot.playing is not None else "Play")
+        self["stay"].setText("Stop rebuilding" if snapshot.searching is None else "Stop looking")
         self._following = snapshot.following
         self["follow"].setChecked(self._following)
         self._recording = snapshot.recording is not None
@@ -183,14 +223,21 @@ class Actions(QObject):
         self[f"stats_{snapshot.stats}"].setChecked(True)
         on = any(b.enabled and b.condition == NONFINITE for b in snapshot.breakpoints)
         self["break_nonfinite"].setChecked(on)
-        self._allow(reasons(snapshot, self._loop, looping=self._looping))
+        self._now = reasons(snapshot, self._loop, looping=self._looping)
+        self._allow(self._now)
 
     def show_loop(self, loop: tuple[int, int] | None, looping: bool) -> None:
         """Enable what can work with this range of steps to loop over, or with none."""
         self._loop, self._looping = loop, looping
         self["loop"].setChecked(looping)
         if self._snapshot is not None:
-            self._allow(reasons(self._snapshot, loop, looping=looping))
+            self._now = reasons(self._snapshot, loop, looping=looping)
+            self._allow(self._now)
+
+    def disable(self, why_not: Mapping[str, str]) -> None:
+        """Why these cannot work until something else is said of them; "" for one that can."""
+        self._why_not.update(why_not)
+        self._allow(self._now)
 
     def _toggle_run(self) -> None:
         self._send(Pause() if self._running else Run())
@@ -210,7 +257,7 @@ class Actions(QObject):
 
     def _allow(self, why_not: dict[str, str]) -> None:
         for spec in SPECS:
-            reason = why_not.get(spec.name, "")
+            reason = why_not.get(spec.name, "") or self._why_not.get(spec.name, "")
             keys = f" ({' or '.join(spec.keys)})" if spec.keys else ""
             tip = f"{spec.help}{keys}" + (f"\nNot now: {reason}" if reason else "")
             action = self[spec.name]
@@ -231,6 +278,8 @@ def reasons(
     result = dict.fromkeys(NEED_A_RUN, why) if why else _stepping_reasons(snapshot, looping)
     if not why:
         result.update(_recording_reasons(snapshot))
+    if snapshot.plan is None:
+        result.update(dict.fromkeys(NEED_PARAMS, why or "no source is open"))
     if loop is None:
         result.update(dict.fromkeys(("loop", "loop_clear"), NO_RANGE))
     if snapshot.recording is not None:
@@ -272,12 +321,13 @@ def _stepping_reasons(snapshot: Snapshot, looping: bool) -> dict[str, str]:
     if cursor.at_end and snapshot.last_step is not None and cursor.step >= snapshot.last_step:
         # A recording is played from its start again.
         plays = looping or snapshot.recorded is not None
-        for name in (*STEPPING, "run", *(() if plays else ("play",))):
+        for name in (*STEPPING, "run", "run_to_dispatch", *(() if plays else ("play",))):
             result[name] = f"step {cursor.step:,} is the last of this source"
+        if snapshot.recorded is None:
+            result["run_to_finding"] = f"step {cursor.step:,} is the last of this source"
     if cursor.finished_steps <= _first(snapshot) and cursor.dispatch == 0:
-        result.update(
-            dict.fromkeys(("undo_dispatch", "undo_iteration"), "nothing lies before the first step")
-        )
+        back = ("undo_dispatch", "undo_iteration", "run_back")
+        result.update(dict.fromkeys(back, "nothing lies before the first step"))
     return result
 
 
@@ -290,12 +340,12 @@ def _recording_reasons(snapshot: Snapshot) -> dict[str, str]:
     """What a recording does not allow, and what only one that is being written or a step being rebuilt does."""
     result: dict[str, str] = {}
     glance, recorded = snapshot.glance, snapshot.recorded
-    if glance is None or glance.missing or not glance.of:
-        result["stay"] = "nothing is being rebuilt"
+    if (glance is None or glance.missing or not glance.of) and snapshot.searching is None:
+        result["stay"] = "nothing is being rebuilt or looked for"
     if glance is not None and glance.missing:
         why = f"only the numbers of step {glance.step:,} are at hand. {glance.missing}"
         # Whole steps, and a run over them, are shown as recorded.
-        result.update(dict.fromkeys(("step_dispatch", "undo_dispatch", "record"), why))
+        result.update(dict.fromkeys(("step_dispatch", "run_to_dispatch", "undo_dispatch", "record"), why))
     if recorded is None:
         result["follow"] = "the source is no recording"
     elif recorded.state != "recording":

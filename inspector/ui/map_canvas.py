@@ -40,6 +40,8 @@ KEYS = (
     ("Esc", "select no param"),
 )
 ZOOM_STEP = 1.5
+SPOT_PIXELS = 6
+"""So wide an element is shown that was gone to."""
 DRAG_FROM = 4
 """Pixels the pointer moves before a click becomes a drag."""
 
@@ -49,6 +51,8 @@ class MapCanvas(QWidget):
 
     viewport_changed = Signal()
     param_picked = Signal(str)
+    element_picked = Signal(str, int, object)
+    """An element of a param, flat, and the lane that was clicked, None beside the lanes; the first under the pixel."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -62,6 +66,8 @@ class MapCanvas(QWidget):
         self.view: Viewport | None = None
         self.image: MapImage | None = None
         self.selected = ""
+        self.spot: int | None = None
+        """The element that was gone to."""
         self.empty_text = EMPTY_TEXT
         self.absent = CentredWords(self)
         """Why the lanes have no pixels."""
@@ -69,6 +75,7 @@ class MapCanvas(QWidget):
         self._brackets: tuple[Bracket, ...] = ()
         self._pressed_at: QPointF | None = None
         self._dragged_from: float | None = None
+        self.clicked_at = QPointF()
 
     # ── what is shown ──
 
@@ -80,7 +87,7 @@ class MapCanvas(QWidget):
         if layout is not None and old is not None and layout.segments == old.segments:
             self.index = SegmentIndex(layout)
             return
-        self.image = None
+        self.image = self.spot = None
         self._painter.set_image(None)
         self.index = SegmentIndex(layout) if layout is not None and layout.padded_elements else None
         self.view = whole(layout.padded_elements, self.lanes_width()) if self.index and layout else None
@@ -111,7 +118,7 @@ class MapCanvas(QWidget):
     def set_selected(self, name: str) -> None:
         """Mark a param; "" for none."""
         if name != self.selected:
-            self.selected = name
+            self.selected, self.spot = name, None
             self.update()
 
     def request(self, quantity: Quantity) -> MapRequest | None:
@@ -151,6 +158,16 @@ class MapCanvas(QWidget):
         if segment.stop <= self.view.start or segment.offset >= self.view.stop:
             middle = self.view.x_of((segment.offset + segment.stop) / 2)
             self._move(self.view.panned(middle - self.view.width / 2))
+
+    def show_element(self, element: int) -> None:
+        """Bring an element into the middle, at least `SPOT_PIXELS` wide, and mark where it is."""
+        if self.view is None or not 0 <= element < self.view.total:
+            return
+        closer = max(self.view.per_pixel * SPOT_PIXELS, 1.0)
+        view = self.view.zoomed(closer, self.view.width / 2)
+        self.spot = element
+        self._move(view.panned(view.x_of(element + 0.5) - view.width / 2))
+        self.update()
 
     def _move(self, view: Viewport) -> None:
         if view != self.view:
@@ -201,16 +218,23 @@ class MapCanvas(QWidget):
         ]
         return "\n".join([*lines, *(self._pixel_lines(position, lane) if lane else ())])
 
-    def _pixel_lines(self, position: QPointF, lane: Lane) -> list[str]:
+    def pixel_at(self, position: QPointF, lane: Lane) -> tuple[int, int] | None:
+        """Row and column of the image under a point on a lane."""
         if self.image is None or self.view is None:
-            return []
+            return None
         request = self.image.request
         at = self.view.start + (position.x() - LEFT) * self.view.per_pixel
         column = int((at - request.start) // request.elements_per_pixel)
         rect = lane_rects(self.size())[lane]
         row = int((position.y() - rect.top()) / rect.height() * request.height)
-        if not (0 <= column < request.width and 0 <= row < request.height):
+        inside = 0 <= column < request.width and 0 <= row < request.height
+        return (row, column) if inside else None
+
+    def _pixel_lines(self, position: QPointF, lane: Lane) -> list[str]:
+        pixel = self.pixel_at(position, lane)
+        if pixel is None or self.image is None:
             return []
+        (row, column), request = pixel, self.image.request
         value = float(self.image.values[lane][row, column])
         bad = int(self.image.nonfinite[lane][row, column])
         several = request.elements_per_pixel / request.height
@@ -230,7 +254,9 @@ class MapCanvas(QWidget):
         if self.view is None or self.index is None:
             self._painter.paint_empty(painter, self.size(), self.empty_text)
         else:
-            self._painter.paint(painter, self.size(), self.view, self.index, self._brackets, self.selected)
+            self._painter.paint(
+                painter, self.size(), self.view, self.index, self._brackets, self.selected, self.spot
+            )
         if self.hasFocus():
             self._painter.paint_focus(painter, self.size())
         painter.end()
@@ -272,8 +298,11 @@ class MapCanvas(QWidget):
         if event.button() != Qt.MouseButton.LeftButton or self._pressed_at is None:
             return
         if self._dragged_from is None and self.index is not None:
-            segment = self.segment_at(event.position())
+            segment, found = self.segment_at(event.position()), self.element_at(event.position())
             self.param_picked.emit(segment.name if segment else "")
+            if segment is not None and found is not None:
+                self.clicked_at = event.position()
+                self.element_picked.emit(segment.name, found[0] - segment.offset, found[1])
         self._pressed_at = self._dragged_from = None
         self.unsetCursor()
 

@@ -105,12 +105,13 @@ class Pending:
     gradients: Copies | None = None
     keyframe: Copies | None = None
     checksums: int | None = None
-    notes: list[tuple[str, str]] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
     ended: float = math.nan
 
     def finish(self) -> None:
-        """It ran, and nothing more comes of it."""
+        """It ran, and nothing more comes of it but perhaps its loss."""
         self.ended = time.time()
+        self.transfer.seal()
 
 
 def hyper_of(

@@ -32,6 +32,9 @@ from inspector.stepping import HostState
 WAITING = 64
 """Steps that may wait for this thread; where a step takes less time than what is made of it, the script waits."""
 
+PATIENCE_S = 60
+"""How long the script waits then, before it goes on without being recorded."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grown:
@@ -106,8 +109,13 @@ class Writer:
         self._thread.start()
 
     def put(self, item: Item) -> None:
-        """Hand it over; waits where too many wait already."""
-        self._queue.put(item)
+        """Hand it over; waits where too many wait already, InspectorError where that does not end."""
+        try:
+            self._queue.put(item, timeout=PATIENCE_S)
+        except queue.Full:
+            raise InspectorError(
+                f"The recording {self.recorder.path} could not keep up: nothing of it was written for {PATIENCE_S} s."
+            ) from None
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait until `End` was carried out; False where that takes longer."""
@@ -190,9 +198,8 @@ class Writer:
         if item.checksums is not None and self._check is not None:
             parted = self._check(item.step, arrays[item.checksums])
             findings += [parted] if parted is not None else []
-        for kind, text in item.notes:
-            if kind == "mark":
-                recorder.mark(item.step, text)
+        for text in item.gaps:
+            recorder.gap(item.step, text)
         if skipped:
             by = "" if item.scale is None else f", whose scale was {item.scale.read(arrays):g}"
             recorder.mark(

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from inspector.floats import BoolArray, F32Array, F64Array
 from inspector.hyper import Hyper, Numerics, bias_uniform, hp_uniform, max_grad_norm_uniform
 from inspector.layout import Layout
+from inspector.param_hyper import param_step
 
 Array = npt.NDArray[np.floating[Any]]
 FloatType = type[np.float32] | type[np.float64]
@@ -155,8 +156,16 @@ def oracle_step(
     numerics: Numerics = "published",
     l2: bool = False,
 ) -> OracleStep:
-    """The whole step in float64: norm, clip and update of every param. `state` is (w, m, v) by name, flat."""
-    everything = [np.asarray(gradients[s.name]).ravel() for s in layout if s.name in gradients]
+    """The whole step in float64: norm, clip and update of every param. `state` is (w, m, v) by name, flat.
+
+    An idle param has no gradient, whatever is given for it, and stays as it is.
+    """
+    taken = {s.name: param_step(hyper, layout, s.name, step) for s in layout}
+    everything = [
+        np.asarray(gradients[s.name]).ravel()
+        for s in layout
+        if s.name in gradients and not taken[s.name].idle
+    ]
     norm = kernel_norm(np.concatenate(everything) if everything else np.zeros(0, np.float32))
     scale = float(clip_scale(norm, hyper.max_grad_norm))
     w, m, v = state
@@ -166,11 +175,15 @@ def oracle_step(
     for segment in layout:
         name = segment.name
         zero = np.zeros(segment.numel)
-        done = update(
-            w[name], gradients.get(name, zero), m.get(name, zero), v.get(name, zero),
-            scale=scale, hyper=hyper, step=step, decays=segment.block == "wd", numerics=numerics, l2=l2,
-        )  # fmt: skip
-        for target, value in ((new_w, done.w), (new_m, done.m), (new_v, done.v)):
+        own, before = taken[name], (w[name], m.get(name, zero), v.get(name, zero))
+        after = before
+        if not own.idle:
+            done = update(
+                before[0], gradients.get(name, zero), *before[1:],
+                scale=scale, hyper=own.hyper, step=own.step, decays=own.decays, numerics=numerics, l2=l2,
+            )  # fmt: skip
+            after = done.w, done.m, done.v
+        for target, value in zip((new_w, new_m, new_v), after, strict=True):
             target[name] = np.asarray(value, dtype=np.float64)
     return OracleStep(new_w, new_m, new_v, grad_norm=norm, clip_scale=scale)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Literal
 
 from inspector.codecs import BLOCK, CODEC_NUMBER, blocks
 from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.hyper import Hyper, Numerics, bias_uniform, hp_uniform, max_grad_norm_uniform
-from inspector.layout import F32_BYTES, BlockName, Layout, StateType
+from inspector.layout import F32_BYTES, BlockName, Layout, Segment, StateType
+from inspector.param_hyper import Classes, alone
 from inspector.plan import (
     WORKGROUP_SIZE,
     Access,
@@ -26,6 +27,7 @@ from inspector.plan import (
     required_placement,
     split_grid,
 )
+from inspector.settings import IDLE
 from inspector.stores import GIVEN, LANES, MOMENTS, Lane, page_buffer, pieces, store_at, stores
 
 REDUCE_GROUPS = 512
@@ -45,10 +47,24 @@ class _Range:
     start: int
     stop: int
     name: str
+    of: int | None = None
+    """The class of its params where they have settings of their own."""
 
 
 def uniforms(hyper: Hyper, step: int, numerics: Numerics) -> Mapping[str, F32Array]:
-    """The values that change from step to step, float32, by the keys used in the plan."""
+    """The values that change from step to step, float32, by the keys used in the plan.
+
+    Those of classes of params end in the number of the class; an idle one has none, since nothing of it runs.
+    """
+    if hyper.per_param is not None:
+        values = {"max_grad_norm": max_grad_norm_uniform(hyper)}
+        for i, each in enumerate(hyper.per_param.classes):
+            # What no param is of may well be set for a time before the run.
+            if not each.idle and (each.t(step) >= 1 or i in hyper.per_param.of):
+                own = alone(hyper, each)
+                values[f"hp:{i}"] = hp_uniform(own, decays=True)
+                values[f"bias:{i}"] = bias_uniform(own, each.t(step), numerics)
+        return values
     return {
         "max_grad_norm": max_grad_norm_uniform(hyper),
         "hp:wd": hp_uniform(hyper, decays=True),
@@ -57,19 +73,22 @@ def uniforms(hyper: Hyper, step: int, numerics: Numerics) -> Mapping[str, F32Arr
     }
 
 
-def plan_adamw(layout: Layout, limits: Limits, variant: Variant) -> Plan:
+def plan_adamw(layout: Layout, limits: Limits, variant: Variant, classes: Classes | None = None) -> Plan:
     """Lay the dispatches out; see `plan_step`."""
-    return _Builder(layout, limits, variant, l2=False).build()
+    return _Builder(layout, limits, variant, classes, l2=False).build()
 
 
-def plan_adam_l2(layout: Layout, limits: Limits, variant: Variant) -> Plan:
+def plan_adam_l2(layout: Layout, limits: Limits, variant: Variant, classes: Classes | None = None) -> Plan:
     """The same with weight decay in the gradient."""
-    return _Builder(layout, limits, variant, l2=True).build()
+    return _Builder(layout, limits, variant, classes, l2=True).build()
 
 
 class _Builder:
-    def __init__(self, layout: Layout, limits: Limits, variant: Variant, *, l2: bool) -> None:
+    def __init__(
+        self, layout: Layout, limits: Limits, variant: Variant, classes: Classes | None, *, l2: bool
+    ) -> None:
         self.l2 = l2
+        self.classes = classes
         self.layout = layout
         self.limits = limits
         self.variant = variant
@@ -142,6 +161,7 @@ class _Builder:
             tuple(self.dispatches),
             tuple(self._buffers()),
             tuple(self.uniform_specs.values()),
+            self.classes,
         )
 
     # --- norm
@@ -248,6 +268,9 @@ class _Builder:
 
     def _whole_ranges(self) -> Iterator[_Range]:
         layout = self.layout
+        if self.classes is not None:
+            yield from self._class_ranges(self.classes)
+            return
         if self.variant.dispatch == "per-tensor":
             for s in layout.segments:
                 yield _Range(s.block, s.state, s.offset, s.stop, s.name)
@@ -259,6 +282,43 @@ class _Builder:
         for state, group in groupby(layout.runs, key=lambda run: run.state):
             runs = tuple(group)
             yield _Range(None, state, runs[0].start, runs[-1].stop, "all")
+
+    def _class_ranges(self, classes: Classes) -> Iterator[_Range]:
+        """The same where params have settings of their own; nothing of those that are idle."""
+        parts = [
+            (s, of)
+            for s, of in zip(self.layout.segments, classes, strict=True)
+            # What is empty has no settings to keep apart.
+            if s.numel or self.variant.dispatch == "per-tensor"
+        ]
+        if self.variant.dispatch == "per-tensor":
+            for s, of in parts:
+                if of != IDLE:
+                    yield _Range(s.block, s.state, s.offset, s.stop, f"{s.name} ({_group_words([s])})", of)
+            return
+        if self.variant.dispatch == "single":
+            found = {of for _, of in parts}
+            if len(found) > 1:
+                what = f"{len(found - {IDLE})} kinds of settings" + (
+                    ", and some are idle" if IDLE in found else ""
+                )
+                raise UsageError(
+                    f"One dispatch has one learning rate, and params of this step have {what}: "
+                    "run with --dispatch two-block or per-tensor."
+                )
+        single = self.variant.dispatch == "single"
+        for (block, state, of), group in groupby(
+            parts, key=lambda part: (None if single else part[0].block, part[0].state, part[1])
+        ):
+            run = [s for s, _ in group]
+            if state == "8bit" and run[0].offset % self.layout.placement.coded_align:
+                raise UsageError(
+                    f"The 8-bit state of {run[0].name} cannot be bound by itself, as a learning rate or step count of "
+                    "its own needs: lay the params out anew, with --dispatch per-tensor."
+                )
+            if of != IDLE:
+                where = "all" if block is None else block.replace("_", "-")
+                yield _Range(block, state, run[0].offset, run[-1].stop, f"{where} {_group_words(run)}", of)
 
     def _chunk_of(self, whole: _Range) -> int:
         """The most elements of a range that one update can bind."""
@@ -302,8 +362,8 @@ class _Builder:
             *storage,
             Binding(slot, "grad_stats", "grad_stats", 0, 2 * F32_BYTES, "read"),
             self._size(slot + 1, "size", n),
-            self._value(slot + 2, "hp", "hp:no_wd" if block == "no_wd" else "hp:wd", "vec4<f32>"),
-            self._value(slot + 3, "bias", "bias", "vec4<f32>"),
+            self._value(slot + 2, "hp", self._hp_key(range_), "vec4<f32>"),
+            self._value(slot + 3, "bias", "bias" if range_.of is None else f"bias:{range_.of}", "vec4<f32>"),
         )
         kernel = "adamw_8bit_update" if coded else "adamw_update_f16" if mirrored else "adamw_update"
         self._add(
@@ -316,6 +376,12 @@ class _Builder:
             constants=self._update_constants(range_),
         )
 
+    @staticmethod
+    def _hp_key(range_: _Range) -> str:
+        if range_.of is not None:
+            return f"hp:{range_.of}"
+        return "hp:no_wd" if range_.block == "no_wd" else "hp:wd"
+
     def _update_constants(self, range_: _Range) -> tuple[tuple[str, float], ...]:
         constants = {"PRECISE": float(self.variant.numerics == "precise"), "L2": float(self.l2)}
         if self.published:
@@ -326,7 +392,10 @@ class _Builder:
             constants["CODEC"] = float(CODEC_NUMBER[self.variant.codec])
         if range_.block is None:
             wd = self.layout.block("wd")
-            decayed = (wd.stop if wd else 0) - range_.start
+            # With settings of their own λ counts as it stands, in either block.
+            decayed = (
+                (wd.stop if wd else 0) - range_.start if range_.of is None else range_.stop - range_.start
+            )
             constants["WD_ELEMENTS"] = float(min(max(decayed, 0), range_.stop - range_.start))
         return tuple(constants.items())
 
@@ -341,7 +410,10 @@ class _Builder:
             self._add(kernel, None, (start, stop), grid, tuple(bindings), kernel)
 
     def _casts(self) -> None:
-        for segment in self.layout.segments:
+        for segment, of in zip(self.layout.segments, self.classes or repeat(0), strict=False):
+            if of == IDLE:
+                # As it was.
+                continue
             for start, stop in self.layout.pieces(segment.offset, segment.stop, self.chunk):
                 bindings = (
                     self._lane(0, "data", "w", start, stop, "read"),
@@ -449,4 +521,15 @@ class _Builder:
         for buffer, elements in self.partials.items():
             yield BufferSpec(buffer, elements * F32_BYTES, "scratch")
         if self.uniform_specs:
-            yield BufferSpec("uniforms", self._next_uniform(), "uniform")
+            size = self._next_uniform()
+            # Plans of other steps differ in their classes: they fit in one buffer more often than not.
+            yield BufferSpec(
+                "uniforms", size if self.classes is None else 1 << (size - 1).bit_length(), "uniform"
+            )
+
+
+def _group_words(segments: Sequence[Segment]) -> str:
+    """The groups of settings that params are of, in words."""
+    groups = sorted({s.param.group for s in segments})
+    shown = ", ".join(map(str, groups[:3])) + (", …" if len(groups) > 3 else "")
+    return f"group{'s' if len(groups) > 1 else ''} {shown}"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from inspector.errors import UsageError
-from inspector.files import anything_at
 from inspector.session.tensorfile import MAX_HEADER_BYTES, TensorFile
 from inspector.tensor_tree import StoredTensor, TensorDocument
 
@@ -25,22 +24,6 @@ _STATE_FILES = ("optimizer.safetensors", "optimizer.pt", "optimizer.bin", "optim
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)")
 
 
-def named_files(spec: str) -> tuple[Path, ...]:
-    """The files that a SOURCE names, several joined by +; () where there is no such file."""
-    if anything_at(Path(spec)):
-        return (Path(spec),)
-    parts = spec.split("+")
-    found: list[Path] = []
-    begin = 0
-    for end in range(1, len(parts) + 1):
-        # A name may have a + of its own.
-        path = Path("+".join(parts[begin:end]))
-        if str(path) != "." and anything_at(path):
-            found.append(path)
-            begin = end
-    return tuple(found) if begin == len(parts) else ()
-
-
 def is_pickled(path: Path) -> bool:
     """True for what PyTorch saves: a zip archive with a pickle in it, or a pickle; told by content, then by name."""
     try:
@@ -50,10 +33,10 @@ def is_pickled(path: Path) -> bool:
         return False
     if prefix == b"PK":
         return path.suffix != ".safetensors"
-    if not prefix:
+    if len(prefix) < 2:
         return path.suffix in PICKLED_SUFFIXES
     # A header of 128 + 256·n bytes begins like a pickle; safetensors say so by their ninth byte.
-    return prefix[:1] == b"\x80" and prefix[1] in range(2, 6) and not _is_safetensors(path)
+    return prefix[:1] == b"\x80" and prefix[1:] in (b"\2", b"\3", b"\4", b"\5") and not _is_safetensors(path)
 
 
 def _is_safetensors(path: Path) -> bool:

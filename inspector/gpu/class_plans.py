@@ -1,0 +1,89 @@
+"""Plans of one form and layout by the classes of params that cut them, ready to run; and which step ran by which."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from inspector.gpu.undo import MAX_ENTRIES, Range
+from inspector.optimizers import plan_step
+from inspector.param_hyper import Classes
+from inspector.plan import Dispatch, Plan
+
+MAX_PLANS = 16
+MAX_DISPATCHES = 32_768
+"""Of all plans that are kept: runs in which other params are idle from step to step come back to the same few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A dispatch with its pipeline and bind group."""
+
+    dispatch: Dispatch
+    pipeline: Any
+    group: Any
+    ranges: tuple[Range, ...]
+    """What it may overwrite."""
+
+
+class ClassPlans:
+    """What was planned lately for which classes, and what each step that can be gone back to ran with."""
+
+    def __init__(self, prepare: Callable[[Plan], list[Prepared]]) -> None:
+        self._prepare = prepare
+        self._plans: OrderedDict[Classes | None, Plan] = OrderedDict()
+        self._prepared: dict[Classes | None, list[Prepared]] = {}
+        self._since: list[tuple[int, Classes | None]] = [(0, None)]
+
+    def plan(self, like: Plan, classes: Classes | None) -> Plan:
+        """The plan of the same form and layout as `like` for these classes; UsageError where there is none."""
+        found = like if like.classes == classes else self._plans.get(classes)
+        if found is None:
+            found = plan_step(like.layout, like.limits, like.variant, classes)
+        self._keep(found)
+        return found
+
+    def prepared(self, plan: Plan) -> list[Prepared]:
+        """Its dispatches, ready to run with the buffers there are."""
+        self._keep(plan)
+        found = self._prepared.get(plan.classes)
+        if found is None:
+            found = self._prepared[plan.classes] = self._prepare(plan)
+        return found
+
+    def _keep(self, plan: Plan) -> None:
+        self._plans[plan.classes] = plan
+        self._plans.move_to_end(plan.classes)
+        while len(self._plans) > 1 and (
+            len(self._plans) > MAX_PLANS
+            or sum(len(each.dispatches) for each in self._plans.values()) > MAX_DISPATCHES
+        ):
+            dropped, _ = self._plans.popitem(last=False)
+            self._prepared.pop(dropped, None)
+
+    def buffers_changed(self) -> None:
+        """A buffer that plans bind was made anew."""
+        self._prepared.clear()
+
+    def forget(self, step: int, plan: Plan) -> None:
+        """The form has changed: `plan` is that of step `step`, and nothing before it can be gone back to."""
+        self._plans.clear()
+        self._prepared.clear()
+        self._since = [(step, plan.classes)]
+
+    # --- which step ran with which
+
+    def begin(self, step: int, plan: Plan) -> None:
+        """Step `step`, and those after it, run by `plan`."""
+        while len(self._since) > 1 and self._since[-1][0] >= step:
+            self._since.pop()
+        if self._since[-1][1] != plan.classes:
+            self._since.append((step, plan.classes))
+            # As far as any undo memory reaches.
+            del self._since[:-MAX_ENTRIES]
+
+    def classes_of(self, step: int) -> Classes | None:
+        """The classes by which step `step` ran."""
+        return next((classes for since, classes in reversed(self._since) if since <= step), self._since[0][1])

@@ -1,0 +1,48 @@
+"""What params take a step with, as the uniforms of passes that go over all of them before the update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from inspector.floats import F32Array
+from inspector.hyper import Numerics
+from inspector.param_hyper import Classes
+from inspector.settings import IDLE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentUniforms:
+    """`rows` has hp and bias, float32[8], one after the other; `of` the row of each segment.
+
+    Without `of` there is one row, and λ in it is for the block that decays; else λ counts as it stands. `idle` are the
+    segments that take no part: theirs is a row that leaves everything as it is.
+    """
+
+    rows: F32Array
+    of: npt.NDArray[np.intp] | None = None
+    idle: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def own(self) -> bool:
+        """True where params have settings of their own."""
+        return self.of is not None
+
+
+def segment_uniforms(
+    values: Mapping[str, F32Array], classes: Classes | None, numerics: Numerics
+) -> SegmentUniforms:
+    """Made of the uniforms of a step by key, as the optimizer gives them."""
+    if classes is None:
+        return SegmentUniforms(np.concatenate([values["hp:wd"], values["bias"]])[None])
+    # lr 0, β 1, no decay, and corrections of 1.
+    one = 0.0 if numerics == "published" else 1.0
+    still = np.array([0, 1, 1, 0, one, one, 1, 0], np.float32)
+    used = sorted(set(classes) - {IDLE})
+    rows = [np.concatenate([values[f"hp:{i}"], values[f"bias:{i}"]]) for i in used]
+    row_of = {of: row for row, of in enumerate(used)} | {IDLE: len(used)}
+    of = np.array([row_of[each] for each in classes], np.intp)
+    return SegmentUniforms(np.array([*rows, still], np.float32), of, of == len(used))
