@@ -23,6 +23,7 @@ from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper, check_value
 from inspector.layout import Layout
 from inspector.optimizers import optimizer
+from inspector.param_hyper import columns
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Variant, required_placement
 from inspector.runtime.breakpoints import (
@@ -31,6 +32,7 @@ from inspector.runtime.breakpoints import (
     held_after_update,
     higher,
     moment_of,
+    nonfinite_params,
     norm_known_at,
 )
 from inspector.runtime.course import Course
@@ -44,7 +46,7 @@ from inspector.runtime.snapshots import CountedParams, Mark, StepRecord
 from inspector.runtime.ways import KeptStates, Way
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
-from inspector.statistics import NOT_COUNTED, BufferStats, StatsLevel
+from inspector.statistics import NOT_COUNTED, BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, HostGradients, HostState, KernelTime, State, Stepper
 
 RECORDS = 4096
@@ -129,6 +131,8 @@ class Engine:
         self._recorded_facts = RecordedFacts(recorded.session) if recorded is not None else None
         self._diagnosis = Diagnosis(self._facts_before)
         self._own_check = OwnCheck()
+        self._nonfinite: Mapping[str, NonFinite] | None = None
+        """Of the step at the cursor, once somebody looked."""
         self._held: tuple[int, ParamTable] | None = None
         """A step, and what its params held after the last update of it that breakpoints were judged after."""
         self._fresh: tuple[Finding, ...] = ()
@@ -181,9 +185,11 @@ class Engine:
         counts = NOT_COUNTED if self.stats_level == "off" else self.stepper.counts("g")
         if self.stats_level != "full":
             self.counted = None
+        self._nonfinite = None
         self.course.begun(step)
         self._pending = _Pending(self.course.hyper_at(step), counts)
         _keep(self._pendings, step, self._pending)
+        self._nonfinite_params(self._pending)
         loss = gradients.loss if isinstance(gradients, HostGradients) else None
         self.record = StepRecord(step, self._pending.hyper.lr, loss, nonfinite=counts.nonfinite)
         self.dispatch_times = [None] * self.stepper.cursor.count
@@ -326,7 +332,9 @@ class Engine:
 
     def _count_params(self) -> None:
         table = self.stepper.param_stats(self._step_hyper())
-        self.counted = CountedParams(self.stepper.cursor.step, table, self.stepper.param_stats_ms)
+        step, hyper = self.stepper.cursor.step, self._step_hyper()
+        own = None if hyper.per_param is None else columns(hyper, self.stepper.layout, table.names, step)
+        self.counted = CountedParams(step, table, self.stepper.param_stats_ms, own)
 
     def record_of(self, step: int) -> StepRecord | None:
         """The numbers of a step of this run, None where they are kept no longer, or not known yet."""
@@ -413,7 +421,17 @@ class Engine:
             table=counted.params if known and counted is not None else None,
             coding=self.eight_bit.before_update_of(self.stepper),
             after=after,
+            nonfinite=self._nonfinite_params(pending),
         )
+
+    def _nonfinite_params(self, pending: _Pending) -> Mapping[str, NonFinite]:
+        """Where the params are not all counted, those with gradients that are not finite: looked into once a step."""
+        if self.stats_level == "full":
+            return {}
+        if self._nonfinite is None and before_updates(self.stepper.plan, self.stepper.cursor):
+            # The update takes them away.
+            self._nonfinite = nonfinite_params(self.stepper, pending.hyper, pending.gradients)
+        return self._nonfinite or {}
 
     def _facts_before(self, step: int) -> StepFacts | None:
         """Of a step that a recording tells, where this run goes on from it."""
@@ -486,7 +504,7 @@ class Engine:
             )
             if captured is not None and self._leads(captured, to):
                 yield Way(captured, to, state=partial(self.recorded.state, captured))
-        elif self._began_at <= to and self._began_at >= self._form_since - 1:
+        elif self._began_at <= to and self.began_at >= self._form_since - 1:
             yield Way(self._began_at, to, state=self.source.initial_state)
 
     def _restore(self, state: State, progress: Callable[[float], None]) -> None:
@@ -516,7 +534,7 @@ class Engine:
     def _forget_later(self) -> None:
         """What was known of steps and dispatches after the cursor is so no longer, unless they were recorded."""
         cursor = self.stepper.cursor
-        self._held = None
+        self._held = self._nonfinite = None
         self.eight_bit.moved_back(self.stepper)
         self._checkpoint_at = -float("inf")
         self.course.rerun_to = 0

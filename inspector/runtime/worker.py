@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -38,7 +38,7 @@ from inspector.runtime.verifying import Verifying
 from inspector.runtime.viewer import Viewer
 from inspector.runtime.weighing import Policies
 from inspector.runtime.what_if import check_what_if, run_what_if
-from inspector.sources.base import EndOfSourceError
+from inspector.sources.base import EndOfSourceError, HasForm, Source, remarks_of
 from inspector.statistics import StatsLevel
 from inspector.stepping import DeviceInfo, lost_moments
 
@@ -64,6 +64,10 @@ NEEDS_BUFFERS = (
     c.SaveValues,
 )  # fmt: skip
 """These start from what the device holds, and wait until that is of the step on show."""
+
+
+BRIEF_SIGNS = 420
+"""Of what is told of a source as it opens."""
 
 
 class Worker:
@@ -101,6 +105,8 @@ class Worker:
         self._viewer = Viewer(stop=self._closing.is_set)
         self._mode: Mode = "starting"
         self._opened = 0
+        self._set_aside: tuple[Variant, Variant] | None = None
+        """The form that was chosen, while a source runs in one of its own, and that one."""
         self._start_paused = paused
         self._until: int | None = None
         self._serial = 0
@@ -765,7 +771,9 @@ class Worker:
     def _open(self, spec: str, variant: Variant) -> None:
         def open_() -> None:
             source = self._opener.open_source(spec)
-            wanted = self._reread(variant)
+            wanted = self._form_of(
+                source, self._reread(variant), anew=self._opened > 0 and spec != self._spec
+            )
             if self._engine is not None:
                 # What cannot run is told while the run that there is still stands; a lost device tells nothing.
                 with suppress(DeviceLostError):
@@ -796,10 +804,30 @@ class Worker:
             self._mode = "paused"
             self._keeping.opened(self._engine)
             self._travel.start()
+            if remarks := remarks_of(source):
+                self._notify("warning", _in_brief(remarks))
 
         self._guarded(open_)
         if self._engine is None and self._mode == "starting":
             self._mode = "failed"
+
+    def _form_of(self, source: Source, variant: Variant, *, anew: bool) -> Variant:
+        """The form that a source is opened in: where another one is opened, as its optimizer ran.
+
+        What was chosen before that comes back with the next source that asks for nothing.
+        """
+        if not anew:
+            return variant
+        chosen, self._set_aside = self._set_aside, None
+        if chosen is not None and chosen[1] == variant:
+            variant = chosen[0]
+        form = source.form if isinstance(source, HasForm) else None
+        if form is None:
+            return variant
+        parts = ("optimizer", "numerics", "kernel", "codec", "small_state")
+        wanted = replace(variant, **{part: getattr(form, part) for part in parts})
+        self._set_aside = variant, wanted
+        return wanted
 
     def _recover(self, engine: Engine) -> None:
         state = engine.checkpoint or engine.source.initial_state()
@@ -935,6 +963,7 @@ class Worker:
             plan=stepper.plan,
             cursor=stepper.cursor,
             hyper=engine.hyper,
+            step_hyper=engine.step_hyper if stepper.cursor.step else engine.course.hyper_at(1),
             schedule=str(engine.schedule),
             record=engine.record,
             dispatch_times=tuple(engine.dispatch_times),
@@ -976,3 +1005,13 @@ class Worker:
 def _kept(now: tuple[Mark, ...], before: tuple[Mark, ...]) -> tuple[Mark, ...]:
     """The object of the last snapshot where it holds the same: views look at what is another one."""
     return before if now == before else now
+
+
+def _in_brief(sentences: Sequence[str]) -> str:
+    """As many sentences as a person reads at a glance, and where the others are."""
+    count = 1
+    while count < len(sentences) and len(" ".join(sentences[: count + 1])) <= BRIEF_SIGNS:
+        count += 1
+    left = len(sentences) - count
+    more = f" ({left} more: inspector layout lists them)" if left else ""
+    return " ".join(sentences[:count]) + more

@@ -49,6 +49,7 @@ BESIDE_FROM = 800
 class FindingsView(View):
     """A tree of causes over the detail of the row selected, with a filter above."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.1
     policies_wanted = Signal()
     """Policies are being worked out for the step of a finding: whoever shows them comes to the front."""
@@ -85,6 +86,7 @@ class FindingsView(View):
     def _make_tree(self) -> None:
         tree = self.tree = QTreeView()
         tree.setObjectName("findings-tree")
+        tree.setAccessibleName("Findings by cause")
         tree.setModel(self.model)
         tree.setUniformRowHeights(True)
         tree.setAlternatingRowColors(True)
@@ -124,6 +126,7 @@ class FindingsView(View):
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
         scroll = QScrollArea()
+        scroll.setAccessibleName("The finding in full")
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidgetResizable(True)
         scroll.setWidget(self.detail)

@@ -53,6 +53,7 @@ KEYS = (
 class MicroscopeView(LazyView):
     """The worker is asked for one element while this is seen; any view may pick another."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.1
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -58,6 +58,7 @@ NOT_YET = (
 class ParamsView(LazyView):
     """One row a param below the sums over all and over each block. Selecting one selects it everywhere."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.2
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -216,7 +217,10 @@ class ParamsView(LazyView):
     def _update(self, snapshot: Snapshot) -> None:
         counted = snapshot.counted
         layout = snapshot.plan.layout if snapshot.plan else None
+        columns = self.model.columnCount()
         self.model.show_counted(counted, layout)
+        if self.model.columnCount() != columns:
+            self._set_widths()
         self._show_selection(scroll=False)
         self.pages.setCurrentIndex(int(self.model.rowCount() > 0))
         if not self.level_combo.view().isVisible():

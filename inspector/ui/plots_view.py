@@ -68,6 +68,7 @@ HELP = (
 class PlotsView(LazyView):
     """Four plots that share their x axis. They follow the run until the x range is moved by hand."""
 
+    LOCAL_KEYS = KEYS
     STEPS_ALONG_X = True
     PERIOD_S = 0.2
 
@@ -87,6 +88,7 @@ class PlotsView(LazyView):
         self._follow = True
         self._hovered: float | None = None
         self._loss_unit = ""
+        self.setAccessibleName("Metrics over steps")
         self.readout = QLabel(" ")
         self.readout.setTextInteractionFlags(Qt.TextInteractionFlag.NoTextInteraction)
         self.readout.setToolTip(HELP)

@@ -123,12 +123,15 @@ class PoliciesModel(ColumnsModel):
 class PoliciesView(LazyView):
     """What the step holds, the table, and in words what the policy selected does."""
 
+    LOCAL_KEYS = KEYS
+
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("policies")
         self._selected: tuple[str, int] | None = None
         self.what = ElidedLabel()
         self.work_out = QToolButton()
+        self.work_out.setAccessibleName("Work the policies out, or end that")
         self.work_out.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.work_out.clicked.connect(self._on_work_out)
         self.model = PoliciesModel()

@@ -27,6 +27,8 @@ LANE_COLOURS: dict[Lane, QColor] = {
 NONFINITE = QColor("#D55E00")
 AA_CONTRAST = 4.5
 """What WCAG 2.2 level AA asks of text."""
+MARK_CONTRAST = 3.0
+"""What it asks of lines and signs that have to be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ LIGHT = Colours(
     gap=QColor("#D9DCE2"),
     info=QColor("#2B5C9E"),
     warning=QColor("#855800"),
-    error=QColor("#B3261E"),
+    error=QColor("#AA1828"),
     ok=QColor("#1E6B3C"),
     overlays=(QColor("#1F8FCB"), QColor("#8A6D00"), QColor("#7D828B")),
 )
@@ -101,6 +103,7 @@ class _State:
     forced: Scheme | None = None
     watcher: _Watcher | None = None
     app: QGuiApplication | None = None
+    font_scale: float = 1.0
 
 
 def colours() -> Colours:
@@ -115,9 +118,15 @@ def changes() -> _Watcher:
     return _State.watcher
 
 
-def apply(app: QApplication, scheme: Scheme | None = None) -> None:
-    """Dress the application; without `scheme` it follows the system, now and when that changes."""
+def apply(app: QApplication, scheme: Scheme | None = None, font_scale: float | None = None) -> None:
+    """Dress the application; without `scheme` it follows the system, now and when that changes.
+
+    Another `font_scale` holds for what is made from then on.
+    """
     _State.forced = scheme
+    if font_scale is not None and font_scale != _State.font_scale:
+        _State.font_scale = font_scale
+        app.setFont(ui_font())
     if _State.app is not app:
         _State.app = app
         app.setStyle("Fusion")
@@ -145,11 +154,20 @@ def contrast(a: QColor, b: QColor) -> float:
 
 def ink(colour: QColor, background: QColor | None = None) -> QColor:
     """`colour` moved towards black or white until it can be read as text on `background`."""
+    return _until(colour, background, AA_CONTRAST)
+
+
+def mark(colour: QColor, background: QColor | None = None) -> QColor:
+    """`colour`, moved as far as a line or a sign has to stand out from `background`."""
+    return _until(colour, background, MARK_CONTRAST)
+
+
+def _until(colour: QColor, background: QColor | None, least: float) -> QColor:
     ground = background or colours().base
     towards = 0.0 if _luminance(ground) > 0.18 else 1.0
     result = QColor(colour)
     for part in range(1, 21):
-        if contrast(result, ground) >= AA_CONTRAST:
+        if contrast(result, ground) >= least:
             break
         share = part / 20
         result = QColor.fromRgbF(
@@ -175,7 +193,7 @@ def faded(colour: QColor, alpha: float) -> QColor:
 def _figures(font: QFont, size_change: float) -> QFont:
     # Off screen and on X11 the default may be 12 pt or more, too large for a dense window.
     points = min(font.pointSizeF(), 10.0) if font.pointSizeF() > 0 else 9.0
-    font.setPointSizeF(points + size_change)
+    font.setPointSizeF((points + size_change) * _State.font_scale)
     font.setFeature(QFont.Tag("tnum"), 1)
     return font
 

@@ -45,6 +45,7 @@ CHOOSE = "Select a param, on the map or in the pipeline, to see its values."
 class ValuesView(LazyView):
     """A table as long as the param, of which only a page exists and only what is in sight is fetched."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.1
 
     def __init__(self, parent: QWidget | None = None) -> None:

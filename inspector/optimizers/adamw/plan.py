@@ -12,7 +12,7 @@ from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.hyper import Hyper, Numerics, bias_uniform, hp_uniform, max_grad_norm_uniform
 from inspector.layout import F32_BYTES, BlockName, Layout, Segment, StateType
-from inspector.param_hyper import IDLE, Classes, alone
+from inspector.param_hyper import Classes, alone
 from inspector.plan import (
     WORKGROUP_SIZE,
     Access,
@@ -27,6 +27,7 @@ from inspector.plan import (
     required_placement,
     split_grid,
 )
+from inspector.settings import IDLE
 from inspector.stores import GIVEN, LANES, MOMENTS, Lane, page_buffer, pieces, store_at, stores
 
 REDUCE_GROUPS = 512
@@ -58,7 +59,8 @@ def uniforms(hyper: Hyper, step: int, numerics: Numerics) -> Mapping[str, F32Arr
     if hyper.per_param is not None:
         values = {"max_grad_norm": max_grad_norm_uniform(hyper)}
         for i, each in enumerate(hyper.per_param.classes):
-            if not each.idle:
+            # What no param is of may well be set for a time before the run.
+            if not each.idle and (each.t(step) >= 1 or i in hyper.per_param.of):
                 own = alone(hyper, each)
                 values[f"hp:{i}"] = hp_uniform(own, decays=True)
                 values[f"bias:{i}"] = bias_uniform(own, each.t(step), numerics)
