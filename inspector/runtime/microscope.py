@@ -231,14 +231,22 @@ class Microscope:
             self.picture = None
             return
         try:
-            self.picture = self._captured(engine, recorded, glance.step, *found)
+            self.picture = self._captured(engine, recorded, glance.step, *found, lost=glance.missing)
         except UsageError as error:
             old = self.picture
             self.picture = old and replace(old, missing=str(error), given=None, now=None, lines=(), coded=())
 
     def _captured(
-        self, engine: Engine, recorded: RecordedRun, step: int, segment: Segment, index: int
+        self,
+        engine: Engine,
+        recorded: RecordedRun,
+        step: int,
+        segment: Segment,
+        index: int,
+        *,
+        lost: str | None = None,
     ) -> ElementPicture:
+        """The element at a recorded step; `lost` says why its buffers cannot be rebuilt, None where they can."""
         assert self._trail is not None
         session, old = recorded.session, self.picture
         row = session.step(step)
@@ -261,12 +269,11 @@ class Microscope:
         if recorded.has_state(step):
             picture = replace(picture, now=_from_capture(recorded, step, None, segment, index))
         if not recorded.has_state(step - 1) or not recorded.leads(step - 1, step):
-            lacks = "its gradients" if recorded.has_state(step - 1) else "the state before it"
-            return replace(
-                picture,
-                missing=f"{lacks[0].upper()}{lacks[1:]} {'were' if lacks[-1] == 's' else 'was'} not captured for step "
-                f"{step:,}: its lines are worked out once its buffers are rebuilt.",
+            lacks = "gradients were" if recorded.has_state(step - 1) else "starting state was"
+            coming = (
+                f"Its {lacks} not captured for step {step:,}: its lines come once its buffers are rebuilt."
             )
+            return replace(picture, missing=lost or coming)
         if row.grad_norm is None or row.clip_scale is None:
             return replace(picture, missing=f"The gradient norm of step {step:,} was not recorded.")
         given = _from_capture(recorded, step - 1, step, segment, index)
