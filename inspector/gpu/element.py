@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,20 @@ _SLOTS: tuple[tuple[int, Access], ...] = (
 
 
 def element_lines(
-    gpu: Gpu, pipelines: Pipelines, memory: LaneMemory, dispatch: Dispatch, element: int
+    gpu: Gpu,
+    pipelines: Pipelines,
+    memory: LaneMemory,
+    dispatch: Dispatch,
+    element: int,
+    rule: Sequence[str],
 ) -> F32Array:
-    """The lines of the update of one element by `dispatch`, float32[10], from the buffers as they are."""
+    """The lines of the update of one element by `dispatch`, float32[10], from the buffers as they are.
+
+    `rule` are the files of the optimizer's update.
+    """
     coded = any(b.name == "m_packed" for b in dispatch.bindings)
     constants = (*dispatch.constants, ("CODED", float(coded)))
-    pipeline = pipelines.get("explain", "explain", _SLOTS, constants)
+    pipeline = pipelines.get("explain", "explain", _SLOTS, constants, rule=rule)
     bound = {b.name: (memory.buffers[b.buffer], b.offset, b.bound_size) for b in dispatch.bindings}
     at = element - dispatch.elements[0]
     made: list[Any] = []
@@ -41,6 +50,13 @@ def element_lines(
             made.append(gpu.storage(f"explained {lane}", 4 * BLOCK))
             gpu.write(made[-1], 0, block)
             bound[lane] = (made[-1], 0, 4 * BLOCK)
+    elif any(lane not in bound for lane in MOMENTS):
+        # One that the optimizer does not keep is 0; both are read at one index.
+        of_moments = 0
+        for lane in MOMENTS:
+            made.append(gpu.storage(f"explained {lane}", 16))
+            gpu.write(made[-1], 0, memory.read(lane, element, 1))
+            bound[lane] = (made[-1], 0, 16)
     index = gpu.uniform("explained index", 8)
     lines = gpu.storage("explained lines", 64)
     gpu.write(index, 0, np.array([at, of_moments], np.uint32))

@@ -14,8 +14,10 @@ from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Segment
 from inspector.optimizers import optimizer
-from inspector.optimizers.adamw.oracle import Line, clip_scale, kernel_norm, update
+from inspector.optimizers.adamw.oracle import clip_scale, kernel_norm
 from inspector.optimizers.adamw.oracle_8bit import update_decoded
+from inspector.optimizers.definition import LINE_SLOTS, Optimizer
+from inspector.optimizers.evaluation import Line
 from inspector.param_hyper import param_step
 from inspector.plan import WORKGROUP_SIZE, Dispatch
 from inspector.settings import Settings
@@ -107,21 +109,23 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
 
     scale = clip_scale(norm, hyper.max_grad_norm)
     variant = plan.variant
+    rule = optimizer(variant.optimizer)
     exact = _exact_lines(
-        before, codec=variant.codec if segment.state == "8bit" else None,
+        rule, before, codec=variant.codec if segment.state == "8bit" else None,
         # Not fused, the gradient has been clipped by the pass before.
         scale=scale if variant.fused else 1.0, hyper=own.hyper, step=own.step,
         decays=own.decays, numerics=variant.numerics,
-        l2=optimizer(variant.optimizer).decay_in_gradient,
     )  # fmt: skip
     lines = [
         Line("gradNorm", "√Σg² over finite g", np.array([norm])),
         Line("clipScale", "min(1, max_grad_norm / max(gradNorm, 1e-6))", np.array([scale])),
         *exact,
     ]
-    values = np.concatenate([np.array([stats.grad_norm, stats.clip_scale], np.float32), on_gpu])
+    computed = on_gpu[[LINE_SLOTS[line.name] for line in exact]]
+    values = np.concatenate([np.array([stats.grad_norm, stats.clip_scale], np.float32), computed])
     explained = tuple(_explained(line, value) for line, value in zip(lines, values, strict=True))
-    written: dict[Lane, np.float32] = {"m": on_gpu[1], "v": on_gpu[2], "w": on_gpu[9]}
+    kept: tuple[Lane, ...] = tuple(lane for lane in ("m", "v", "w") if lane in plan.lanes)
+    written: dict[Lane, np.float32] = {lane: on_gpu[LINE_SLOTS[lane]] for lane in kept}
     coded: tuple[CodedLine, ...] = ()
     if segment.state == "8bit":
         coded = tuple(_coded_line(stepper, segment, index, lane, written.pop(lane)) for lane in MOMENTS)
@@ -137,12 +141,14 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     )  # fmt: skip
 
 
-def _exact_lines(before: dict[Lane, F32Array], *, codec: Codec | None, **settings: Any) -> tuple[Line, ...]:
+def _exact_lines(
+    rule: Optimizer, before: dict[Lane, F32Array], *, codec: Codec | None, **settings: Any
+) -> tuple[Line, ...]:
     """The lines in float64, from the values before."""
     values = (before["w"], before["g"], before["m"], before["v"])
     if codec is None:
-        return update(*values, **settings).lines
-    return update_decoded(*values, codec=codec, **settings)[1]
+        return rule.update(*values, **settings).lines
+    return update_decoded(*values, codec=codec, l2=rule.decay_in_gradient, **settings)[1]
 
 
 def _coded_line(
