@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from inspector.floats import BoolArray, F64Array
 from inspector.hyper import Hyper
-from inspector.layout import Layout
+from inspector.layout import BlockName, Layout
 from inspector.settings import Settings
 
 IDLE = -1
@@ -51,11 +51,21 @@ class ParamStep:
 
 def param_step(hyper: Hyper, layout: Layout, name: str, step: int) -> ParamStep:
     """What the param of that name takes the run's step `step` with."""
-    decays = layout[name].block == "wd"
+    return step_of(hyper, layout.number_of(name), layout[name].block, step)
+
+
+def step_of(hyper: Hyper, number: int, block: BlockName, step: int) -> ParamStep:
+    """The same of a param by its number among those of the source, and the block it lies in."""
+    decays = block == "wd"
     if hyper.per_param is None:
         return ParamStep(hyper, step, decays)
-    own = hyper.of_param(layout.number_of(name), decays=decays)
+    own = hyper.of_param(number, decays=decays)
     return ParamStep(alone(hyper, own), own.t(step), True, own.idle)
+
+
+def placing(hyper: Hyper) -> dict[str, bool]:
+    """What a run with these settings asks of the one who lays its params out: that any can be bound by itself."""
+    return {} if hyper.per_param is None else {"alone": True}
 
 
 def alone(hyper: Hyper, own: Settings) -> Hyper:

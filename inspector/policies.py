@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from inspector.floats import F32Array, finite_mask, shortest
 from inspector.hyper import Hyper, Numerics
 from inspector.optimizers.adamw import oracle
+from inspector.param_hyper import ParamStep
 from inspector.statistics import NonFinite
 from inspector.stores import Lane
 
@@ -41,11 +42,20 @@ Read = Callable[[Lane, str, int, int], F32Array]
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A param as far as it matters here; `decays` says whether weight decay is applied to it."""
+    """A param as far as it matters here; `decays` says whether weight decay is applied to it.
+
+    `own` is what it takes the step with where that is not what the run does. An idle one has no gradient, and stays.
+    """
 
     name: str
     numel: int
     decays: bool
+    own: ParamStep | None = None
+
+    @property
+    def idle(self) -> bool:
+        """True where it takes no part in the step."""
+        return self.own is not None and self.own.idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +156,10 @@ def weigh(
         progress(done, 2 * total)
 
     progress(0, 2 * total)
+    shared = ParamStep(hyper, step, decays=True)
     given = _look_at_gradients(tensors, read, advance)
     shown = element or given.first
-    ways = [_Way(policy, given, hyper, step, numerics, l2) for policy in POLICIES]
+    ways = [_Way(policy, given, hyper, numerics, l2) for policy in POLICIES]
     gradient = math.nan
     for tensor in tensors:
         for start in range(0, tensor.numel, CHUNK):
@@ -157,14 +168,15 @@ def weigh(
             at = None
             if shown is not None and shown[0] == tensor.name and start <= shown[1] < stop:
                 at = shown[1] - start
-                gradient = float(g[at])
+                gradient = 0.0 if tensor.idle else float(g[at])
             made: dict[tuple[object, ...], _Parts] = {}
             finite = bool(finite_mask(g).all())
             for way in ways:
                 # Policies that do the same to this part need not do it twice.
                 key = way.same_as(finite)
                 if key not in made:
-                    made[key] = way.parts(w, m, v, g, tensor.decays)
+                    taken = tensor.own or replace(shared, decays=tensor.decays)
+                    made[key] = way.parts(w, m, v, g, taken)
                 way.take((w, m, v), made[key], at)
             advance(stop - start)
         for way in ways:
@@ -187,6 +199,9 @@ def weigh(
 def _look_at_gradients(tensors: Sequence[Tensor], read: Read, advance: Callable[[int], None]) -> _Gradients:
     found = _Gradients()
     for tensor in tensors:
+        if tensor.idle:
+            advance(tensor.numel)
+            continue
         before, squares, finite_squares = found.total, 0.0, 0.0
         for start in range(0, tensor.numel, CHUNK):
             stop = min(start + CHUNK, tensor.numel)
@@ -232,9 +247,9 @@ class _Way:
     """One policy at work: takes the step part by part and adds up what comes of it."""
 
     def __init__(
-        self, policy: PolicyName, given: _Gradients, hyper: Hyper, step: int, numerics: Numerics, l2: bool
+        self, policy: PolicyName, given: _Gradients, hyper: Hyper, numerics: Numerics, l2: bool
     ) -> None:
-        self.policy, self.hyper, self.step, self.l2 = policy, hyper, step, l2
+        self.policy, self.hyper, self.l2 = policy, hyper, l2
         self.numerics = numerics
         self.given = given
         self.masks = policy in ("published", "reset")
@@ -268,12 +283,13 @@ class _Way:
             return ("mask", "" if finite else self.policy)
         return ("torch", self.policy == "propagate")
 
-    def parts(self, w: F32Array, m: F32Array, v: F32Array, g: F32Array, decays: bool) -> _Parts:
+    def parts(self, w: F32Array, m: F32Array, v: F32Array, g: F32Array, taken: ParamStep) -> _Parts:
         """What it makes of a part of a param."""
         with np.errstate(all="ignore"):
-            after = (w, m, v) if self.skips else self._update(w, m, v, g, decays)
+            stays = self.skips or taken.idle
+            after = (w, m, v) if stays else self._update(w, m, v, g, taken)
             bad = tuple(int(np.count_nonzero(~finite_mask(values))) for values in after)
-            if self.skips:
+            if stays:
                 return _Parts(after, bad, 0.0, len(w) - bad[0])
             moved = after[0].astype(np.float64)
             moved -= w
@@ -313,25 +329,25 @@ class _Way:
         )
 
     def _update(
-        self, w: F32Array, m: F32Array, v: F32Array, g: F32Array, decays: bool
+        self, w: F32Array, m: F32Array, v: F32Array, g: F32Array, taken: ParamStep
     ) -> tuple[F32Array, F32Array, F32Array]:
         if not self.masks:
-            return self._torch_update(w, m, v, g, decays)
+            return self._torch_update(w, m, v, g, taken)
         if self.policy == "reset":
             finite = finite_mask(g)
             m, v = (np.where(finite, x, np.float32(0)) for x in (m, v))
         done = oracle.update(
             w, g, m, v,
-            scale=self.scale, hyper=self.hyper, step=self.step, decays=decays, numerics=self.numerics,
+            scale=self.scale, hyper=taken.hyper, step=taken.step, decays=taken.decays, numerics=self.numerics,
             dtype=np.float32, l2=self.l2,
         )  # fmt: skip
         return _f32(done.w), _f32(done.m), _f32(done.v)
 
     def _torch_update(
-        self, w: F32Array, m: F32Array, v: F32Array, g: F32Array, decays: bool
+        self, w: F32Array, m: F32Array, v: F32Array, g: F32Array, taken: ParamStep
     ) -> tuple[F32Array, F32Array, F32Array]:
         """torch.optim.AdamW's own order of operations: scalars in float64, tensors in float32."""
-        h, decay = self.hyper, self.hyper.weight_decay if decays else 0.0
+        h, decay = taken.hyper, taken.hyper.weight_decay if taken.decays else 0.0
         if np.isnan(self.scale):
             # It multiplies every gradient, and a NaN stays one through every line.
             nan = np.full_like(w, np.nan)
@@ -344,7 +360,7 @@ class _Way:
             w = w * np.float32(1 - h.lr * decay)
         m = m + np.float32(1 - h.beta1) * (g - m)
         v = v * np.float32(h.beta2) + np.float32(1 - h.beta2) * g * g
-        first, second = (np.float64(1) - np.float64(b) ** self.step for b in (h.beta1, h.beta2))
+        first, second = (np.float64(1) - np.float64(b) ** taken.step for b in (h.beta1, h.beta2))
         denominator = np.sqrt(v) / np.float32(np.sqrt(second)) + np.float32(h.eps)
         moved = w + np.float32(-h.lr / first) * m / denominator
         return _f32(moved), _f32(m), _f32(v)

@@ -46,6 +46,8 @@ for name in modules:
 
 
 def _modules_under(package: str) -> list[str]:
+    if not _can_be_imported(package):
+        return []
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.submodule_search_locations is not None
@@ -62,7 +64,7 @@ def _modules_under(package: str) -> list[str]:
 
 def _modules_of(layer: str) -> list[str]:
     if layer != "core":
-        return _modules_under(f"inspector.{layer}")
+        return [name for name in _modules_under(f"inspector.{layer}") if _can_be_imported(name)]
     files = [
         module.name
         for module in pkgutil.iter_modules(inspector.__path__, "inspector.")
@@ -73,6 +75,14 @@ def _modules_of(layer: str) -> list[str]:
         *files,
         *(name for each in CORE_FOLDERS for name in _modules_under(f"inspector.{each}")),
     ]
+
+
+def _can_be_imported(module: str) -> bool:
+    """False where it needs an extra that is not installed here."""
+    needs_torch = module == "inspector.integrations.torch" or module.startswith(
+        "inspector.integrations.torch."
+    )
+    return not needs_torch or importlib.util.find_spec("torch") is not None
 
 
 def _folders() -> set[str]:

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
-from PySide6.QtCore import QSettings, Qt
+from PySide6.QtCore import QPoint, QPointF, QSettings, Qt
 from PySide6.QtGui import QAction, QImage
+from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 from ui_helpers import FakeWorker, make_snapshot, make_values, small_layout
 
 from inspector.diagnosis.stopping import EACH_TIME, Stopping
 from inspector.diagnosis.watchpoints import parse_condition
 from inspector.findings import Finding
-from inspector.runtime.commands import Command, RemoveBreakpoint, SetBreakpoint
+from inspector.history import HistoryRecorder
+from inspector.runtime.commands import (
+    CancelSeek,
+    Command,
+    RemoveBreakpoint,
+    RunBack,
+    RunToDispatch,
+    RunToFinding,
+    SetBreakpoint,
+)
 from inspector.runtime.hits import Breakpoint, Hit
-from inspector.runtime.snapshots import Mark
+from inspector.runtime.snapshots import Mark, Searching
 from inspector.ui import kept_breakpoints, theme
 from inspector.ui.app import make_views
+from inspector.ui.break_menu import conditions_of
 from inspector.ui.breakpoints_model import CONDITION, HITS, LAST, STOPS, completions, last_text, meaning
 from inspector.ui.breakpoints_view import BreakpointsView
 from inspector.ui.bus import Bus
 from inspector.ui.main_window import MainWindow
+from inspector.ui.pipeline_view import PipelineView
+from inspector.ui.plots_view import PlotsView
+from inspector.ui.run_back_dialog import RunBackDialog
 from inspector.ui.timeline_view import TimelineView
 from inspector.ui.values_view import ValuesView
 
@@ -323,3 +339,119 @@ def test_the_window_sends_those_kept_and_keeps_those_there_are(qtbot: QtBot, tmp
     made.window.close()
     again = kept_breakpoints.kept(QSettings(path, QSettings.Format.IniFormat))
     assert [b.text for b in again] == ["clip_scale < 0.1, hit 3, once", "v_error@*.attn.* > 0.2"]
+
+
+# --- run to, and breakpoints made of what is seen
+
+
+def test_a_value_in_a_plot_becomes_a_breakpoint_to_look_over(qtbot: QtBot, opened: Window) -> None:
+    window, worker = opened.window, opened.worker
+    recorder = HistoryRecorder()
+    for step in range(1, 101):
+        norm = float(np.float32(0.1)) if step == 50 else 2.0
+        recorder.append(step, {"loss": 3.0, "grad_norm": norm, "clip_scale": 0.5, "lr": 1e-3})
+    worker.post(history=recorder.freeze(), record=None)
+    plots, view = window.views["plots"], window.views["breakpoints"]
+    assert isinstance(plots, PlotsView)
+    assert isinstance(view, BreakpointsView)
+    qtbot.waitUntil(lambda: len(plots._history) == 100)
+    window.show_view("plots")
+    chart = plots.charts["grad_norm"]
+
+    def spot(step: float, y: float) -> QPoint:
+        return chart.mapFromScene(chart.box.mapViewToScene(QPointF(step, y)))
+
+    # The float32 of the step clicked, in the fewest digits that are it; its number is selected to be typed over.
+    qtbot.mouseClick(
+        chart.viewport(),
+        Qt.MouseButton.LeftButton,
+        Qt.KeyboardModifier.AltModifier,
+        spot(50, math.log10(1.0)),
+    )
+    assert view.field.text() == "grad_norm > 0.1"
+    assert view.field.selectedText() == "0.1"
+    qtbot.waitUntil(view.field.hasFocus)
+    qtbot.keyClick(view.field, Qt.Key.Key_Return)
+    assert worker.of_type(SetBreakpoint)[-1].condition == parse_condition("grad_norm > 0.1")
+    # A right click offers both directions, and the height under the mouse.
+    window.show_view("plots")
+    qtbot.mouseClick(chart.viewport(), Qt.MouseButton.RightButton, pos=spot(20, math.log10(0.5)))
+    menu = plots.findChild(QMenu, "break_menu")
+    assert menu is not None
+    texts = [action.data() for action in menu.actions()]
+    assert texts[:2] == ["grad_norm > 2", "grad_norm < 2"]
+    assert [float(text.split()[-1]) for text in texts[2:]] == pytest.approx([0.5, 0.5], rel=0.1)
+    menu.actions()[1].trigger()
+    menu.close()
+    assert view.field.text() == "grad_norm < 2"
+    # B: one on every metric, at the step on show; of the clip scale one waits for less.
+    window.show_view("plots")
+    plots.setFocus()
+    qtbot.keyClick(plots, Qt.Key.Key_B)
+    menus = [m for m in plots.findChildren(QMenu, "break_menu") if m.isVisible()]
+    assert [action.data() for action in menus[-1].actions()] == [
+        "loss > 3", "grad_norm > 2", "clip_scale < 0.5", "lr > 0.001",
+    ]  # fmt: skip
+    menus[-1].close()
+
+
+def test_what_is_not_finite_offers_the_rule_that_looks_for_it() -> None:
+    assert conditions_of("loss", math.nan) == ["finding:nonfinite-loss"]
+    assert conditions_of("grad_norm", math.inf) == ["finding:norm-overflow"]
+    assert conditions_of("lr", math.inf) == []
+    assert conditions_of("grad_norm", math.inf, "a") == []
+    assert conditions_of("update_ratio", 0.0123456789, "h.0.w") == [
+        "update_ratio@h.0.w > 0.0123457", "update_ratio@h.0.w < 0.0123457",
+    ]  # fmt: skip
+
+
+def test_keys_run_to_a_dispatch_the_next_finding_and_back(qtbot: QtBot, opened: Window) -> None:
+    window, worker = opened.window, opened.worker
+    worker.post(breakpoints=BREAKPOINTS, stop=hit("clip_scale < 0.1", value=0.01))
+    acts = window.actions_by_name
+    qtbot.waitUntil(acts["run_back"].isEnabled)
+    pipeline = window.views["pipeline"]
+    assert isinstance(pipeline, PipelineView)
+    pipeline.table.selectRow(3)
+    acts["run_to_dispatch"].trigger()
+    pipeline.table.selectRow(0)
+    qtbot.keyClick(pipeline.table, Qt.Key.Key_Return)
+    assert worker.of_type(RunToDispatch) == [RunToDispatch(2), RunToDispatch(0)]
+    acts["run_to_finding"].trigger()
+    assert worker.of_type(RunToFinding) == [RunToFinding()]
+    acts["run_back"].trigger()
+    dialog = window.findChild(RunBackDialog)
+    assert dialog is not None
+    # What stopped the run comes first, then the other breakpoints.
+    assert [dialog.field.itemText(i) for i in range(dialog.field.count())] == [
+        "clip_scale < 0.1", "nonfinite > 0", "v_error@*.attn.* > 0.2", "finding:*",
+    ]  # fmt: skip
+    dialog.field.setEditText("w_norm@h.9.* > 1")
+    dialog.go.click()
+    assert "No param matches" in dialog.note.text()
+    dialog.field.setEditText("w_norm@h.1.* > 1")
+    dialog.go.click()
+    assert worker.of_type(RunBack) == [RunBack(parse_condition("w_norm@h.1.* > 1"))]
+    view = window.views["breakpoints"]
+    assert isinstance(view, BreakpointsView)
+    window.show_view("breakpoints")
+    qtbot.waitUntil(lambda: view.model.rowCount() == 3)
+    view.table.setFocus()
+    view.table.setCurrentIndex(view.model.index(0, LAST))
+    qtbot.keyClick(view.table, Qt.Key.Key_R)
+    assert worker.of_type(RunBack)[-1] == RunBack(parse_condition("nonfinite > 0"))
+
+
+def test_how_far_a_search_has_come_is_told_and_can_be_ended(qtbot: QtBot, opened: Window) -> None:
+    window, worker = opened.window, opened.worker
+    acts = window.actions_by_name
+    worker.post(searching=Searching("the step before w_norm > 9", 70, 128, 1))
+    qtbot.waitUntil(acts["stay"].isEnabled)
+    told = "Looking for the step before w_norm > 9: step 70, from 128 towards 1 (Esc ends it)."
+    assert window.transport.text.text() == told
+    assert window.transport.stay.isVisible()
+    assert window.transport.stay.text() == "Stop looking"
+    acts["stay"].trigger()
+    assert worker.of_type(CancelSeek) == [CancelSeek()]
+    worker.post(searching=None)
+    qtbot.waitUntil(lambda: not acts["stay"].isEnabled())

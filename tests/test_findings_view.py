@@ -105,6 +105,24 @@ def test_a_cause_stands_for_its_first_finding(qtbot: QtBot) -> None:
     assert "3 findings, steps 5 to 9" in view.detail.text()
 
 
+def test_the_finding_that_was_run_to_is_selected_once(qtbot: QtBot) -> None:
+    found = (nonfinite(5), nonfinite(97))
+    view = shown(qtbot, found, recorded=make_recorded())
+    with (
+        qtbot.waitSignal(view.element_selected) as selected,
+        qtbot.waitSignal(view.range_wanted) as zoomed,
+        qtbot.assertNotEmitted(view.command),
+    ):
+        view.show_snapshot(make_snapshot(findings=found, recorded=make_recorded(), sought=found[1]))
+    assert view.current() == found[1]
+    assert selected.args == ["h.0.attn.out.weight", 9]
+    assert zoomed.args == [97 - AROUND, 97 + AROUND]
+    view.tree.setCurrentIndex(row(view, 0, 0))
+    with qtbot.assertNotEmitted(view.element_selected):
+        view.show_snapshot(make_snapshot(findings=found, recorded=make_recorded(), sought=found[1]))
+    assert view.current() == found[0]
+
+
 def test_every_part_has_a_key(qtbot: QtBot) -> None:
     view = shown(qtbot, (nonfinite(5), nonfinite(7), finding(8, "z")))
     view.tree.setFocus()

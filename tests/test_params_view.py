@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 from ui_helpers import lane_values, make_snapshot, small_layout, wide_layout
 
+from inspector.diagnosis.watchpoints import parse_condition
 from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.param_statistics import ParamStats, ParamTable, param_stats, totals
@@ -397,3 +399,31 @@ def test_what_is_written_is_what_is_in_sight_however_many_params(
     assert 0 < len(set(written)) < 40
     assert len(written) < 2_000
     assert view.model.value(1, column(view.model, "max |Δw| / lr")) == 976
+
+
+def test_a_figure_becomes_a_breakpoint_to_look_over(qtbot: QtBot, stats: tuple[ParamStats, ...]) -> None:
+    view = shown(qtbot, taken(stats))
+    model = view.model
+    row, ratio = model.row_of(QKV), column(model, "‖Δw‖ / ‖w‖")
+    given = next(s for s in stats if s.name == QKV)
+    level = f"{given.update.norm / given.lanes['w'].norm:.6g}"
+    assert [text for text, _ in model.offers(row, ratio)] == [
+        f"update_ratio@{QKV} > {level}", f"update_ratio@{QKV} < {level}",
+    ]  # fmt: skip
+    # Of a name every figure is offered, of all params together without a glob, of the sum of a block nothing.
+    offered = [text for text, _ in model.offers(row, NAME)]
+    assert f"nonfinite@{QKV} > 3" in offered
+    assert len({text.split("@")[0] for text in offered}) == len(offered) > 10
+    assert all("@" not in text for text, _ in model.offers(0, NAME))
+    assert model.offers(1, ratio) == []
+    for text in offered:
+        parse_condition(text)
+    view.frozen.names.setFocus()
+    view.frozen.names.setCurrentIndex(model.index(row, NAME))
+    qtbot.keyClick(view.frozen.names, Qt.Key.Key_B)
+    menu = view.findChild(QMenu, "break_menu")
+    assert menu is not None
+    with qtbot.waitSignal(view.condition_wanted) as wanted:
+        menu.actions()[1].trigger()
+    assert wanted.args == [offered[1]]
+    menu.close()

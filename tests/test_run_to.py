@@ -280,6 +280,13 @@ def test_a_recording_goes_to_the_next_finding(recorded: Watched) -> None:
         shown = after(recorded, c.RunToFinding())
         assert told(shown).startswith(f"The next finding is in step {step}, nonfinite-gradient: 1 of 17")
         shown = recorded.until(lambda s, step=step: s.glance is None and s.cursor == Cursor(step, 0, 5))  # type: ignore[misc]
+        assert shown.sought is not None
+        assert (shown.sought.step, shown.sought.param, shown.sought.index) == (step, "a", 5)
+    # Before the dispatch at which it is seen, the finding of the step itself is next.
+    recorded.worker.send(c.Seek(8))
+    recorded.until(lambda s: s.glance is None and s.cursor == Cursor(8, 5, 5))
+    shown = after(recorded, c.RunToFinding())
+    recorded.until(lambda s: s.glance is None and s.cursor == Cursor(9, 0, 5))
     shown = after(recorded, c.RunToFinding())
     assert told(shown) == f"Nothing is found after step 9, up to the last step {LAST}."
 

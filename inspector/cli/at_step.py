@@ -11,6 +11,7 @@ from inspector.gpu.opener import StepperMaker
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import HYPER_NAMES, Hyper
 from inspector.layout import Param
+from inspector.param_hyper import placing
 from inspector.plan import Variant
 from inspector.runtime.replay import Changes, Replay
 from inspector.sources.base import EndOfSourceError, Source, hyper_at
@@ -42,14 +43,15 @@ def stepper_at(
     wanted = first if step is None else step
     if wanted < first:
         raise UsageError(f"--step {wanted} lies before the first step of {source.name}, which is {first}.")
-    stepper = StepperMaker(adapter, undo_bytes=0).make(source.params, variant, state)
+    stepper = StepperMaker(adapter, undo_bytes=0).make(source.params, variant, state, None, **placing(hyper))
     try:
         for t in range(first, wanted + 1):
             try:
-                stepper.begin_step(source.gradients(t, stepper.weights))
+                gradients = source.gradients(t, stepper.weights)
             except EndOfSourceError as error:
                 raise UsageError(f"--step {wanted} cannot be {what}: {error}") from None
             used = hyper_at(source, hyper, source.schedule, t)
+            stepper.begin_step(gradients, used)
             if t < wanted:
                 stepper.run_to_end(used)
         yield stepper, used

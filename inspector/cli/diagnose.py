@@ -19,6 +19,7 @@ from inspector.errors import UsageError
 from inspector.findings import Finding, Severity
 from inspector.gpu.opener import StepperMaker
 from inspector.hyper import Hyper
+from inspector.param_hyper import placing
 from inspector.plan import Variant
 from inspector.runtime.diagnosing import diagnose_session
 from inspector.runtime.engine import Engine
@@ -88,7 +89,7 @@ def diagnose_run(
     if count is None:
         count = DEFAULT_STEPS if source.last_step is None else max(source.last_step + 1 - begins, 0)
     found: list[Finding] = []
-    stepper = StepperMaker(adapter, undo_bytes=0).make(source.params, variant, state)
+    stepper = StepperMaker(adapter, undo_bytes=0).make(source.params, variant, state, None, **placing(hyper))
     try:
         engine = Engine(source, stepper, hyper=hyper, keep_checkpoint=False, stats="full")
         # Errors of coding 8-bit state are among what is looked at.

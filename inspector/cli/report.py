@@ -20,6 +20,7 @@ from inspector.files import check_writable, write_text
 from inspector.findings import Finding
 from inspector.gpu.opener import StepperMaker
 from inspector.hyper import Hyper
+from inspector.param_hyper import placing
 from inspector.plan import Variant
 from inspector.policies import PolicyTable
 from inspector.report import Report, render
@@ -158,7 +159,9 @@ def _recorded(request: Request) -> Iterator[Recording]:
     policy = CAPTURED if isinstance(state, HostState) else "stats"
     with TemporaryDirectory(prefix="inspector-report-") as folder:
         path = Path(folder) / "run.session"
-        stepper = StepperMaker(request.adapter, undo_bytes=0).make(source.params, request.variant, state)
+        stepper = StepperMaker(request.adapter, undo_bytes=0).make(
+            source.params, request.variant, state, None, **placing(request.hyper)
+        )
         try:
             engine = Engine(source, stepper, hyper=request.hyper, keep_checkpoint=False, stats="full")
             recording = Recorder.start(engine, path, Policy.from_text(policy), planned_steps=wanted)

@@ -27,6 +27,7 @@ from inspector.gpu.opener import StepperMaker
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Layout
+from inspector.param_hyper import placing
 from inspector.param_statistics import LaneStats, ParamStats
 from inspector.plan import Variant
 from inspector.runtime.breakpoints import Breakpoints
@@ -80,7 +81,9 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> tuple[dict[st
     if request.save is not None and request.save.resume:
         taken = take_up(request.save, request.source, request.variant, request.hyper, steps)
         state, steps = taken.state, taken.steps
-    stepper = StepperMaker(request.adapter, undo_bytes=0).make(request.source.params, request.variant, state)
+    stepper = StepperMaker(request.adapter, undo_bytes=0).make(
+        request.source.params, request.variant, state, None, **placing(request.hyper)
+    )
     try:
         engine = Engine(
             request.source,

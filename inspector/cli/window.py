@@ -18,6 +18,7 @@ from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.own_shaders import load_own_kernels
+from inspector.param_hyper import placing
 from inspector.plan import Variant
 from inspector.runtime.beside import BesidePicture
 from inspector.runtime.commands import (
@@ -85,7 +86,9 @@ class RunOpener:
         from inspector.gpu.opener import StepperMaker
 
         undo = None if self.undo_mb is None else self.undo_mb << 20
-        return StepperMaker(self.adapter, undo).make(source.params, variant, state, layout)
+        return StepperMaker(self.adapter, undo).make(
+            source.params, variant, state, layout, **placing(source.hyper)
+        )
 
     def replay_maker(self) -> StepperMaker:
         """Steppers on the same adapter, with no memory for going back."""

@@ -19,6 +19,16 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 NAMED = 3
 """So many other params are named in a finding that holds for many."""
 
+OF_ADAM = frozenset(
+    {
+        "negative-second-moment", "update-not-applied", "unexplained-weights", "unexplained-moments", "invalid-setting",
+        "zero-eps", "unstable-betas", "step-counter-reset", "missing-moments", "swapped-moments",
+        "lagging-second-moment", "large-update", "starved-update", "unchanged-param", "lost-update", "eps-dominates",
+        "zero-second-moment", "zeroed-second-moment",
+    }
+)  # fmt: skip
+"""Rules that say nothing where the update was of another kind: they look at m, v, ε, β, or the update Adam makes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ongoing:
@@ -91,6 +101,8 @@ class Diagnosis:
         found: list[Finding] = []
         with np.errstate(all="ignore"):
             for rule in self.rules:
+                if not facts.adam and rule.name in OF_ADAM:
+                    continue
                 seen = rule.judge(facts, self._memory)
                 onsets = self._onsets[rule.name]
                 if seen is not None and (seen is not NOTHING or onsets.now is not None):

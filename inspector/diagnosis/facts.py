@@ -71,6 +71,11 @@ class StepFacts:
     table: ParamTable | None = None
     coding: Sequence[ParamCodingError] | None = None
     after: AfterStep | None = None
+    origin: str = ""
+    """What ran the step, where that was not the kernels here: the gradients are as its optimizer took them, clipped
+    already, and nothing in them is left out."""
+    adam: bool = True
+    """False where the update was of another kind than those known here."""
 
     @cached_property
     def numel(self) -> F64Array:

@@ -25,16 +25,25 @@ class StepperMaker:
     align_bytes: int = DEFAULT_ALIGN_BYTES
 
     def make(
-        self, params: tuple[Param, ...], variant: Variant, state: State, layout: Layout | None = None
+        self,
+        params: tuple[Param, ...],
+        variant: Variant,
+        state: State,
+        layout: Layout | None = None,
+        *,
+        alone: bool = False,
     ) -> GpuStepper:
-        """A new device with the state on it, the params as in `layout` where this device can bind them there."""
+        """A new device with the state on it, the params as in `layout` where this device can bind them there.
+
+        With `alone` any of them can be bound by itself, as settings of its own ask.
+        """
         gpu = Gpu(self.adapter)
         undo = self.undo_bytes
         if undo is None:
             undo = SOFTWARE_UNDO_BYTES if gpu.info.software else HARDWARE_UNDO_BYTES
         try:
             if layout is None or not suits(gpu, layout, variant):
-                layout = device_layout(gpu, params, variant, self.align_bytes)
+                layout = device_layout(gpu, params, variant, self.align_bytes, alone=alone)
             return GpuStepper(gpu, layout, variant, state, undo_bytes=undo)
         except InspectorError:
             # Whoever is told may want to make another, for which the memory of this one has to be free.
@@ -51,7 +60,12 @@ def suits(gpu: Gpu, layout: Layout, variant: Variant) -> bool:
 
 
 def device_layout(
-    gpu: Gpu, params: tuple[Param, ...], variant: Variant, align_bytes: int = DEFAULT_ALIGN_BYTES
+    gpu: Gpu,
+    params: tuple[Param, ...],
+    variant: Variant,
+    align_bytes: int = DEFAULT_ALIGN_BYTES,
+    *,
+    alone: bool = False,
 ) -> Layout:
     """The params laid out for this device, see `layout_for`."""
-    return layout_for(params, gpu.limits, variant, align_bytes)
+    return layout_for(params, gpu.limits, variant, align_bytes, alone=alone)

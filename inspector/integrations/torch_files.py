@@ -6,7 +6,6 @@ Source: torch.load, torch/serialization.py and torch/_weights_only_unpickler.py 
 from __future__ import annotations
 
 import pickle
-import re
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inspector.errors import UsageError
+from inspector.integrations.pickle_names import foreign_names
 from inspector.tensor_tree import StoredTensor, TensorDocument, Tree
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _DTYPES = {
     "float8_e5m2": "F8_E5M2", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8",
     "bool": "BOOL",
 }  # fmt: skip
-_CLASS = re.compile(r"(?:GLOBAL|class|instance of|load) <?(?:class )?'?([A-Za-z_][\w.]*\.[\w.]+)")
 MAX_DEPTH = 64
 
 
@@ -79,25 +78,32 @@ def _load(path: Path, torch: Any) -> Any:
                 # The format of before 1.6 cannot be mapped.
                 return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        text = str(error)
-        named = _CLASS.search(text)
-        if named is None:
+        foreign = foreign_names(path)
+        if not foreign:
             raise UsageError(
-                f"{path} cannot be read: what PyTorch's weights-only loader takes for safe does not include what is "
-                f"in it ({_first_line(text)})."
+                f"{path} cannot be read by PyTorch's weights-only loader ({_last_line(str(error))}): save it anew with "
+                "torch.save."
             ) from None
+        foreign.sort(key=lambda name: name.startswith(("__builtin__.", "builtins.")))
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise UsageError(
-            f"{path} holds {named[1]}, which is no tensor: to load it would run code of that file, so it is not "
-            "opened. Save what is of use alone, as in torch.save({'model': model.state_dict(), 'optimizer': "
+            f"{path} holds {foreign[0]}{more}, which is no tensor: to load it would run code of that file, so it is "
+            "not opened. Save what is of use alone, as in torch.save({'model': model.state_dict(), 'optimizer': "
             "optimizer.state_dict()}, …)."
         ) from None
-    except (
-        RuntimeError, EOFError, ValueError, KeyError, AttributeError, TypeError, IndexError, OSError, AssertionError,
-        zipfile.BadZipFile, MemoryError, NotImplementedError, RecursionError, ImportError,
-    ) as error:  # fmt: skip
+    except MemoryError:
+        raise UsageError(f"{path} is damaged, or larger than this computer's memory.") from None
+    # What reading a damaged pickle raises cannot be listed: every error of its opcodes, of zip and of tensors.
+    except Exception as error:  # noqa: BLE001
         raise UsageError(
             f"{path} is damaged or cut off: PyTorch cannot read it ({_first_line(str(error)) or type(error).__name__})."
         ) from None
+
+
+def _last_line(text: str) -> str:
+    """What went wrong, without the advice around it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and "torch.load" not in line]
+    return lines[-1][:160].rstrip(".") if lines else "it says no more"
 
 
 def _first_line(text: str) -> str:

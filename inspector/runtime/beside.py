@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     # A start of the window needs none of what reads sessions.
     from inspector.session.diff_report import DiffReport, ParamCurves
     from inspector.session.records import State
+    from inspector.session.verdicts import StepVerdict
 
 MAX_OVERLAYS = 3
 """More lines in a plot than the run's and so many are told apart by nobody."""
@@ -78,6 +79,28 @@ class WhatIfProgress:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class VerifyPicture:
+    """What is known of the open recording against here.
+
+    `origin` is the program that made it, "" for none. `step` was asked for last, `verdict` is of it, `problem` says in
+    a sentence why there is none. `of` steps are being compared, `done` are; both 0 while nothing goes on. `worst` has
+    the largest ULP of each step compared so far, by lane; `unexplained` those steps that are not roundings alone.
+    """
+
+    origin: str = ""
+    step: int | None = None
+    verdict: StepVerdict | None = None
+    problem: str = ""
+    done: int = 0
+    of: int = 0
+    worst: History = EMPTY_HISTORY
+    unexplained: tuple[int, ...] = ()
+
+
+NOT_VERIFIED = VerifyPicture()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class BesidePicture:
     """All that is shown beside a run."""
 
@@ -88,6 +111,8 @@ class BesidePicture:
     changes: str = ""
     """What the settings and the form differ in from those of the open recording, as a what-if would run it."""
     what_if: WhatIfProgress | None = None
+    verify: VerifyPicture = NOT_VERIFIED
+    """The open recording against the kernels here."""
 
 
 NOTHING_BESIDE = BesidePicture()

@@ -302,6 +302,27 @@ class CancelWhatIf:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifyStep:
+    """Hold step `step` of the open recording, which another program made, against the kernels here.
+
+    While the run stands still, on a device of its own. The next command that is not among BESIDE_COMPARISON ends it. A
+    newer one replaces it.
+    """
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyAll:
+    """Hold every captured step against the kernels here, as VerifyStep does one; what was found until its end stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelVerify:
+    """End the comparison with the kernels here."""
+
+
+@dataclass(frozen=True, slots=True)
 class WeighPolicies:
     """Go to the start of step `step` and work out what policies on non-finite gradients would each make of it.
 
@@ -381,6 +402,9 @@ Command = (
     | ViewDiff
     | WhatIf
     | CancelWhatIf
+    | VerifyStep
+    | VerifyAll
+    | CancelVerify
     | WeighPolicies
     | CancelPolicies
     | SaveReport
@@ -389,7 +413,17 @@ Command = (
     | Shutdown
 )
 
-REPLACES_QUEUED = (Seek, ViewMap, ViewValues, ViewHistograms, ViewEightBit, ViewDiff, LookBeside, MeasureCopy)
+REPLACES_QUEUED = (
+    Seek,
+    ViewMap,
+    ViewValues,
+    ViewHistograms,
+    ViewEightBit,
+    ViewDiff,
+    LookBeside,
+    MeasureCopy,
+    VerifyStep,
+)
 """Of these only the newest in the queue matters; all others are each carried out."""
 
 BESIDE = (ShowOverlay, DropOverlay, DiffSessions, CancelDiff, ViewDiff, LookBeside)

@@ -12,7 +12,7 @@ from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.plan import Variant
 from inspector.runtime import commands as c
-from inspector.runtime.beside import BesidePicture, WhatIfProgress
+from inspector.runtime.beside import NOT_VERIFIED, BesidePicture, VerifyPicture, WhatIfProgress
 from inspector.runtime.diffing import Diffing
 from inspector.runtime.engine import Engine
 from inspector.runtime.overlays import HistogramsWanted, Overlays
@@ -42,6 +42,7 @@ class Companions:
         self._settings: tuple[Hyper, Schedule, Variant] | None = None
         self._changes = ""
         self.what_if: WhatIfProgress | None = None
+        self.verify: VerifyPicture = NOT_VERIFIED
 
     def take(self, command: c.Command) -> bool:
         """Carry out a command that is about what goes on beside the run; False for any other."""
@@ -107,6 +108,7 @@ class Companions:
             recording,
             self._changes if recording is not None else "",
             self.what_if,
+            self.verify,
         )
 
     def take_news(self) -> list[tuple[Severity, str]]:

@@ -176,7 +176,7 @@ class Engine:
         step = self.stepper.cursor.step + 1
         gradients = self.source.gradients(step, self._weights)
         self._follow_form(step)
-        self.stepper.begin_step(gradients)
+        self.stepper.begin_step(gradients, self.course.hyper_at(step))
         self.eight_bit.begun(gradients)
         counts = NOT_COUNTED if self.stats_level == "off" else self.stepper.counts("g")
         if self.stats_level != "full":

@@ -17,6 +17,7 @@ from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import update
 from inspector.optimizers.adamw.oracle_8bit import kernel_eps
 from inspector.own_kernels import NO_OWN_KERNELS
+from inspector.param_hyper import param_step
 from inspector.statistics import StatsLevel
 from inspector.stepping import HostState, Stepper
 from inspector.stores import LANES, Lane
@@ -211,8 +212,11 @@ def _first_line(
 
     `lane` is the first lane that is off.
     """
-    variant, step = stepper.plan.variant, stepper.cursor.step
-    decays = stepper.layout[param].block == "wd"
+    variant, taken = stepper.plan.variant, param_step(hyper, stepper.layout, param, stepper.cursor.step)
+    if taken.idle:
+        # Nothing of the update may have touched it.
+        return lane
+    hyper = taken.hyper
 
     def value(values: dict[str, F32Array] | object, name: str = "") -> F32Array:
         source = values if isinstance(values, dict) else getattr(values, name)
@@ -224,7 +228,7 @@ def _first_line(
     if stepper.layout[param].state == "8bit":
         hyper = replace(hyper, eps=kernel_eps(variant.codec, hyper.eps))
     exact = update(
-        w, g, m, v, scale=scale, hyper=hyper, step=step, decays=decays, numerics=variant.numerics,
+        w, g, m, v, scale=scale, hyper=hyper, step=taken.step, decays=taken.decays, numerics=variant.numerics,
         l2=optimizer(variant.optimizer).decay_in_gradient,
     )  # fmt: skip
     line = {each.name: float(each.value[0]) for each in exact.lines}

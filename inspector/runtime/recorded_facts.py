@@ -39,7 +39,8 @@ class RecordedFacts:
         if step not in session.steps:
             return None
         ran = session.step(step)
-        plan = self._plan_of(ran)
+        # Of a run that another program made no dispatch ran, so that nothing is wrong with one.
+        plan = self._plan_of(ran) if not session.about.origin else None
         layout = plan.layout if plan is not None else self._layout_of(ran)
         table = session.param_statistics(step)
         initial, moments = self.initial_state()
@@ -56,6 +57,8 @@ class RecordedFacts:
             variant=ran.variant,
             plan=plan,
             table=table,
+            origin=session.about.origin,
+            adam=not session.about.foreign,
         )
 
     def counted_gradients(self, facts: StepFacts) -> BufferStats:

@@ -10,6 +10,7 @@ import numpy as np
 from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.optimizers.adamw.peers import Lanes
+from inspector.param_hyper import placing
 from inspector.runtime.replay import MakeStepper
 from inspector.session.compare import update_dispatches
 from inspector.session.peer_run import PeerRun
@@ -36,7 +37,7 @@ class Reexecution:
         self._stepper: Stepper | None = None
         self._at: tuple[int, int] | None = None
         self._beside: PeerRun | None = None
-        self._peer = peer_of(about.origin)
+        self._peer = peer_of(about)
         self._named: set[int] = set()
         """Params whose roundings have been given a name, which is done once while they stay within 2 ULP."""
 
@@ -64,11 +65,11 @@ class Reexecution:
         self, first: int, last: int, *, check: Callable[[], None] = lambda: None
     ) -> Iterator[StepVerdict | int]:
         """Steps `first` to `last`, which follow each other: a verdict where the state after one was captured, else its
-        number. `check` is called between steps."""
+        number. `check` is called between steps and params."""
         states = set(self.source.session.captures("keyframe"))
         for step in range(first, last + 1):
             check()
-            yield self._step(step, states)
+            yield self._step(step, states, check)
 
     def one(self, step: int, *, check: Callable[[], None] = lambda: None) -> StepVerdict:
         """The verdict on one step; UsageError where the state after it was not captured, or nothing leads to it."""
@@ -91,7 +92,7 @@ class Reexecution:
     def _origin(self) -> str:
         return self.source.session.about.origin or "the recorded run"
 
-    def _step(self, step: int, states: set[int]) -> StepVerdict | int:
+    def _step(self, step: int, states: set[int], check: Callable[[], None]) -> StepVerdict | int:
         session = self.source.session
         recorded = session.step(step)
         before: HostState | None = None
@@ -108,7 +109,7 @@ class Reexecution:
         if stepper.plan.variant != recorded.variant:
             stepper = self._in_form(recorded)
         given = session.gradients(step)
-        stepper.begin_step(HostGradients(given))
+        stepper.begin_step(HostGradients(given), recorded.hyper)
         stepper.run_to_end(recorded.hyper)
         self._at = step, start
         if before is None or step not in states:
@@ -117,7 +118,7 @@ class Reexecution:
             self._beside.run(recorded, given, self._scale(recorded, stepper))
         if step not in states:
             return step
-        return self._judge(recorded, start, before, given, session.keyframe(step), stepper)
+        return self._judge(recorded, start, before, given, session.keyframe(step), stepper, check)
 
     @staticmethod
     def _scale(recorded: RecordedStep, stepper: Stepper) -> float:
@@ -130,7 +131,11 @@ class Reexecution:
         else:
             self.close()
             self._stepper = self._make.make(
-                self.source.params, recorded.variant, state, self.source.session.layout(recorded.step)
+                self.source.params,
+                recorded.variant,
+                state,
+                self.source.session.layout(recorded.step),
+                **placing(self.source.hyper),
             )
         self._at = state.finished_steps, state.finished_steps
 
@@ -142,13 +147,15 @@ class Reexecution:
             return stepper
         state, at = stepper.state(), self._at
         self.close()
-        self._stepper = self._make.make(self.source.params, recorded.variant, state, None)
+        self._stepper = self._make.make(
+            self.source.params, recorded.variant, state, None, **placing(self.source.hyper)
+        )
         self._at = at
         return self._stepper
 
     def _judge(
         self, recorded: RecordedStep, start: int, before: HostState | None, gradients: dict[str, F32Array],
-        after: HostState, stepper: Stepper,
+        after: HostState, stepper: Stepper, check: Callable[[], None],
     ) -> StepVerdict:  # fmt: skip
         session, beside = self.source.session, self._beside
         here, scale = stepper.state(), self._scale(recorded, stepper)
@@ -159,6 +166,7 @@ class Reexecution:
             param = self.source.params[number]
             if not param.numel:
                 continue
+            check()
             name = param.name
             state = before
             if state is None:

@@ -12,6 +12,7 @@ from inspector.findings import Finding
 from inspector.floats import F32Array
 from inspector.hyper import Hyper, with_value, with_values
 from inspector.layout import Layout, Param
+from inspector.param_hyper import placing
 from inspector.param_statistics import ParamTable
 from inspector.plan import Variant
 from inspector.runtime.breakpoints import Breakpoints, before_updates, held_after_update, moment_of
@@ -40,8 +41,16 @@ class MakeStepper(Protocol):
     """
 
     def make(
-        self, params: tuple[Param, ...], variant: Variant, state: State, layout: Layout | None = None
-    ) -> Stepper: ...
+        self,
+        params: tuple[Param, ...],
+        variant: Variant,
+        state: State,
+        layout: Layout | None = None,
+        *,
+        alone: bool = False,
+    ) -> Stepper:
+        """With `alone` any param can be bound by itself, as settings of its own ask."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +164,14 @@ class Replay:
         # Laid out as the recorded run was, on which the order of sums hangs.
         layout = self._layout(source.first_step)
         laid = form if layout or self.changes.variant else source.laid_out_for(source.first_step)
-        self._stepper = self._make.make(source.params, laid, state, layout)
+        self._stepper = self._make.make(source.params, laid, state, layout, **placing(source.hyper))
         self._laid = layout
         self._take_form(source.first_step, form)
         for step in range(source.first_step, first):
             stepper = self._take_form(step, self._variant(step, False))
-            stepper.begin_step(source.gradients(step, stepper.weights))
-            stepper.run_to_end(self._hyper(step, False))
+            hyper = self._hyper(step, False)
+            stepper.begin_step(source.gradients(step, stepper.weights), hyper)
+            stepper.run_to_end(hyper)
         if source.first_step < first:
             state = self._stepper.state()
         self._take_form(first, self._variant(first, True))
@@ -195,7 +205,7 @@ class Replay:
     def begin(self, step: int) -> Stepper:
         """The stepper with the gradients of `step` in place, right after `start` of it."""
         stepper = self._take_form(step, self._variant(step))
-        stepper.begin_step(HostGradients(self.source.session.gradients(step)))
+        stepper.begin_step(HostGradients(self.source.session.gradients(step)), self._hyper(step))
         return stepper
 
     # --- inner parts
@@ -221,7 +231,9 @@ class Replay:
         if moved or (variant != stepper.plan.variant and not stepper.can_take(variant)):
             state = stepper.state()
             self.close()
-            stepper = self._stepper = self._make.make(self.source.params, variant, state, layout)
+            stepper = self._stepper = self._make.make(
+                self.source.params, variant, state, layout, **placing(self.source.hyper)
+            )
         elif variant != stepper.plan.variant:
             stepper.set_variant(variant)
         self._laid = layout
@@ -259,7 +271,7 @@ class Replay:
         hyper = self._hyper(step)
         stepper = self._take_form(step, self._variant(step))
         given = session.gradients(step)
-        stepper.begin_step(HostGradients(given))
+        stepper.begin_step(HostGradients(given), hyper)
         counts = stepper.counts("g")
         dispatches = stepper.plan.dispatches
         norm_at = grad_stats_dispatch(dispatches)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from inspector.diagnosis.findings import Finding
 from inspector.diagnosis.watchpoints import Condition
 from inspector.errors import UsageError
 from inspector.runtime import commands as c
@@ -34,6 +35,8 @@ class RunTo:
         self.search: Search | None = None
         self.place: Cursor | None = None
         """Where a run within a step is to stand."""
+        self.found: Finding | None = None
+        """What was gone to last."""
 
     @property
     def picture(self) -> Searching | None:
@@ -42,6 +45,7 @@ class RunTo:
 
     def start(self, command: Command, engine: Engine, travel: Travel) -> bool:
         """Set out for it; True where the run has to go on for that. UsageError for what is not there."""
+        self.found = None
         if isinstance(command, c.RunToDispatch):
             cursor = engine.stepper.cursor
             if not 0 <= command.dispatch < cursor.count:
@@ -53,7 +57,7 @@ class RunTo:
             self.search = LookBack(engine, command.condition, _last_judged(command.condition, engine, travel))
             return False
         if travel.recorded is not None:
-            self.search = NextFinding(travel.recorded, travel.cursor.step)
+            self.search = NextFinding(travel.recorded, travel.cursor)
             return False
         self._breakpoints.aim(ANY_FINDING, told=tuple(engine.findings))
         return True
@@ -78,7 +82,11 @@ class RunTo:
         except Exception:
             self.end_search()
             raise
-        return self.end_search() if done else None
+        if not done:
+            return None
+        ended = self.end_search()
+        self.found = ended.found if isinstance(ended, NextFinding) else None
+        return ended
 
     def end_search(self) -> Search:
         """Look for nothing any more."""

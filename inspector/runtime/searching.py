@@ -25,7 +25,7 @@ from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.recorded_facts import RecordedFacts
 from inspector.runtime.snapshots import Searching
 from inspector.statistics import BufferStats
-from inspector.stepping import Stepper
+from inspector.stepping import Cursor, Stepper
 
 AT_GRADIENTS = ("nonfinite-gradient",)
 """Rules whose findings are seen best before any dispatch: the update takes away what they are about."""
@@ -77,19 +77,27 @@ class Search:
 
 
 class NextFinding(Search):
-    """The next step of a recording in which something is found, as the present rules see it."""
+    """What is found next in a recording, after the place on show, as the present rules see it."""
 
     what = "the next finding"
 
-    def __init__(self, recorded: RecordedRun, start: int) -> None:
+    def __init__(self, recorded: RecordedRun, start: Cursor) -> None:
         self._recorded = recorded
-        super().__init__(start, recorded.steps.stop - 1)
+        self._start = start
+        self.found: Finding | None = None
+        super().__init__(start.step, recorded.steps.stop - 1)
+
+    def _is_later(self, finding: Finding) -> bool:
+        if finding.step != self.start:
+            return finding.step > self.start
+        dispatch = place_of(finding).dispatch
+        return self._start.dispatch < (self._start.count if dispatch is None else dispatch)
 
     def _look(self) -> Iterator[None]:
         recorded = self._recorded
         while True:
             self.at = max(recorded.judged_to, self.start)
-            later = (f for f in recorded.all_findings() if f.severity != "info" and f.step > self.start)
+            later = (f for f in recorded.all_findings() if f.severity != "info" and self._is_later(f))
             found = next(later, None)
             # What was recorded of steps that were not looked at yet may be otherwise.
             if recorded.judged or (found is not None and found.step <= recorded.judged_to):
@@ -102,7 +110,7 @@ class NextFinding(Search):
         if found is None:
             self.sentence = f"Nothing is found after step {self.start:,}, up to the last step {self.end:,}."
         else:
-            self.target = place_of(found)
+            self.found, self.target = found, place_of(found)
             self.sentence = f"The next finding is in step {found.step:,}, {found.rule}: {found.message}"
 
 

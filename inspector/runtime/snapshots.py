@@ -264,6 +264,8 @@ class Snapshot:
     or None."""
     searching: Searching | None = None
     """None while no step is looked for."""
+    sought: Finding | None = None
+    """The finding of a recording that was gone to last, as the next one."""
     playing: Playing | None = None
     following: bool = False
     """True while each new step of a recording in progress is shown as it comes."""

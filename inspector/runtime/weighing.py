@@ -12,6 +12,7 @@ from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Param
+from inspector.param_hyper import step_of
 from inspector.plan import Variant
 from inspector.policies import PolicyTable, Read, Tensor, weigh
 from inspector.sources.base import Source
@@ -73,10 +74,21 @@ class Policies:
             del self._tables[next(iter(self._tables))]
 
 
-def tensors_of(params: Sequence[Param]) -> tuple[Tensor, ...]:
-    """The params, those with decay first as in the mega-buffers."""
-    ordered = sorted(params, key=lambda p: p.block != "wd")
-    return tuple(Tensor(p.name, p.numel, p.block == "wd") for p in ordered)
+def tensors_of(
+    params: Sequence[Param], hyper: Hyper | None = None, step: int = 0, numbers: Sequence[int] | None = None
+) -> tuple[Tensor, ...]:
+    """The params, those with decay first as in the mega-buffers; with what each takes `step` with, if of its own.
+
+    `numbers` are theirs in the order of the source, where they are given in another.
+    """
+    ordered = sorted(
+        zip(range(len(params)) if numbers is None else numbers, params, strict=True),
+        key=lambda each: each[1].block != "wd",
+    )
+    if hyper is None or hyper.per_param is None:
+        return tuple(Tensor(p.name, p.numel, p.block == "wd") for _, p in ordered)
+    own = ((p, step_of(hyper, number, p.block, step)) for number, p in ordered)
+    return tuple(Tensor(p.name, p.numel, each.decays, each) for p, each in own)
 
 
 def stands_before(stepper: Stepper) -> bool:
@@ -102,8 +114,9 @@ def weigh_on_device(
     def read(lane: Lane, name: str, start: int, stop: int) -> F32Array:
         return stepper.read(lane, stepper.layout[name].offset + start, stop - start)
 
-    params = [s.param for s in stepper.layout]
-    return _weigh(params, read, hyper, stepper.cursor.step, stepper.plan.variant, element, progress)
+    layout = stepper.layout
+    tensors = tensors_of(layout.params, hyper, stepper.cursor.step, layout.numbers)
+    return _weigh(tensors, read, hyper, stepper.cursor.step, stepper.plan.variant, element, progress)
 
 
 def weigh_on_host(
@@ -133,11 +146,12 @@ def weigh_on_host(
             return np.zeros(stop - start, np.float32)
         return np.asarray(values, np.float32).reshape(-1)[start:stop]
 
-    return _weigh(source.params, read, hyper, step, variant, element, progress)
+    tensors = tensors_of(source.params, hyper, step)
+    return _weigh(tensors, read, hyper, step, variant, element, progress)
 
 
 def _weigh(
-    params: Sequence[Param],
+    tensors: Sequence[Tensor],
     read: Read,
     hyper: Hyper,
     step: int,
@@ -146,6 +160,6 @@ def _weigh(
     progress: Callable[[int, int], None],
 ) -> PolicyTable:
     return weigh(
-        tensors_of(params), read, hyper=hyper, step=step, numerics=variant.numerics,
+        tensors, read, hyper=hyper, step=step, numerics=variant.numerics,
         l2=variant.optimizer == "adam-l2", element=element, progress=progress,
     )  # fmt: skip

@@ -33,6 +33,7 @@ from inspector.runtime.run_to import Command as RunToCommand
 from inspector.runtime.run_to import RunTo
 from inspector.runtime.snapshots import Comparing, Mark, Mode, Notice, Snapshot
 from inspector.runtime.travel import GivenUpError, Travel, opened
+from inspector.runtime.verifying import Verifying
 from inspector.runtime.viewer import Viewer
 from inspector.runtime.weighing import Policies
 from inspector.runtime.what_if import check_what_if, run_what_if
@@ -115,6 +116,7 @@ class Worker:
         self._comparing: Comparing | None = None
         self._comparison: Comparison | None = None
         self._policies = Policies()
+        self._verifying = Verifying()
         self._to = RunTo(self._breakpoints, self._notify)
 
     # --- called on any thread
@@ -368,11 +370,13 @@ class Worker:
                 self._compare(engine, command)
             case c.WhatIf():
                 self._what_if(engine, command)
+            case c.VerifyStep() | c.VerifyAll():
+                self._verify(engine, command)
             case c.WeighPolicies():
                 self._weigh(engine, command)
             case c.SaveReport(path):
                 self._save_report(engine, path)
-            case c.CancelCompare() | c.CancelWhatIf() | c.CancelPolicies():
+            case c.CancelCompare() | c.CancelWhatIf() | c.CancelPolicies() | c.CancelVerify():
                 # It ended what went on by being the next command.
                 pass
             case c.StartLockstep(codec, small_state):
@@ -523,6 +527,29 @@ class Worker:
 
     def _what_if_ran(self, path: Path, done: int, of: int) -> None:
         self._beside.what_if = WhatIfProgress(str(path), done, of)
+        self._look_up()
+
+    def _verify(self, engine: Engine, asked: c.VerifyStep | c.VerifyAll) -> None:
+        """Hold the open recording of another program against the kernels here; the run stays as it is."""
+        if self._mode != "paused":
+            self._notify(
+                "info", "Steps are held against the kernels here while the run stands still: pause it first."
+            )
+            return
+        maker = self._opener.replay_maker()
+        try:
+            if isinstance(asked, c.VerifyStep):
+                self._verifying.one(engine.source, maker, asked.step, self._verified)
+            else:
+                self._verifying.all(engine.source, maker, self._verified)
+        except EndedError:
+            # What was asked for next says why.
+            pass
+        finally:
+            self._beside.verify = self._verifying.picture
+
+    def _verified(self) -> None:
+        self._beside.verify = self._verifying.picture
         self._look_up()
 
     def _compared(self, done: int, of: int) -> None:
@@ -696,6 +723,7 @@ class Worker:
             self._comparison = None
             self._policies = Policies()
             self._breakpoints.forget()
+            self._to.found = None
             self._viewer.forget()
             self._publish()
             self._engine = opened(self._opener, source, self._variant, self._stats, self._breakpoints)
@@ -705,6 +733,8 @@ class Worker:
                 self._engine, partial(self._step_iteration, self._engine), self._notify, self._asked_otherwise
             )
             self._beside.opened(source)
+            self._verifying.opened(source)
+            self._beside.verify = self._verifying.picture
             slow = stepper.device.software and stepper.layout.elements > SLOW_ELEMENTS
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0
             self._rate = None
@@ -758,6 +788,8 @@ class Worker:
             # On a device that is lost there is nothing to give back.
             with suppress(InspectorError):
                 self._to.end_search()
+        with suppress(InspectorError):
+            self._verifying.close()
         if self._engine is not None:
             # It may be lost already, which is what closing is for.
             with suppress(InspectorError):
@@ -867,6 +899,7 @@ class Worker:
             weighing=self._policies.weighing,
             policies=self._policies.latest,
             searching=self._to.picture,
+            sought=self._to.found,
             last_times=tuple(engine.last_times),
             last_step=engine.source.last_step,
             recording=self._keeping.recording_picture(),

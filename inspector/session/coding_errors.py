@@ -14,6 +14,7 @@ from inspector.errors import UsageError
 from inspector.floats import F64Array
 from inspector.layout import Param
 from inspector.optimizers.adamw.oracle_8bit import update_decoded
+from inspector.param_hyper import ParamStep, step_of
 from inspector.session.reader import Session
 from inspector.session.records import RecordedStep
 
@@ -65,15 +66,23 @@ def _step_error(session: Session, step: int, check: Callable[[], None]) -> Param
         return None
     gradients = session.gradients(step)
     errors = []
-    for param in session.about.params:
+    for number, param in enumerate(session.about.params):
         check()
-        error = _param_error(session, recorded, param, gradients.get(param.name))
+        taken = step_of(recorded.hyper, number, param.block, step)
+        # An idle param is not coded anew.
+        error = (
+            None if taken.idle else _param_error(session, recorded, param, taken, gradients.get(param.name))
+        )
         errors += [] if error is None else [error]
     return merged_error(errors) if errors else None
 
 
 def _param_error(
-    session: Session, step: RecordedStep, param: Param, given: npt.NDArray[np.float32] | None
+    session: Session,
+    step: RecordedStep,
+    param: Param,
+    taken: ParamStep,
+    given: npt.NDArray[np.float32] | None,
 ) -> ParamCodingError | None:
     try:
         before = session.codes(step.step - 1, param.name)
@@ -87,8 +96,8 @@ def _param_error(
     with np.errstate(all="ignore"):
         done, _ = update_decoded(
             session.tensor("w", step.step - 1, param.name).reshape(-1), g, m, v,
-            codec=form.codec, scale=step.clip_scale, hyper=step.hyper, step=step.step,
-            decays=param.block == "wd", numerics=form.numerics, l2=form.optimizer == "adam-l2", dtype=np.float32,
+            codec=form.codec, scale=step.clip_scale, hyper=taken.hyper, step=taken.step,
+            decays=taken.decays, numerics=form.numerics, l2=form.optimizer == "adam-l2", dtype=np.float32,
         )  # fmt: skip
         m, v = (np.asarray(each, np.float32) for each in (done.m, done.v))
         return param_coding_error(

@@ -214,6 +214,10 @@ class Recorder:
         """A person changed something that holds from `step` on."""
         self._queue.put(Note("mark", step, text), 0)
 
+    def gap(self, step: int, text: str) -> None:
+        """Something of `step` could not be captured."""
+        self._queue.put(Note("gap", step, text), 0)
+
     def bookmark(self, step: int, text: str) -> None:
         """A place that a person wants to find again."""
         self._queue.put(Note("bookmark", step, text), 0)

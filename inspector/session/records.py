@@ -113,10 +113,11 @@ class About:
     `layout` is None where it was not recorded, as in format 1; `parent` is there for a replay.
 
     Of a run that another program made, `origin` says which, with its version and kind ("PyTorch 2.13.0 AdamW
-    (foreach)"); `dtypes` has the type in which it kept each param ("f32", "bf16", "f16"), in the order of `params`, ()
-    where all are float32; `unreplayable` is a sentence on what keeps the kernels here from computing the same ("" where
-    nothing does). One of several processes has its `rank` of `world_size`, and in `shards` the part that it kept of
-    each param, None for one that it kept whole; () where all are whole. `added` has the steps in which `params` grew.
+    (foreach)"), and `foreign` names its optimizer where that is none of those here; `dtypes` has the type in which it
+    kept each param ("f32", "bf16", "f16"), in the order of `params`, () where all are float32; `unreplayable` is a
+    sentence on what keeps the kernels here from computing the same ("" where nothing does). One of several processes
+    has its `rank` of `world_size`, and in `shards` the part that it kept of each param, None for one that it kept
+    whole; () where all are whole. `added` has the steps in which `params` grew.
     """
 
     source: str
@@ -135,6 +136,7 @@ class About:
     layout: RecordedLayout | None = None
     parent: Parent | None = None
     origin: str = ""
+    foreign: str = ""
     dtypes: tuple[str, ...] = ()
     unreplayable: str = ""
     rank: int | None = None

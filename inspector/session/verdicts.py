@@ -22,7 +22,7 @@ from inspector.optimizers.adamw.mistakes import moments, own_rule, weights
 from inspector.optimizers.adamw.peers import PEERS, Given, Lanes, Peer
 from inspector.session.compare import float_ulp
 from inspector.session.reader import Session
-from inspector.session.records import RecordedStep
+from inspector.session.records import About, RecordedStep
 from inspector.settings import Settings
 from inspector.step_ulp import DTYPES, Dtype, LaneUlp, compare_step
 from inspector.stepping import HostState
@@ -204,12 +204,13 @@ def dtype_of(dtypes: Sequence[str], number: int) -> Dtype:
     return next((dtype for dtype in DTYPES if dtype == named), "f32")
 
 
-def peer_of(origin: str) -> str | None:
-    """The peer whose roundings a program has, by what `About.origin` says of it; None where that says nothing."""
-    words = origin.lower()
+def peer_of(about: About) -> str | None:
+    """The peer whose roundings a program has, by its origin and device; None where these say nothing."""
+    words = about.origin.lower()
     if "torch" not in words:
         return None
-    cuda = "-cuda" if "cuda" in words else ""
+    device = f"{about.device.name} {about.device.backend} {about.device.description}".lower()
+    cuda = "-cuda" if "cuda" in words or "cuda" in device else ""
     if "fused" in words:
         return f"torch-fused{cuda}"
     return "torch-foreach-cuda" if cuda else "torch-loop"

@@ -44,6 +44,7 @@ class Dump:
         half = "w_f16" in first.before
         self.form: Variant | None = Variant(
             optimizer=self._layout.optimizer,
+            numerics=self._layout.numerics,
             kernel="8bit" if coded else "f16" if half else "f32",
             codec=self._layout.codec if coded else "linear",
             small_state="8bit" if coded else "f32",

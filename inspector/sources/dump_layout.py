@@ -11,7 +11,7 @@ from typing import Any, Literal
 from inspector.codecs import BLOCK, CODECS, Codec
 from inspector.errors import UsageError
 from inspector.floats import parse_number
-from inspector.hyper import HYPER_NAMES, Hyper
+from inspector.hyper import HYPER_NAMES, NUMERICS, Hyper, Numerics
 from inspector.layout import Param
 from inspector.sources.checkpoint.files import read_json
 
@@ -64,6 +64,7 @@ class DumpLayout:
     steps: tuple[DumpStep, ...]
     optimizer: str
     codec: Codec
+    numerics: Numerics
     engine: str
 
 
@@ -88,8 +89,15 @@ def read_layout(path: Path) -> DumpLayout:
     optimizer = document.get("optimizer", "adamw")
     if optimizer not in ("adamw", "adam-l2"):
         raise UsageError(f"{path}: its optimizer is {optimizer!r}; it has to be adamw or adam-l2.")
+    numerics = next((each for each in NUMERICS if each == document.get("numerics", "published")), None)
+    if numerics is None:
+        raise UsageError(
+            f"{path}: its numerics are {document['numerics']!r}; it has to be {' or '.join(NUMERICS)}."
+        )
     steps = _steps(document, hyper, path)
-    layout = DumpLayout(path, params, offsets, steps, optimizer, known, str(document.get("engine", ""))[:80])
+    layout = DumpLayout(
+        path, params, offsets, steps, optimizer, known, numerics, str(document.get("engine", ""))[:80]
+    )
     for step in steps:
         _check_sizes(layout, step)
     return layout

@@ -19,6 +19,7 @@ from inspector.runtime.commands import (
     Pause,
     RecoverDevice,
     Run,
+    RunToFinding,
     SetBreakpoint,
     SetStats,
     StepDispatch,
@@ -59,6 +60,12 @@ SPECS = (
           "Run to the end of the step, or the whole next one", "step_iteration", StepIteration()),
     _Spec("run", "Run", ("F5",), "Run until paused; F5 again pauses", "run"),
     _Spec("pause", "Pause", ("F6", "Shift+F5"), "Stop at the end of the running step", "pause", Pause()),
+    _Spec("run_to_dispatch", "Run to the dispatch", ("Ctrl+F10",),
+          "Run until the step stands before the dispatch selected in the pipeline, in this step or the next"),
+    _Spec("run_to_finding", "Run to the next finding", ("Ctrl+F5",),
+          "Run until a warning or an error is found; in a recording go to the next one", None, RunToFinding()),
+    _Spec("run_back", "Run back to before…", ("Shift+F9",),
+          "Go back to the end of the last step before a condition held"),
     _Spec("go_to_step", "Go to step…", ("Ctrl+G",), "Type a step to go to, or a dispatch of it as in 1200:2"),
     _Spec("play", "Play", ("P",), "Go through the steps at the chosen speed; P again pauses", "play"),
     _Spec("slower", "Slower", ("Ctrl+[",), "Play at the next lower speed"),
@@ -68,13 +75,15 @@ SPECS = (
     _Spec("loop_start", "Begin the range here", ("I",), "Make this step the first of the range to loop over"),
     _Spec("loop_end", "End the range here", ("O",), "Make this step the last of the range to loop over"),
     _Spec("loop_clear", "Remove the range", ("Shift+I",), "Loop over nothing"),
-    _Spec("stay", "Stop rebuilding", ("Esc",), "Stay at what was recorded of the step, without its buffers", None,
+    _Spec("stay", "Stop rebuilding", ("Esc",),
+          "Stay at what was recorded of the step, without its buffers; or end the search for a step", None,
           CancelSeek()),
     _Spec("bookmark", "Bookmark…", ("Ctrl+B",), "Put a bookmark with a note at this step, or change its note",
           "bookmark"),
     _Spec("follow", "Follow the recording", ("F",),
           "Show each step of a recording in progress as it is written, or stay at the one on show"),
-    _Spec("breakpoint", "Add breakpoint…", ("F9",), "Type a condition that stops the run before the update"),
+    _Spec("breakpoint", "Add breakpoint…", ("F9",),
+          "Type a condition that stops the run in the step in which it holds"),
     _Spec("break_nonfinite", "Break on non-finite gradients", ("Ctrl+F9",),
           "Stop before the first dispatch of a step whose gradients hold NaN or Inf: nonfinite > 0"),
     _Spec("stats_off", "Statistics off", ("Ctrl+1",), f"{STATS_HELP['off']}, from the next step on", None,
@@ -106,6 +115,9 @@ NONFINITE = Condition("nonfinite", ">", 0.0)
 STEPPING = ("step_dispatch", "step_iteration")
 NEED_A_RUN = (
     *(spec.name for spec in SPECS if spec.icon),
+    "run_to_dispatch",
+    "run_to_finding",
+    "run_back",
     "go_to_step",
     "loop_start",
     "loop_end",
@@ -175,6 +187,7 @@ class Actions(QObject):
         self._source = snapshot.source
         self["run"].setText("Pause" if self._running else "Run")
         self["play"].setText("Pause" if snapshot.playing is not None else "Play")
+        self["stay"].setText("Stop rebuilding" if snapshot.searching is None else "Stop looking")
         self._following = snapshot.following
         self["follow"].setChecked(self._following)
         self._recording = snapshot.recording is not None
@@ -272,12 +285,13 @@ def _stepping_reasons(snapshot: Snapshot, looping: bool) -> dict[str, str]:
     if cursor.at_end and snapshot.last_step is not None and cursor.step >= snapshot.last_step:
         # A recording is played from its start again.
         plays = looping or snapshot.recorded is not None
-        for name in (*STEPPING, "run", *(() if plays else ("play",))):
+        for name in (*STEPPING, "run", "run_to_dispatch", *(() if plays else ("play",))):
             result[name] = f"step {cursor.step:,} is the last of this source"
+        if snapshot.recorded is None:
+            result["run_to_finding"] = f"step {cursor.step:,} is the last of this source"
     if cursor.finished_steps <= _first(snapshot) and cursor.dispatch == 0:
-        result.update(
-            dict.fromkeys(("undo_dispatch", "undo_iteration"), "nothing lies before the first step")
-        )
+        back = ("undo_dispatch", "undo_iteration", "run_back")
+        result.update(dict.fromkeys(back, "nothing lies before the first step"))
     return result
 
 
@@ -290,12 +304,12 @@ def _recording_reasons(snapshot: Snapshot) -> dict[str, str]:
     """What a recording does not allow, and what only one that is being written or a step being rebuilt does."""
     result: dict[str, str] = {}
     glance, recorded = snapshot.glance, snapshot.recorded
-    if glance is None or glance.missing or not glance.of:
-        result["stay"] = "nothing is being rebuilt"
+    if (glance is None or glance.missing or not glance.of) and snapshot.searching is None:
+        result["stay"] = "nothing is being rebuilt or looked for"
     if glance is not None and glance.missing:
         why = f"only the numbers of step {glance.step:,} are at hand. {glance.missing}"
         # Whole steps, and a run over them, are shown as recorded.
-        result.update(dict.fromkeys(("step_dispatch", "undo_dispatch", "record"), why))
+        result.update(dict.fromkeys(("step_dispatch", "run_to_dispatch", "undo_dispatch", "record"), why))
     if recorded is None:
         result["follow"] = "the source is no recording"
     elif recorded.state != "recording":

@@ -100,6 +100,7 @@ def make_view(name: str) -> View:
     from inspector.ui.timeline_view import TimelineView
     from inspector.ui.timing_view import TimingView
     from inspector.ui.values_view import ValuesView
+    from inspector.ui.verify_view import VerifyView
 
     kinds: dict[str, Callable[[], View]] = {
         "map": MapView,
@@ -119,6 +120,7 @@ def make_view(name: str) -> View:
         "timeline": TimelineView,
         "params": ParamsView,
         "compare": CompareView,
+        "verify": VerifyView,
         "start": StartView,
     }
     return kinds[name]()

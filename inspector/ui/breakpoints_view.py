@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 from inspector.diagnosis.stopping import parse_breakpoint
 from inspector.diagnosis.watchpoints import check_params
 from inspector.errors import UsageError
-from inspector.runtime.commands import RemoveBreakpoint, SetBreakpoint
+from inspector.runtime.commands import RemoveBreakpoint, RunBack, SetBreakpoint
 from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import theme
@@ -33,6 +33,7 @@ KEYS = (
     ("Space", "enable or disable the breakpoint"),
     ("1", "stop once, or each time"),
     ("F2", "edit it in the field; , hit N behind it stops from its Nth hit on"),
+    ("R", "go back to the last step before it held"),
     ("Delete", "remove it"),
     ("Enter", "select the param of its last stop"),
 )
@@ -111,6 +112,7 @@ class BreakpointsView(View):
             ("Enable or disable", "Space", self._toggle),
             ("Stop once, or each time", "1", self._toggle_once),
             ("Edit", "F2", self._edit),
+            ("Run back to before it", "R", self._run_back),
             ("Remove", "Delete", self._remove),
         ):
             action = QAction(text, self.table)
@@ -250,6 +252,10 @@ class BreakpointsView(View):
             self.offer(shown.text)
             self._edited = shown
             self.add_button.setText("Change")
+
+    def _run_back(self) -> None:
+        if (shown := self._current()) is not None:
+            self.command.emit(RunBack(shown.condition))
 
     def _on_ticked(self, shown: Breakpoint, enabled: bool) -> None:
         self.command.emit(SetBreakpoint(shown.condition, enabled))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, Qt, Signal
+from PySide6.QtCore import QEvent, QPoint, QPointF, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QGuiApplication, QMouseEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QGraphicsRectItem, QGraphicsSimpleTextItem, QLabel, QWidget
 
@@ -120,12 +121,15 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
     """One plot. The mouse moves x only; y is set by whoever draws, through `set_y_bounds`.
 
     `hovered` carries the x under the mouse, None when it leaves; `all_wanted` fires on a double click, `picked`
-    carries the x of a click with Ctrl, and each one that it is dragged to.
+    carries the x of a click with Ctrl, and each one that it is dragged to. `value_picked` carries x and y, in axis
+    units, of a click with Alt, `menu_wanted` those of a click with the right button, and its place on the screen.
     """
 
     hovered = Signal(object)
     all_wanted = Signal()
     picked = Signal(float)
+    value_picked = Signal(float, float)
+    menu_wanted = Signal(float, float, QPoint)
     _message: QLabel | None = None  # pyqtgraph resizes a plot while it is being built
     _titles: tuple[str, ...] = ()
 
@@ -150,6 +154,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
             item.setPos(TITLE_POS)
         self._bounds: tuple[float, float] | None = None
         self._picking = False
+        self.scene().sigMouseClicked.connect(self._on_scene_clicked)
         self._message = QLabel(self)
         self._message.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._message.setWordWrap(True)
@@ -238,16 +243,25 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
             self._fit_title()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        """With Ctrl a point is picked, without it the plot is moved."""
-        self._picking = (
-            event.button() == Qt.MouseButton.LeftButton
-            and bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
-            and self.box.sceneBoundingRect().contains(self.mapToScene(event.position().toPoint()))
-        )
+        """With Ctrl a point is picked, with Alt a value, without them the plot is moved."""
+        scene = self.mapToScene(event.position().toPoint())
+        left = event.button() == Qt.MouseButton.LeftButton and self.box.sceneBoundingRect().contains(scene)
+        self._picking = left and bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
         if self._picking:
             self._pick(event)
+        elif left and event.modifiers() & Qt.KeyboardModifier.AltModifier:
+            at = self.box.mapSceneToView(scene)
+            self.value_picked.emit(float(at.x()), float(at.y()))
         else:
             super().mousePressEvent(event)
+
+    def _on_scene_clicked(self, event: Any) -> None:
+        # A drag with that button zooms, and is no click.
+        if event.button() == Qt.MouseButton.RightButton and self.box.sceneBoundingRect().contains(
+            event.scenePos()
+        ):
+            at = self.box.mapSceneToView(event.scenePos())
+            self.menu_wanted.emit(float(at.x()), float(at.y()), event.screenPos().toPoint())
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         """The plot stays where it was moved to."""

@@ -42,6 +42,7 @@ PANELS = (
             "memory",
             "params",
             "compare",
+            "verify",
             "policies",
             "start",
         ),
@@ -61,6 +62,7 @@ TAB_TITLES = {
     "memory": "Memory",
     "params": "Params",
     "compare": "Compare",
+    "verify": "Recorded vs here",
     "start": "Start",
     "findings": "Findings",
     "policies": "Policies",
@@ -69,7 +71,7 @@ TAB_TITLES = {
 }
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
-    "bookmarks": "Alt+B", "policies": "Ctrl+Y", "memory": "Ctrl+M",
+    "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 

@@ -16,7 +16,8 @@ from PySide6.QtWidgets import (
 
 from inspector.finding_words import as_text
 from inspector.findings import Finding
-from inspector.runtime.commands import Seek, WeighPolicies
+from inspector.runtime.commands import WeighPolicies
+from inspector.runtime.searching import AT_GRADIENTS, place_of
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import theme
 from inspector.ui.finding_detail import detail_html
@@ -43,7 +44,6 @@ AROUND = 16.0
 SAMPLES = ("Non-finite gradients", "▲ warning", "10,000", "findings", "h.11.attn.qkv.weight", "")
 BESIDE_FROM = 800
 """Pixels of width from which on the detail is beside the list."""
-POLICY_RULES = ("nonfinite-gradient",)
 
 
 class FindingsView(View):
@@ -58,6 +58,7 @@ class FindingsView(View):
         self.setObjectName("findings")
         self._snapshot: Snapshot | None = None
         self._shown: tuple[Finding, ...] | None = None
+        self._sought: Finding | None = None
         self._opened: set[str] = set()
         self.model = FindingsModel(self)
         self._make_tree()
@@ -153,6 +154,11 @@ class FindingsView(View):
         self._snapshot = snapshot
         if self.isVisible():
             self._update()
+        stop = snapshot.stop
+        sought = stop.finding if stop is not None and stop.aimed else snapshot.sought
+        before, self._sought = self._sought, sought
+        if sought is not None and sought is not before:
+            self._land(sought)
 
     def showEvent(self, event: QShowEvent) -> None:
         """Catch up with what came while nobody looked."""
@@ -174,7 +180,7 @@ class FindingsView(View):
     def weigh(self) -> None:
         """Have policies set side by side for the step of the finding, where it is about non-finite gradients."""
         finding = self.current()
-        if finding is None or finding.rule not in POLICY_RULES:
+        if finding is None or finding.rule not in AT_GRADIENTS:
             return
         self._select(finding)
         self.policies_wanted.emit()
@@ -232,7 +238,7 @@ class FindingsView(View):
         group = None if index.internalId() else self.model.group_at(index)
         self.detail.setText(HELP if finding is None else detail_html(finding, group))
         self.bar.allow(
-            copy=finding is not None, policies=finding is not None and finding.rule in POLICY_RULES
+            copy=finding is not None, policies=finding is not None and finding.rule in AT_GRADIENTS
         )
 
     # --- what a person does
@@ -262,6 +268,14 @@ class FindingsView(View):
             self._select(finding)
             self.command.emit(place_of(finding))
 
+    def _land(self, finding: Finding) -> None:
+        """The run was sent to this one."""
+        self._update()
+        index = self.model.index_of(finding)
+        if index.isValid():
+            self.tree.setCurrentIndex(index)
+        self._select(finding)
+
     def _select(self, finding: Finding) -> None:
         self.range_wanted.emit(finding.step - AROUND, finding.step + AROUND)
         if finding.param is None:
@@ -278,9 +292,3 @@ class FindingsView(View):
             return False
         here = snapshot.cursor is not None and snapshot.cursor.step == finding.step
         return here or snapshot.recorded is not None
-
-
-def place_of(finding: Finding) -> Seek:
-    """Where a finding is seen: at its dispatch, non-finite gradients before the update takes them away."""
-    at_gradients = finding.dispatch is None and finding.rule in POLICY_RULES
-    return Seek(finding.step, 0 if at_gradients else finding.dispatch)

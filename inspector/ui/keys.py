@@ -16,12 +16,14 @@ from inspector.ui import (
     map_canvas,
     memory_view,
     params_view,
+    pipeline_view,
     plots_view,
     policies_view,
     profile_view,
     start_view,
     timeline_view,
     values_view,
+    verify_view,
 )
 from inspector.ui.actions import SPECS
 from inspector.ui.docks import PANELS, TAB_KEYS, TAB_TITLES
@@ -61,6 +63,7 @@ def _text() -> str:
             ("Panels", panels),
             ("On the map", map_canvas.KEYS),
             ("On the timeline", timeline_view.KEYS),
+            ("In the pipeline", pipeline_view.KEYS),
         ),
         (
             ("On the plots", plots_view.KEYS),
@@ -69,6 +72,7 @@ def _text() -> str:
             ("In the memory bill", memory_view.KEYS),
             ("In the params", params_view.KEYS),
             ("In the comparison", compare_view.KEYS),
+            ("In recorded vs here", verify_view.KEYS),
             ("In the values", values_view.KEYS),
             ("In the findings", findings_view.KEYS),
             ("In the policies", policies_view.KEYS),

@@ -24,11 +24,13 @@ from inspector.ui import docks as panels
 from inspector.ui import kept_breakpoints, menus, theme
 from inspector.ui.actions import Actions
 from inspector.ui.banner import Banner
+from inspector.ui.breakpoints_view import BreakpointsView
 from inspector.ui.bus import Bus
 from inspector.ui.findings_view import FindingsView
 from inspector.ui.form_menu import FormMenu
 from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
+from inspector.ui.pipeline_view import PipelineView
 from inspector.ui.start_view import StartView, always_listed
 from inspector.ui.status import StatusLine
 from inspector.ui.timeline_view import TimelineView
@@ -242,6 +244,10 @@ class MainWindow(QMainWindow):
         acts["quit"].triggered.connect(self.close)
         acts.record_wanted.connect(self._choose_recording)
         acts["breakpoint"].triggered.connect(lambda: self._go_to("findings", "breakpoints"))
+        acts["run_back"].triggered.connect(self._ask_run_back)
+        pipeline = self.views.get("pipeline")
+        if isinstance(pipeline, PipelineView):
+            acts["run_to_dispatch"].triggered.connect(pipeline.run_to_here)
         acts["overlay"].triggered.connect(self._choose_overlay)
         acts["save_report"].triggered.connect(self._choose_report)
         acts["what_if"].triggered.connect(self._ask_what_if)
@@ -253,6 +259,7 @@ class MainWindow(QMainWindow):
             view.param_selected.connect(self.select_param)
             view.element_selected.connect(self.select_element)
             view.range_wanted.connect(self._show_range)
+            view.condition_wanted.connect(self._offer_breakpoint)
         findings = self.views.get("findings")
         if isinstance(findings, FindingsView) and "policies" in self.views:
             findings.policies_wanted.connect(lambda: self.show_view("policies"))
@@ -319,6 +326,22 @@ class MainWindow(QMainWindow):
         for view in self.views.values():
             if view.STEPS_ALONG_X:
                 view.show_range(start, stop)
+
+    def _offer_breakpoint(self, condition: str) -> None:
+        """A breakpoint made of what was seen, to be looked over before it is added."""
+        view = self.views.get("breakpoints")
+        if isinstance(view, BreakpointsView):
+            self._go_to("findings", "breakpoints")
+            view.offer(condition)
+
+    def _ask_run_back(self) -> None:
+        if self.snapshot is None or self.snapshot.plan is None:
+            return
+        from inspector.ui.run_back_dialog import RunBackDialog
+
+        dialog = RunBackDialog(self.snapshot, self)
+        dialog.command.connect(self.send)
+        dialog.show()
 
     def _choose_report(self) -> None:
         name = Path(self.snapshot.source).name if self.snapshot is not None else ""

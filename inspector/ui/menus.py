@@ -16,6 +16,7 @@ FILE: Groups = (
 )
 RUN: Groups = (
     ("step_dispatch", "step_iteration", "run", "pause"),
+    ("run_to_dispatch", "run_to_finding", "run_back"),
     ("undo_dispatch", "undo_iteration", "go_to_step"),
     ("breakpoint", "break_nonfinite"),
     tuple(f"stats_{level}" for level in STATS_HELP),

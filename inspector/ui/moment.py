@@ -10,6 +10,15 @@ from inspector.runtime.snapshots import Recorded, Snapshot
 from inspector.ui import format as fmt
 
 
+def search_text(snapshot: Snapshot) -> str:
+    """Which step is looked for, and how far that has come; "" where none is."""
+    searching = snapshot.searching
+    if searching is None:
+        return ""
+    way = f"step {searching.at:,}, from {searching.start:,} towards {searching.end:,}"
+    return f"Looking for {searching.what}: {way} (Esc ends it)."
+
+
 def glance_text(snapshot: Snapshot) -> str:
     """What of the step on show is there: "" where all of it is."""
     glance = snapshot.glance

@@ -17,6 +17,7 @@ from inspector.runtime.snapshots import CountedParams
 from inspector.stores import Lane
 from inspector.ui import format as fmt
 from inspector.ui import theme
+from inspector.ui.break_menu import Offer, conditions_of
 from inspector.ui.params_columns import (
     BLOCK,
     FIRST_FIGURE,
@@ -232,6 +233,19 @@ class ParamsModel(QAbstractTableModel):
             assert self._counted is not None
             self._figures[key] = column.figures(self._totals if sums else self._counted.params)
         return self._figures[key]
+
+    def offers(self, row: int, column: int) -> list[Offer]:
+        """Conditions on the figure of a cell; of a word, on every figure of its row. None on the sum of a block."""
+        if not 0 <= row < self.rowCount() or self._is_block(row):
+            return []
+        param = self.name_at(row) or None
+        cells = [column] if column >= FIRST_FIGURE else range(FIRST_FIGURE, self.columnCount())
+        offers: list[Offer] = []
+        for cell in cells:
+            figures = self.columns[cell - FIRST_FIGURE]
+            made = conditions_of(figures.metric, self.value(row, cell), param) if figures.metric else []
+            offers += [(text, "") for text in (made if column >= FIRST_FIGURE else made[:1])]
+        return list(dict.fromkeys(offers))
 
     def text(self, row: int, column: int) -> str:
         """What stands in a cell."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSignalBlocker, Qt
+from functools import partial
+
+from PySide6.QtCore import QModelIndex, QPoint, QSignalBlocker, Qt
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QButtonGroup,
@@ -12,6 +14,7 @@ from PySide6.QtWidgets import (
     QLineEdit,
     QPushButton,
     QStackedWidget,
+    QTableView,
     QToolButton,
     QVBoxLayout,
     QWidget,
@@ -24,6 +27,7 @@ from inspector.stores import LANES, Lane
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.actions import STATS_HELP
+from inspector.ui.break_menu import show_break_menu
 from inspector.ui.frozen_table import FrozenTable
 from inspector.ui.params_columns import FIRST_FIGURE, WORD_COLUMNS
 from inspector.ui.params_model import ParamsModel
@@ -31,7 +35,11 @@ from inspector.ui.tables import set_widths
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
 
-KEYS = (("/", "filter by name"), ("Enter", "select the param everywhere"))
+KEYS = (
+    ("/", "filter by name"),
+    ("Enter", "select the param everywhere"),
+    ("B, right click", "a breakpoint on the figure, or on those of the param"),
+)
 NAMES_WIDTH = 190
 ARROW = "▲ "
 """About as wide as the sign of the column that it is sorted by."""
@@ -89,6 +97,12 @@ class ParamsView(LazyView):
         slash = QShortcut(QKeySequence("/"), self)
         slash.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
         slash.activated.connect(self.filter_field.setFocus)
+        for table in (self.frozen.names, self.frozen.table):
+            table.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+            table.customContextMenuRequested.connect(partial(self._offer_at, table))
+        make = QShortcut(QKeySequence("B"), self.frozen)
+        make.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+        make.activated.connect(lambda: self._offer(self.frozen.names, self.frozen.names.currentIndex()))
         theme.changes().changed.connect(self._restyle)
         self._restyle()
         self._set_widths()
@@ -187,6 +201,15 @@ class ParamsView(LazyView):
         if row >= 0 and (row == 0 or self.model.name_at(row)):
             self._param = self.model.name_at(row)
             self.param_selected.emit(self._param)
+
+    def _offer_at(self, table: QTableView, at: QPoint) -> None:
+        self._offer(table, table.indexAt(at))
+
+    def _offer(self, table: QTableView, index: QModelIndex) -> None:
+        """Breakpoints on a figure of a param, or on all of them."""
+        under = table.visualRect(index).bottomLeft()
+        offers = self.model.offers(index.row(), index.column())
+        show_break_menu(self, table.viewport().mapToGlobal(under), offers, self.condition_wanted.emit)
 
     # --- showing
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import QModelIndex, QSignalBlocker, Qt
-from PySide6.QtGui import QFont, QShowEvent
+from PySide6.QtGui import QAction, QFont, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QLabel, QSplitter, QVBoxLayout, QWidget
 
 from inspector.plan import Dispatch, Plan
+from inspector.runtime.commands import RunToDispatch
 from inspector.runtime.snapshots import Snapshot
 from inspector.stepping import Cursor, KernelTime
 from inspector.ui import format as fmt
@@ -22,6 +23,7 @@ COLUMNS = ("state", "dispatch", "time", "groups", "elements", "block")
 SAMPLES = ("· pending", "adamw_update no-wd", "88.8 µs cold", "65,535·2·1", "116,017,920", "no-wd")
 STATE, LABEL, TIME, GROUPS, ELEMENTS, BLOCK = range(6)
 GRADIENTS = "gradients"
+KEYS = (("Enter, double click", "run to before the dispatch, in this step or the next"),)
 NO_BINDINGS = "Gradients bind nothing: the source puts them in g."
 BLOCK_NAMES = {"wd": "wd", "no_wd": "no-wd", None: ""}
 
@@ -142,6 +144,12 @@ class PipelineView(View):
         set_widths(self.table, SAMPLES)
         self.table.selectionModel().currentRowChanged.connect(self._on_row_changed)
         self.table.clicked.connect(self._on_clicked)
+        self.table.activated.connect(self.run_to_here)
+        here = QAction("Run to here", self.table)
+        here.setToolTip("Run until the step stands before this dispatch (Ctrl+F10)")
+        here.triggered.connect(self.run_to_here)
+        self.table.addAction(here)
+        self.table.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
         self.setFocusProxy(self.table)
         self.heading = QLabel("Bindings")
         self.heading.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, theme.GRID)
@@ -220,6 +228,12 @@ class PipelineView(View):
         needed = (self.model.rowCount() + 1) * row_height() + 5 * theme.GRID
         top = min(needed, self.height() // 2)
         self._splitter.setSizes([top, self.height() - top])
+
+    def run_to_here(self) -> None:
+        """Run until the step stands before the dispatch selected; at the gradients before the first."""
+        row = self.table.currentIndex().row()
+        if row >= 0:
+            self.command.emit(RunToDispatch(max(row - 1, 0)))
 
     def _on_row_changed(self) -> None:
         self._show_bindings()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QToolTip, QVBoxLayout, QWidget
 
@@ -14,10 +15,21 @@ from inspector.runtime.beside import Overlay
 from inspector.runtime.snapshots import Mark, Snapshot, StepRecord
 from inspector.ui import format as fmt
 from inspector.ui import theme
+from inspector.ui.break_menu import Offer, conditions_of, show_break_menu
 from inspector.ui.curves import has_values
 from inspector.ui.overlay_legend import OverlayLegend
 from inspector.ui.overlay_style import beside, shown
-from inspector.ui.readouts import Readout, bucket_at, bucket_steps, covers, picked_step, read_out
+from inspector.ui.readouts import (
+    bookmark_mark,
+    bucket_at,
+    bucket_steps,
+    covers,
+    in_progress,
+    known_value,
+    picked_step,
+    read_out,
+    value_text,
+)
 from inspector.ui.step_chart import StepChart
 from inspector.ui.view import LazyView
 
@@ -43,10 +55,14 @@ KEYS = (
     ("← / →", "move"),
     ("Home", "all steps, and follow the run"),
     ("Ctrl+click", "go to the step"),
+    ("Alt+click, B", "a breakpoint on the value of the step"),
 )
 TWO_COLUMNS_FROM = 680
 LOW, NARROW = 240, 320
-HELP = "Wheel, + and −: zoom · drag or arrows: move · double click or Home: all steps · Ctrl+click: go to the step"
+HELP = (
+    "Wheel, + and −: zoom · drag or arrows: move · double click or Home: all steps · Ctrl+click: go to the step · "
+    "Alt+click or B: a breakpoint on the value; a right click offers more"
+)
 
 
 class PlotsView(LazyView):
@@ -82,6 +98,8 @@ class PlotsView(LazyView):
             chart.hovered.connect(self._on_hovered)
             chart.all_wanted.connect(self._on_all_wanted)
             chart.picked.connect(self._on_picked)
+            chart.value_picked.connect(partial(self._on_value_picked, metric.name))
+            chart.menu_wanted.connect(partial(self._on_menu_wanted, metric.name))
             chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
             chart.set_title(metric.title)
             self.charts[metric.name] = chart
@@ -134,6 +152,8 @@ class PlotsView(LazyView):
         """Home shows all steps; plus, minus and the arrows zoom and move."""
         if event.key() == Qt.Key.Key_Home:
             self._on_all_wanted()
+        elif event.key() == Qt.Key.Key_B and not event.modifiers():
+            self._offer_all()
         elif self._first.take_key(event.key()):
             self._read_out()
         else:
@@ -144,6 +164,36 @@ class PlotsView(LazyView):
         if seek is not None and seek.step != self._picked:
             self._picked = seek.step
             self.command.emit(seek)
+
+    # --- breakpoints
+
+    def _offers(self, name: str, step: float | None) -> list[Offer]:
+        """Conditions on the value that a metric has at a step."""
+        record = self._snapshot.record if self._snapshot is not None and step is None else None
+        at = self._on_show() if step is None else step
+        value = self._value(name, at, record)[0]
+        if value is None:
+            return []
+        where = f"step {record.step if record is not None else round(at or 0):,}"
+        return [(text, where) for text in conditions_of(name, value)]
+
+    def _on_value_picked(self, name: str, step: float, _y: float) -> None:
+        for text, _ in self._offers(name, step)[:1]:
+            self.condition_wanted.emit(text)
+
+    def _on_menu_wanted(self, name: str, step: float, y: float, at: QPoint) -> None:
+        """The value of the step, and that under the mouse."""
+        here = 10**y if self.charts[name].is_log else y
+        offers = self._offers(name, step) + [
+            (t, "the height here") for t in conditions_of(name, float(f"{here:.3g}"))
+        ]
+        show_break_menu(self, at, offers, self.condition_wanted.emit)
+
+    def _offer_all(self) -> None:
+        """On every metric, the value of the step under the mouse or on show."""
+        offers = [offer for metric in METRICS for offer in self._offers(metric.name, self._hovered)[:1]]
+        show_break_menu(self, self.readout.mapToGlobal(QPoint(0, self.readout.height())), offers,
+                        self.condition_wanted.emit)  # fmt: skip
 
     def _on_moved_by_hand(self) -> None:
         self._follow = False
@@ -182,7 +232,7 @@ class PlotsView(LazyView):
         known = snapshot.cursor is not None and len(snapshot.history) > 0
         for name, chart in self.charts.items():
             chart.show_current(snapshot.cursor.step if known and snapshot.cursor else None)
-            chart.show_progress(step, _known(self._progress, name))
+            chart.show_progress(step, known_value(self._progress, name))
         if snapshot.history is not self._history:
             series = snapshot.history.series
             self._recorded = {metric.name for metric in METRICS if has_values(series.get(metric.name))}
@@ -198,7 +248,7 @@ class PlotsView(LazyView):
     def _say_what_is_absent(self) -> None:
         for metric in METRICS:
             message = ""
-            if _known(self._progress, metric.name) is not None or self._has_under(metric.name):
+            if known_value(self._progress, metric.name) is not None or self._has_under(metric.name):
                 pass
             elif not len(self._history):
                 message = NO_STEPS_YET
@@ -275,14 +325,14 @@ class PlotsView(LazyView):
     def _value(self, name: str, step: float | None, record: StepRecord | None) -> tuple[float | None, str]:
         """What the run has of a metric at a step, and the same in words."""
         if record is not None:
-            value = _known(record, name)
+            value = known_value(record, name)
             if value is not None:
                 return value, f"  {fmt.number(value)}"
             # Every step comes to have the others; a source without a loss never has one.
             return None, f"  {NOT_YET}" if record is self._progress and name != "loss" else ""
         bucket = bucket_at(self._history, step) if step is not None and self._covers(step) else None
         found = read_out(self._history, name, bucket) if bucket is not None else None
-        return (None, "") if found is None else (found.last, f"  {_value_text(found)}")
+        return (None, "") if found is None else (found.last, f"  {value_text(found)}")
 
     def _is_at(self, progress: StepRecord, hovered: float | None) -> bool:
         """True where the step in progress is meant; beyond it too, where nothing else goes on there."""
@@ -302,30 +352,3 @@ class PlotsView(LazyView):
 
     def _newest_under(self) -> float | None:
         return max((float(o.steps[-1]) for o in self._overlays if o.steps), default=None)
-
-
-def bookmark_mark(mark: Mark) -> Mark:
-    """A bookmark as the plots write it."""
-    return Mark(mark.step, f"bookmark: {mark.text}")
-
-
-def in_progress(snapshot: Snapshot) -> StepRecord | None:
-    """The record of a step that has begun and not ended: the history does not have it yet."""
-    record, cursor, first = snapshot.record, snapshot.cursor, snapshot.history.first
-    if record is None or cursor is None or cursor.at_end or record.step != cursor.step:
-        return None
-    return record if not len(first) or int(first[-1]) < record.step else None
-
-
-def _known(record: StepRecord | None, name: str) -> float | None:
-    value = getattr(record, name, None)
-    return None if value is None else float(value)
-
-
-def _value_text(value: Readout) -> str:
-    text = fmt.number(value.last)
-    if value.low < value.high:
-        text += f" ({fmt.number(value.low)} to {fmt.number(value.high)})"
-    if value.gaps > 1:
-        text += f", {value.gaps:,} NaN"
-    return text

@@ -9,7 +9,8 @@ import numpy as np
 
 from inspector.history import History
 from inspector.runtime.commands import Seek
-from inspector.runtime.snapshots import Snapshot
+from inspector.runtime.snapshots import Mark, Snapshot, StepRecord
+from inspector.ui import format as fmt
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +77,32 @@ def read_out_at(history: History, name: str, step: float) -> Readout | None:
     bucket = bucket_at(history, step)
     found = None if bucket is None else read_out(history, name, bucket)
     return None if found is None or (math.isnan(found.last) and not found.gaps) else found
+
+
+def bookmark_mark(mark: Mark) -> Mark:
+    """A bookmark as the plots write it."""
+    return Mark(mark.step, f"bookmark: {mark.text}")
+
+
+def in_progress(snapshot: Snapshot) -> StepRecord | None:
+    """The record of a step that has begun and not ended: the history does not have it yet."""
+    record, cursor, first = snapshot.record, snapshot.cursor, snapshot.history.first
+    if record is None or cursor is None or cursor.at_end or record.step != cursor.step:
+        return None
+    return record if not len(first) or int(first[-1]) < record.step else None
+
+
+def known_value(record: StepRecord | None, name: str) -> float | None:
+    """A number of a step, None while it is not known."""
+    value = getattr(record, name, None)
+    return None if value is None else float(value)
+
+
+def value_text(value: Readout) -> str:
+    """What is read out, with the range and the gaps of a bucket of several steps."""
+    text = fmt.number(value.last)
+    if value.low < value.high:
+        text += f" ({fmt.number(value.low)} to {fmt.number(value.high)})"
+    if value.gaps > 1:
+        text += f", {value.gaps:,} NaN"
+    return text

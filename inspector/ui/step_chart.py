@@ -142,6 +142,11 @@ class StepChart(Chart):
             self.progress_dot.setData(*([[x] for x in drawn] if drawn else ([], [])))
             self._stale = True
 
+    @property
+    def is_log(self) -> bool:
+        """True where y is in powers of ten."""
+        return self._log
+
     def show_marks(self, marks: tuple[Mark, ...]) -> None:
         """Draw the marks as lines."""
         self._marks = marks

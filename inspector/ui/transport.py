@@ -13,7 +13,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.actions import Actions
-from inspector.ui.moment import glance_text
+from inspector.ui.moment import glance_text, search_text
 from inspector.ui.playback import SPEEDS, Playback
 from inspector.ui.view import same_run
 from inspector.ui.widgets import ElidedLabel, InlineEdit
@@ -109,8 +109,9 @@ class Transport(QWidget):
             self._play_by(self.playback.over(None))
             self._leave()
         glance = snapshot.glance
-        self.text.setText(glance_text(snapshot))
-        self.stay.setVisible(glance is not None and bool(glance.of) and not glance.missing)
+        self.text.setText(search_text(snapshot) or glance_text(snapshot))
+        rebuilds = glance is not None and bool(glance.of) and not glance.missing
+        self.stay.setVisible(rebuilds or snapshot.searching is not None)
 
     def set_loop(self, loop: tuple[int, int] | None) -> None:
         """Loop over these steps, None for none."""

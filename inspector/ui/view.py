@@ -27,6 +27,8 @@ class View(QWidget):
     command = Signal(object)
     param_selected = Signal(str)
     element_selected = Signal(str, int)
+    condition_wanted = Signal(str)
+    """A breakpoint on this condition, as text, is to be looked over and added."""
     moved = Signal(float, float)
     """Of a view with steps along its x axis: the first and last in view, where they changed and not by `show_range`."""
 

@@ -50,9 +50,9 @@ def clip_collapse(facts: StepFacts, memory: Memory) -> Seen | None:
         return Story(
             f"The clip scale is {number(scale)}: the gradient norm of {number(norm)} is {number(1 / scale)} "
             "times the limit "
-            f"of {number(facts.hyper.max_grad_norm)}. Beside this step all others hardly count in m and v.",
+            f"of {number(_limit(facts))}. Beside this step all others hardly count in m and v.",
             "Look for what made the norm so large in this step; skip the step where it is one bad batch.",
-            {"clip_scale": scale, "grad_norm": norm, "max_grad_norm": facts.hyper.max_grad_norm},
+            {"clip_scale": scale, "grad_norm": norm, "max_grad_norm": _limit(facts)},
             dispatch=facts.dispatch_writing("grad_stats"),
         )  # fmt: skip
 
@@ -72,7 +72,7 @@ def clip_saturated(facts: StepFacts, memory: Memory) -> Seen | None:
         middle = float(np.median(known))
         return Story(
             f"Each of the last {WINDOW} steps was clipped, to {number(middle)} of its gradient in the middle and to "
-            f"{number(worst)} at most: max_grad_norm {number(facts.hyper.max_grad_norm)} sets the size of "
+            f"{number(worst)} at most: max_grad_norm {number(_limit(facts))} sets the size of "
             "every gradient.",
             "Set max_grad_norm near the norms that healthy steps have, so that it cuts off the exceptions alone.",
             {"clip_scale": facts.clip_scale or 0.0, "median": middle, "largest": worst, "steps": WINDOW},
@@ -107,3 +107,10 @@ def loss_scaled_gradient(facts: StepFacts, memory: Memory) -> Seen | None:
         )  # fmt: skip
 
     return alone(hit, tell)
+
+
+def _limit(facts: StepFacts) -> float:
+    """The clip limit; of a step that another program ran, as it follows from the norm and the scale."""
+    if facts.origin and facts.grad_norm is not None and facts.clip_scale is not None:
+        return float(np.float32(facts.grad_norm * facts.clip_scale))
+    return facts.hyper.max_grad_norm

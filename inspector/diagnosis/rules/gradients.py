@@ -65,10 +65,15 @@ def _nonfinite(
         of_param = (
             f", which has {here.total:,} ({percent(here.total / max(numel, 1))} of its {numel:,} elements)"
         )
+    after = (
+        "The optimizer takes them as they are: unless the step is skipped, w, m and v of these elements are not finite "
+        "from now on."
+        if facts.origin
+        else "The kernels take them as 0, so norm and clip scale look healthy."
+    )
     return Story(
         f"{total.total:,} of {elements:,} gradients are not finite ({total.nan:,} NaN, {total.posinf:,} +Inf, "
-        f"{total.neginf:,} -Inf){f', the first in {where}' if where else ''}{of_param}. The kernels take them as 0, so "
-        "norm and clip scale look healthy.",
+        f"{total.neginf:,} -Inf){f', the first in {where}' if where else ''}{of_param}. {after}",
         "Look at the loss and the layer that owns the first of them; check for overflow in its forward pass.",
         evidence, param, index, 0,
     )  # fmt: skip

@@ -69,6 +69,8 @@ def norm_underflow(facts: StepFacts, memory: Memory) -> Seen | None:
 def norm_mismatch(facts: StepFacts, memory: Memory) -> Seen | None:
     """The norm differs from that in float64 by more than adding up in float32 can explain."""
     true = wide_norm(facts)
+    if facts.origin:  # The norm is of before clipping, the gradients of after it.
+        return None
     if true is None or facts.grad_norm is None or not math.isfinite(facts.grad_norm):
         return None
     # Squares that vanish, or a sum that overflows, have rules of their own.
@@ -103,6 +105,8 @@ def norm_mismatch(facts: StepFacts, memory: Memory) -> Seen | None:
 def clip_scale_mismatch(facts: StepFacts, memory: Memory) -> Seen | None:
     """The clip scale is not min(1, max_grad_norm / max(gradNorm, 1e-6)) of the norm beside it."""
     norm, scale = facts.grad_norm, facts.clip_scale
+    if facts.origin:  # Its limit is not among the settings.
+        return None
     limit = float(np.float32(facts.hyper.max_grad_norm))
     if norm is None or scale is None or math.isnan(norm) or math.isnan(limit):
         return None

@@ -44,11 +44,14 @@ def nonfinite_state(facts: StepFacts, memory: Memory) -> Seen | None:
         stats = counts[lane]
         bad = stats.nonfinite
         param, index, where = element_at(facts, bad.first)
+        after = (
+            "They stay so in every step to come, and spread to all that is computed from them."
+            if facts.origin
+            else "An update that is not finite leaves its weight as it was, so these elements no longer train."
+        )
         return Story(
             f"{bad.total:,} of {stats.count:,} {NAMES[lane]} were not finite before this step ({bad.nan:,} NaN, "
-            f"{bad.posinf:,} +Inf, {bad.neginf:,} -Inf){f', the first in {where}' if where else ''}. An update "
-            "that is not "
-            "finite leaves its weight as it was, so these elements no longer train.",
+            f"{bad.posinf:,} +Inf, {bad.neginf:,} -Inf){f', the first in {where}' if where else ''}. {after}",
             "Go back to a state from before they appeared.",
             {"lane": lane, "nan": bad.nan, "posinf": bad.posinf, "neginf": bad.neginf, "elements": stats.count},
             param, index, 0,

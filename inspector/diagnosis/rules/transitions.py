@@ -107,7 +107,7 @@ def unexplained_moments(facts: StepFacts, memory: Memory) -> Seen | None:
     # Codes round m and v by far more; the decay in the gradient adds to it.
     if facts.variant.kernel == "8bit" or optimizer(facts.variant.optimizer).decay_in_gradient:
         return None
-    scale = abs(pair.was.clip_scale)
+    scale = 1.0 if facts.origin else abs(pair.was.clip_scale)
     # As rounded to float32, in which 1 - 0.99999 is 1.4e-3 too large.
     beta1, beta2 = float(np.float32(pair.was.hyper.beta1)), float(np.float32(pair.was.hyper.beta2))
     if not (0 <= beta1 < 1 and 0 <= beta2 < 1):

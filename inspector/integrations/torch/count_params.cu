@@ -292,9 +292,9 @@ count_params(const Job* jobs, const uint2* blocks, u64* out, u32* bins_out) {
     }
     __syncthreads();
     // Zeros were counted in the last bin, which no finite exponent takes.
-    if (tid < LANES) {
-        words[tid * LANE_WORDS + 3] = bins[tid * 256 + 255];
-        bins[tid * 256 + 255] = 0;
+    for (u32 l = tid; l < LANES; l += THREADS) {
+        words[l * LANE_WORDS + 3] = bins[l * 256 + 255];
+        bins[l * 256 + 255] = 0;
     }
     __syncthreads();
 

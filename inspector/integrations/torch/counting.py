@@ -1,8 +1,8 @@
 """Statistics of every param right before its update, counted where the tensors are: what is asked for and what comes.
 
-Three ways give the same figures: a kernel of its own in one pass (`kernel.py`, CUDA and ROCm), whole params one after the
-other (`cpu.py`), and rows of many params at once (`rows.py`: small params on the CPU, all on other accelerators). All
-elements are counted in every step, none sampled; a histogram is of every finite element that is not 0, by its exponent.
+Three ways give the same figures: a kernel of its own in one pass (`kernel.py`, CUDA and ROCm), whole params one after
+the other (`cpu.py`), and rows of many params at once (`rows.py`: small params on the CPU, all on other accelerators).
+All elements are counted, none sampled; a histogram is of every finite element that is not 0, by its exponent.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LANE = np.dtype(
     [(name, "<u8") for name in ("nan", "posinf", "neginf", "zeros", "first", "low", "high")]
     + [("squares", "<f8")]
 )
-"""What is counted of a lane: `first` is ~index of the first element that is not finite, 0 where all are; `low` and `high`
-the least and greatest finite element as `ordered` puts it, the least with its sign changed, 0 where there is none;
-`squares` the sum of the squares of the finite ones."""
+"""What is counted of a lane: `first` is ~index of the first element that is not finite, 0 where all are; `low` and
+`high` the least and greatest finite element as `ordered` puts it, the least with its sign changed, 0 where there is
+none; `squares` the sum of the squares of the finite ones."""
 RECORD = np.dtype(
     [
         ("lanes", LANE, (len(LANES),)),
@@ -39,8 +39,8 @@ RECORD = np.dtype(
         *((name, "<u8") for name in ("below_eps", "lost", "skipped", "f16_overflows", "f16_underflows")),
     ]
 )
-"""What is counted of a param, and of the update to come: the sum of its squares, the largest |Δw|/lr (its float32 in the
-upper half, ~index in the lower), and elements as in `UpdateStats`. 0 is "none" everywhere."""
+"""What is counted of a param, and of the update to come: the sum of its squares, the largest |Δw|/lr (its float32 in
+the upper half, ~index in the lower), and elements as in `UpdateStats`. 0 is "none" everywhere."""
 WORDS = RECORD.itemsize // 8
 ALL_BINS = 256
 """Of the exponents; the last is of what is not finite, and stays empty."""
@@ -108,12 +108,11 @@ def from_ordered(values: Array) -> Array:
         return np.where(small == 0, np.nan, bits.view(np.float32).astype(np.float64))
 
 
-def largest_word(size: Array, index: Array) -> Array:
-    """The word of the largest update: of positive float32 and an index, 0 where `size` is 0."""
-    word = (np.asarray(size, np.float32).view(np.uint32).astype(np.uint64) << np.uint64(32)) | (
-        np.uint64(0xFFFF_FFFF) - np.asarray(index, np.uint64)
-    )
-    return np.where(np.asarray(size) > 0, word, np.uint64(0))
+def largest_word(size: float, index: int) -> np.uint64:
+    """The word of the largest update, `size` being a float32; 0 where that is 0."""
+    if not size > 0:
+        return np.uint64(0)
+    return np.uint64(int(np.float32(size).view(np.uint32)) << 32 | (0xFFFF_FFFF - index))
 
 
 def table_of(

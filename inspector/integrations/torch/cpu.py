@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -52,21 +51,21 @@ def count(tasks: Sequence[Task]) -> Counted:
         for i in left:
             _count(tasks[i], counted.records[i], counted.bins[i], scratch)
 
-    threads = min(torch.get_num_threads(), len(large))
-    others = [_pool().submit(torch.no_grad()(work)) for _ in range(threads - 1)]
     scratch = _Scratch()
     for i, task in enumerate(tasks):
         if SMALL <= task.w.numel() < SHARED:
             _count(task, counted.records[i], counted.bins[i], scratch)
-    work()
+    threads = min(torch.get_num_threads(), len(large))
+    if threads < 2:
+        work()
+        return counted
+    # They end with the step: a script that is done finds none of them.
+    with ThreadPoolExecutor(threads - 1, "inspector-counting") as pool:
+        others = [pool.submit(torch.no_grad()(work)) for _ in range(threads - 1)]
+        work()
     for other in others:
         other.result()
     return counted
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(thread_name_prefix="inspector-counting")
 
 
 class _Scratch:
@@ -196,9 +195,9 @@ class _Update:
         largest = float(b.max())
         if largest > 0:
             # Of equals the first; only the best stretch is looked through.
-            word = largest_word(np.float32(largest), start)
+            word = largest_word(largest, start)
             if word > record["largest"]:
-                word = largest_word(np.float32(largest), start + int(b.argmax()))
+                word = largest_word(largest, start + int(b.argmax()))
                 record["largest"] = max(record["largest"], word)
         after = torch.sub(w, change, out=b)
         kind = task.w.dtype

@@ -75,8 +75,8 @@ def unwrapped(optimizer: Optimizer) -> Optimizer:
         found = inner
     if not isinstance(found, torch.optim.Optimizer):
         raise UsageError(
-            f"record() was given a {type(optimizer).__name__}, which is no torch.optim.Optimizer: hand it the optimizer "
-            "whose step() the script calls."
+            f"record() was given a {type(optimizer).__name__}, which is no torch.optim.Optimizer: hand it the "
+            "optimizer whose step() the script calls."
         )
     return found
 
@@ -121,7 +121,10 @@ def _foreach_by_default(groups: Sequence[Mapping[str, Any]]) -> bool:
 def unreplayable(kind: Kind, dtypes: Sequence[str]) -> str:
     """A sentence on what keeps the kernels here from computing the same; "" where nothing does."""
     if not kind.adam:
-        return f"The run used {kind.name}, which the kernels here do not compute: its statistics are recorded, its steps are not run again."
+        return (
+            f"The run used {kind.name}, which the kernels here do not compute: its statistics are recorded, its steps "
+            "are not run again."
+        )
     reasons = []
     if kind.amsgrad:
         reasons.append("amsgrad divides by the largest v there has been, which is not kept here")
@@ -197,12 +200,25 @@ def _named(model: Any) -> Iterator[tuple[int, str]]:
     yield from reversed(listed)
 
 
+_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+
+
 def clean(name: str) -> str:
-    """A name without what wrappers put before it (DDP, torch.compile)."""
-    for wrapper in ("_orig_mod.", "module."):
-        while name.startswith(wrapper):
-            name = name[len(wrapper) :]
-    return name.replace("._orig_mod.", ".")
+    """A name without what torch.compile and wrappers of modules put into it."""
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def inner_model(model: Any) -> Any:
+    """The model inside DistributedDataParallel, DataParallel and torch.compile."""
+    while True:
+        if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), torch.nn.Module):
+            model = model._orig_mod
+        else:
+            return model
 
 
 def notes_of(known: Sequence[Known], model: Any) -> list[str]:

@@ -71,8 +71,6 @@ class Explanation:
             also = f" (or {' or '.join(str(n) for n in self.either)})" if self.either else ""
             return f"It has {text}{also}; that leaves {_lanes(self.left)}."
         if self.explained:
-            if not any(lane.differing for lane in self.lanes.values()):
-                return "Every bit is the same."
             whose = " or ".join(peer.name for peer in self.peers)
             how = "bit for bit" if self.exact else f"to {_lanes(self.left)}"
             return (

@@ -50,10 +50,10 @@ def is_pickled(path: Path) -> bool:
         return False
     if prefix == b"PK":
         return path.suffix != ".safetensors"
-    if not prefix:
+    if len(prefix) < 2:
         return path.suffix in PICKLED_SUFFIXES
     # A header of 128 + 256·n bytes begins like a pickle; safetensors say so by their ninth byte.
-    return prefix[:1] == b"\x80" and prefix[1] in range(2, 6) and not _is_safetensors(path)
+    return prefix[:1] == b"\x80" and prefix[1:] in (b"\2", b"\3", b"\4", b"\5") and not _is_safetensors(path)
 
 
 def _is_safetensors(path: Path) -> bool:

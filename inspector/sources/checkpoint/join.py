@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from inspector.errors import UsageError
 from inspector.sources.checkpoint.flat_state import parts_of
 from inspector.sources.checkpoint.optimizer_state import Key, SavedOptimizer
-from inspector.sources.checkpoint.order import usual_order
+from inspector.sources.checkpoint.order import in_usual_order
 from inspector.sources.checkpoint.weights import clean
 
 Shape = tuple[int, ...]
@@ -180,7 +180,8 @@ def _by_shape(shapes: Shapes, optimizer: SavedOptimizer, file: str) -> dict[str,
     if len(wanted) > len(shapes):
         raise _too_few(shapes, optimizer, file)
     free: defaultdict[Shape, list[str]] = defaultdict(list)
-    for name in sorted(shapes, key=usual_order):
+    usual = in_usual_order(shapes)
+    for name in usual:
         free[_scalar_as_one(shapes[name])].append(name)
     found: dict[str, Key] = {}
     for key, shape in wanted.items():
@@ -191,7 +192,7 @@ def _by_shape(shapes: Shapes, optimizer: SavedOptimizer, file: str) -> dict[str,
         found[free[_scalar_as_one(shape)].pop(0)] = key
     unknown = [key for key, shape in wanted.items() if shape is None]
     if len(unknown) + len(found) == len(shapes):
-        left = sorted((name for name in shapes if name not in found), key=usual_order)
+        left = [name for name in usual if name not in found]
         found |= dict(zip(left, unknown, strict=True))
     return {name: found[name] for name in shapes if name in found}
 

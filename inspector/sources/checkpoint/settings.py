@@ -195,6 +195,11 @@ def _remarks(
             "decoded to float32, so 8-bit kernels code it anew."
         )
     flags = [group.settings for group in optimizer.groups]
+    if not any(flags):
+        yield (
+            "The file says nothing of learning rate, β, ε and weight decay: the published defaults hold until you set "
+            "them (--lr, --beta1, --beta2, --eps, --weight-decay)."
+        )
     if any(each.get("maximize") is True for each in flags):
         yield "The optimizer maximizes: its m is of the negative gradient, and so are the gradients drawn here."
     undecided = [

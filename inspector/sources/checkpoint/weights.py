@@ -88,11 +88,7 @@ def _candidates(
     tree: Tree, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[int, int], tuple[str, ...], Tree]]:
     """Parts of a tree that may be the weights, with what they are sorted by: the usual places, then the largest."""
-    if isinstance(tree, StoredTensor) or is_optimizer(tree) or not isinstance(tree, Mapping):
-        return
-    direct = [child for _, child in children(tree) if isinstance(child, StoredTensor)]
-    if any(each.is_float and each.shape for each in direct) or (not path and direct):
-        yield (_rank(path), -sum(each.numel for _, each in _own_leaves(tree))), path, tree
+    if isinstance(tree, StoredTensor) or is_optimizer(tree):
         return
     inner = [
         each
@@ -101,8 +97,11 @@ def _candidates(
         for each in _candidates(child, (*path, key))
     ]
     usual = [each for each in inner if each[0][0] < len(USUAL)]
-    if len(inner) > 1 and not usual:
-        # Modules of one model, nested by name.
+    tensors = [child for _, child in children(tree) if isinstance(child, StoredTensor)]
+    # Beside the weights of a model stand numbers of its training, such as a loss.
+    direct = any(each.is_float and each.shape for each in tensors) or (bool(tensors) and not inner)
+    if isinstance(tree, Mapping) and ((direct and not usual) or (len(inner) > 1 and not usual)):
+        # Modules of one model may be nested by name.
         yield (_rank(path), -sum(each.numel for _, each in _own_leaves(tree))), path, tree
     else:
         yield from inner
@@ -116,9 +115,6 @@ def _rank(path: tuple[str, ...]) -> int:
 
 def _own_leaves(tree: Tree) -> Iterator[tuple[tuple[str, ...], StoredTensor]]:
     """The tensors of a tree that belong to no optimizer and are no gradients."""
-    if not isinstance(tree, Mapping):
-        yield from leaves(tree)
-        return
     for key, child in children(tree):
         if is_optimizer(child) or (key in GRADIENTS and isinstance(child, Mapping)):
             continue

@@ -1,0 +1,34 @@
+"""What is known of a step that PyTorch ran, as the rules look at it: the same as is read from the recording later."""
+
+from __future__ import annotations
+
+from inspector.diagnosis.facts import StepFacts
+from inspector.layout import Layout
+from inspector.param_statistics import ParamTable, counts_of
+from inspector.session.reader import Session
+from inspector.session.records import About, RecordedStep
+
+
+def facts_of(ran: RecordedStep, table: ParamTable | None, layout: Layout, about: About) -> StepFacts:
+    """The facts of a step. No dispatch ran of a plan, so there is none."""
+    return StepFacts(
+        step=ran.step,
+        layout=layout,
+        hyper=ran.hyper,
+        gradients=None if table is None else counts_of(table, "g"),
+        grad_norm=ran.grad_norm,
+        clip_scale=ran.clip_scale,
+        loss=ran.loss,
+        variant=ran.variant,
+        table=table,
+        origin=about.origin,
+        adam=not about.foreign,
+    )
+
+
+def recorded_facts(session: Session, step: int, layout: Layout) -> StepFacts | None:
+    """Those of a step that was recorded, None where it was not or lay otherwise."""
+    if step not in session.steps:
+        return None
+    ran = session.step(step)
+    return facts_of(ran, session.param_statistics(step), session.layout(step) or layout, session.about)

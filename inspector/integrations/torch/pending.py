@@ -1,0 +1,146 @@
+"""A step on its way to the recording: numbers that are still on a device, and what becomes of them on the host."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from inspector.hyper import Hyper
+from inspector.integrations.torch.counting import Array
+from inspector.integrations.torch.transfer import Copies, Transfer
+from inspector.integrations.torch.watch import Counts, Strides, betas_of
+from inspector.layout import Param
+from inspector.settings import ParamSettings, Settings
+
+Tensor = Any
+I64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number, or where it stands in the transfer of its step."""
+
+    value: float = math.nan
+    at: int | None = None
+
+    def read(self, arrays: Sequence[Array]) -> float:
+        """Its value, once the transfer is there."""
+        return (
+            self.value if self.at is None else float(np.asarray(arrays[self.at], np.float64).reshape(-1)[0])
+        )
+
+
+def number(value: Any, transfer: Transfer) -> Number:
+    """Of a number, or of a tensor with one element, without waiting for its device."""
+    if not isinstance(value, torch.Tensor):
+        return Number(float(value))
+    tensor = value.detach()
+    if hasattr(tensor, "full_tensor"):
+        tensor = tensor.full_tensor()
+    if tensor.device.type == "cpu":
+        return Number(float(tensor.reshape(-1)[0]))
+    return Number(at=transfer.add(tensor.reshape(-1)[:1].to(torch.float32)))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNumbers:
+    """The settings of a group in one step; the rate may still be on a device."""
+
+    lr: Number
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+
+    @classmethod
+    def of(cls, group: dict[str, Any], transfer: Transfer) -> GroupNumbers:
+        """As they are now."""
+        beta1, beta2 = betas_of(group)
+        return cls(
+            number(group.get("lr", 0.0), transfer),
+            beta1,
+            beta2,
+            float(group.get("eps", 0.0)),
+            float(group.get("weight_decay", 0.0)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Clipping:
+    """What was noticed of clip_grad_norm_: the norm of before, of order `kind`, and the limit."""
+
+    norm: Number
+    limit: float
+    kind: float
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A step that ran, or that somebody skipped. `of_group` is the group of each param, `active` who had a gradient.
+
+    `counts` is None where nothing was counted; `light` says that only gradients were. `found_inf` is above 0 where a
+    fused optimizer skipped the step by itself. `checksums` are of the weights after it, int64 each.
+    """
+
+    step: int
+    of_group: Sequence[int]
+    active: npt.NDArray[np.bool_]
+    groups: list[GroupNumbers]
+    transfer: Transfer
+    counts: Counts | None = None
+    strides: list[Strides] = field(default_factory=list)
+    light: bool = False
+    skipped: bool = False
+    found_inf: Number | None = None
+    scale: Number | None = None
+    clippings: list[Clipping] = field(default_factory=list)
+    losses: list[Number] = field(default_factory=list)
+    gradients: Copies | None = None
+    keyframe: Copies | None = None
+    checksums: int | None = None
+    gaps: list[str] = field(default_factory=list)
+    ended: float = math.nan
+
+    def finish(self) -> None:
+        """It ran, and nothing more comes of it but perhaps its loss."""
+        self.ended = time.time()
+        self.transfer.seal()
+
+
+def hyper_of(
+    pending: Pending, arrays: Sequence[Array], t: I64Array, params: Sequence[Param], *, skipped: bool
+) -> Hyper:
+    """What the step ran with, by param where they differ. `t` is the step count of each param after it."""
+    rates = [group.lr.read(arrays) for group in pending.groups]
+    first = pending.groups[0]
+    classes: dict[Settings, int] = {}
+    of: list[int] = []
+    made: dict[tuple[int, int, bool], int] = {}
+    for number_, (at, count) in enumerate(zip(pending.of_group, t.tolist(), strict=True)):
+        idle = skipped or not pending.active[number_]
+        behind = pending.step - count - idle
+        key = at, behind, idle
+        place = made.get(key)
+        if place is None:
+            group = pending.groups[at]
+            settings = Settings(
+                rates[at], group.beta1, group.beta2, group.eps, group.weight_decay, behind, idle
+            )
+            place = made[key] = classes.setdefault(settings, len(classes))
+        of.append(place)
+    common = next(iter(classes)) if len(classes) == 1 else None
+    shared = common is not None and not common.behind and not common.idle
+    if shared and first.weight_decay:
+        # Without settings of their own only params of the block that decays do.
+        shared = all(param.block == "wd" for param in params)
+    return Hyper(
+        rates[0], first.beta1, first.beta2, first.eps, first.weight_decay, math.inf,
+        None if shared else ParamSettings(tuple(classes), tuple(of)),
+    )  # fmt: skip

@@ -1,0 +1,280 @@
+"""`record`: follows an optimizer of PyTorch through its own step hooks, and never stands in the way of the training.
+
+What runs on the script's thread enqueues work on the devices and returns; it waits for none of them. Whatever goes
+wrong is told once, ends the recording, and leaves the script alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from inspector.errors import InspectorError, UsageError
+from inspector.integrations.torch import ends, noticed
+from inspector.integrations.torch.params import unwrapped
+from inspector.integrations.torch.run import Run
+from inspector.integrations.torch.steps import Steps
+from inspector.integrations.torch.writing import End, Remark
+from inspector.session.policy import Policy
+from inspector.statistics import StatsLevel
+
+Tensor = Any
+Optimizer = Any
+AGREE_EVERY = 100
+LEVELS: tuple[StatsLevel, ...] = ("off", "light", "full")
+
+
+class RecordingWarning(UserWarning):
+    """A recording has ended before the training did, or does less than was asked for."""
+
+
+def record(
+    optimizer: Optimizer,
+    path: str | os.PathLike[str],
+    model: Any = None,
+    capture: str = "stats",
+    *,
+    stats: StatsLevel = "full",
+    stats_every: int = 1,
+    agree_every: int = AGREE_EVERY,
+    description: str = "",
+    planned_steps: int | None = None,
+) -> Recording:
+    """Record every step of `optimizer` from now on to the session at `path`, until the `with` block or `close()`.
+
+    `model` gives the params their names. `capture` is a policy: `stats`, `grads:N`, `keyframes:N`, `flight:K`, `all`,
+    joined by `+`. `stats` "light" counts the gradients alone, "off" nothing; params are counted in every step that
+    `stats_every` divides. A session that is there is gone on with, where it is of the same params and ends at or after
+    the step that the optimizer stands at. Under torch.distributed rank 0 records and every `agree_every` steps holds
+    the weights of the others against its own; where params are sharded every rank records its part.
+
+    UsageError for what cannot be recorded. Once the training goes on, nothing is raised any more.
+    """
+    if stats not in LEVELS:
+        raise UsageError(f"stats is {stats!r}: choose one of {', '.join(LEVELS)}.")
+    if stats_every < 1 or agree_every < 0:
+        raise UsageError("stats_every counts steps from 1, agree_every from 0, which checks nothing.")
+    policy = Policy.from_text(capture)
+    run = Run(
+        optimizer,
+        Path(path),
+        model,
+        policy,
+        stats=stats,
+        agree_every=agree_every,
+        description=description,
+        planned_steps=planned_steps,
+    )
+    return Recording(Path(path), Steps(run, stats=stats, stats_every=stats_every))
+
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    """What is raised in `method` ends the recording and not the training."""
+
+    @functools.wraps(method)
+    def guarded(self: Recording, *args: Any, **kwargs: Any) -> Any:
+        if not self.open:
+            return None
+        try:
+            with torch.no_grad():
+                return method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - the training goes on
+            self._give_up(error)
+            return None
+
+    return guarded
+
+
+class Recording:
+    """A recording of an optimizer that goes on; see `record`. For the thread that trains."""
+
+    def __init__(self, path: Path, steps: Steps) -> None:
+        self.path = path
+        self.open = True
+        self.problem: str | None = None
+        """Why it ended by itself, in a sentence."""
+        self._steps = steps
+        self._run = steps.run
+        self._told = False
+        self._pid = os.getpid()
+        optimizer = self._run.optimizer
+        self._handles = [
+            optimizer.register_step_pre_hook(self._before),
+            optimizer.register_step_post_hook(self._after),
+            optimizer.register_load_state_dict_post_hook(self._loaded),
+        ]
+        noticed.listen(self)
+        ends.follow(self)
+
+    # --- for the script
+
+    @_guarded
+    def loss(self, value: Any) -> None:
+        """The loss of a step, a number or a tensor with one element, which is not waited for.
+
+        Told before `optimizer.step()`, it is that of the step to come, the mean where it is told several times, as of
+        micro-batches; where the first time is after a step, always of the step before.
+        """
+        self._steps.loss(value)
+
+    @_guarded
+    def mark(self, text: str) -> None:
+        """Note something at the next step, to be found again on its time axis."""
+        if not self._run.records:
+            return
+        writer = self._run.writer or self._run.start()
+        self._steps.release()
+        writer.put(Remark(self._run.step + 1, " ".join(str(text).split())[:500]))
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the recording once all of it is written; `error` is what ended the run. Again does nothing."""
+        if not self.open:
+            return
+        if os.getpid() != self._pid:
+            self.open = False  # A child of the process that records.
+            return
+        self._finish(error)
+        self._detach()
+        self._report()
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(value)
+
+    # --- hooks, on the script's thread
+
+    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        """Before the step. One with a closure has its gradients only once that has run."""
+        closures = [kwargs.get("closure"), *(arg for arg in args if callable(arg) and arg is not optimizer)]
+        closure = next((each for each in closures if each is not None), None)
+        if closure is None or not self.open:
+            self._begin()
+            return None
+        run = self._closing(closure)
+        if kwargs.get("closure") is closure:
+            return args, {**kwargs, "closure": run}
+        return tuple(run if arg is closure else arg for arg in args), kwargs
+
+    def _closing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        @functools.wraps(closure)
+        def run() -> Any:
+            loss = closure()
+            # Of an optimizer that runs it several times in a step the first counts.
+            if not self._steps.began:
+                if loss is not None:
+                    self.loss(loss)
+                self._begin()
+            return loss
+
+        return run
+
+    @_guarded
+    def _begin(self) -> None:
+        self._steps.begin()
+
+    @_guarded
+    def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._steps.end()
+
+    @_guarded
+    def _loaded(self, optimizer: Optimizer) -> None:
+        self._steps.loaded()
+
+    # --- what is noticed
+
+    @_guarded
+    def clipped(self, params: list[Tensor], limit: float, norm: Tensor, kind: float) -> None:
+        """As noticed.Listener has it."""
+        self._steps.clipped(params, limit, norm, kind)
+
+    def stepped(self, optimizer: Optimizer, step: Callable[[], Any], scaler: Any) -> Any:
+        """As noticed.Listener has it: a step that a loss scaler leaves out runs no hook."""
+        before = self._run.step
+        given = step()
+        if self._run.step == before and self._is_mine(optimizer):
+            self._left_out(scaler)
+        return given
+
+    @_guarded
+    def _left_out(self, scaler: Any) -> None:
+        self._steps.left_out(scaler)
+
+    def _is_mine(self, optimizer: Optimizer) -> bool:
+        with suppress(UsageError):
+            return unwrapped(optimizer) is self._run.optimizer
+        return False
+
+    # --- inner parts
+
+    @_guarded
+    def _finish(self, error: BaseException | None) -> None:
+        run = self._run
+        if not run.records:
+            return
+        writer = run.writer or run.start()
+        reason = _reason(error)
+        failed = error is not None and not isinstance(error, KeyboardInterrupt)
+        try:
+            self._steps.break_off(error)
+        except Exception:
+            # Of a device that has failed nothing more is to be had; what was recorded is kept all the same.
+            if error is None:
+                raise
+        writer.put(End(reason, failed=failed))
+        writer.join()
+        self.problem = writer.problem
+
+    def _give_up(self, error: Exception) -> None:
+        """End the recording; the training goes on."""
+        self.problem = (
+            str(error)
+            if isinstance(error, InspectorError)
+            else f"Recording has failed with {type(error).__name__}: {error}"
+        )
+        self._detach()
+        writer = self._run.writer
+        if writer is not None:
+            with suppress(Exception):
+                writer.put(End(self.problem, failed=True))
+        self._report()
+
+    def _detach(self) -> None:
+        self.open = False
+        for handle in self._handles:
+            handle.remove()
+        noticed.forget(self)
+        ends.forget(self)
+        self._steps.forget()
+
+    def _report(self) -> None:
+        """Say once what went wrong."""
+        if self.problem is None or self._told:
+            return
+        self._told = True
+        text = f"{self.problem.rstrip('.')}. The training goes on without being recorded."
+        try:
+            warnings.warn(text, RecordingWarning, stacklevel=2)
+        except RecordingWarning:  # Where warnings are errors, this one must not end the training.
+            sys.stderr.write(f"inspector: {text}\n")
+
+
+def _reason(error: BaseException | None) -> str | None:
+    if error is None:
+        return None
+    if isinstance(error, KeyboardInterrupt):
+        return "The run was stopped."
+    lines = str(error).splitlines()
+    return f"The run ended with {type(error).__name__}{f': {lines[0][:300]}' if lines else ''}."

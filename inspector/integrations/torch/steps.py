@@ -1,0 +1,266 @@
+"""The steps of a run, one after the other: what is enqueued before and after each, and when it is handed over."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from inspector.errors import InspectorError, UsageError
+from inspector.integrations.torch.counting import Task
+from inspector.integrations.torch.pending import Clipping, GroupNumbers, Number, Pending, number
+from inspector.integrations.torch.ranks import checksums
+from inspector.integrations.torch.run import Run
+from inspector.integrations.torch.transfer import Copies, Transfer
+from inspector.integrations.torch.watch import Counter, lanes_of, tasks_of
+from inspector.integrations.torch.writing import Counters, Remark
+from inspector.statistics import StatsLevel
+
+Tensor = Any
+COPIES = 4
+"""Steps whose tensors may be on their way to the host at once."""
+
+
+class Steps:
+    """Follows the steps of `run`, on the thread that trains. Nothing here waits for a device."""
+
+    def __init__(self, run: Run, *, stats: StatsLevel, stats_every: int) -> None:
+        self.run = run
+        self._stats, self._every = stats, stats_every
+        self._current: Pending | None = None
+        self._held: Pending | None = None
+        """A step that ran, and may still be given its loss."""
+        self._order: str | None = None
+        """Whether the script tells the loss "before" or "after" the step that it belongs to."""
+        self._losses: list[Number] = []
+        self._clippings: list[Clipping] = []
+        self._transfer = Transfer()
+        """Of the step to come."""
+        self._counter = Counter()
+        self._copies: list[Copies] = []
+        self._versions: tuple[int, ...] = ()
+
+    @property
+    def began(self) -> bool:
+        """True within a step."""
+        return self._current is not None
+
+    def begin(self, *, skipped: bool = False) -> None:
+        """The gradients of a step are in place, and nothing is updated yet; nor will be where it is `skipped`."""
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            raise UsageError(
+                "The optimizer's step is captured as a CUDA graph, whose replays run no hooks: it cannot be recorded."
+            )
+        run = self.run
+        if run.writer is not None and run.writer.problem is not None:
+            raise InspectorError(run.writer.problem)
+        self.release()
+        if run.records and run.writer is None:
+            run.start()
+        run.look_for_params()
+        run.step += 1
+        pending = self._current = self._next(skipped=skipped)
+        if not run.records:
+            return
+        left_out = skipped or (pending.found_inf is not None and pending.found_inf.value > 0)
+        if not left_out:
+            run.t[pending.active] += 1
+        wanted = self._wanted().gradients
+        counted = self._stats != "off" and run.step % self._every == 0
+        if not counted and not wanted:
+            return
+        scale = getattr(run.optimizer, "grad_scale", None)
+        lanes = lanes_of(run.optimizer, run.known, run.kind)
+        if counted:
+            late = run.writer.skipped if run.writer is not None else 0
+            t = np.maximum(run.t + left_out - late, 1)
+            tasks, pending.strides = tasks_of(
+                lanes, run.known, run.groups, run.kind, t, scale, skipped=left_out
+            )
+            if pending.light:
+                tasks = [_gradient_alone(task) for task in tasks]
+            pending.counts = self._counter.count(tasks, pending.transfer)
+        if wanted:
+            self._capture_gradients(pending, lanes.g, scale)
+
+    def end(self) -> None:
+        """The step has run."""
+        pending, self._current = self._current, None
+        if pending is None:
+            return
+        run = self.run
+        if run.checks_every and run.step % run.checks_every == 0:
+            sums = checksums(run.known)
+            if sums is not None:
+                pending.checksums = pending.transfer.add(sums)
+        if not run.records:
+            self._tell_checksums(pending)
+            return
+        if self._wanted().keyframe and self._may_copy(pending, "keyframe"):
+            pending.keyframe = run.copier.copy(run.state())
+            self._copies.append(pending.keyframe)
+        pending.finish()
+        self._versions = self._gradient_versions()
+        if pending.losses and self._order is None:
+            self._order = "before"
+        if self._order == "before":
+            self._hand_over(pending)
+        else:
+            # Its loss may still come; it is handed over with the next step at the latest.
+            self._held = pending
+
+    def release(self) -> None:
+        """Hand over the step whose loss was waited for."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._order = self._order or "before"
+            self._hand_over(held)
+
+    def loss(self, value: Any) -> None:
+        """The loss of the step to come, or of the one that ran last."""
+        held = self._held
+        if held is None or self._order == "before":
+            self._losses.append(number(value, self._transfer))
+            return
+        self._order = "after"
+        held.losses.append(number(value, held.transfer))
+        held.finish()
+        self.release()
+
+    def clipped(self, params: list[Tensor], limit: float, norm: Tensor, kind: float) -> None:
+        """The gradients of the step to come were clipped."""
+        mine = {id(each.param) for each in self.run.known}
+        if self.run.records and not mine.isdisjoint(id(param) for param in params):
+            self._clippings.append(Clipping(number(norm, self._transfer), limit, kind))
+
+    def left_out(self, scaler: Any) -> None:
+        """A loss scaler did without the step: its gradients are recorded, and that nothing was updated."""
+        self.begin(skipped=True)
+        scale = getattr(scaler, "_scale", None)
+        if self._current is not None and isinstance(scale, torch.Tensor):
+            self._current.scale = number(scale, self._current.transfer)
+        self.end()
+
+    def loaded(self) -> None:
+        """The script has loaded a state: the step counts are others now."""
+        run = self.run
+        if run.writer is None:
+            return
+        self.release()
+        run.t = run.counts()
+        run.writer.put(Counters(tuple(run.t.tolist())))
+        run.writer.put(Remark(run.step + 1, "the optimizer's state was loaded"))
+
+    def break_off(self, error: BaseException | None) -> None:
+        """No more steps come. What `error` ended may stand in a step that did not come to be: it is kept as such."""
+        interrupted, self._current = self._current, None
+        self.release()
+        run = self.run
+        if interrupted is None and error is not None and self._has_new():
+            self.begin(skipped=True)
+            interrupted, self._current = self._current, None
+        if interrupted is not None and run.writer is not None:
+            # Out of the step itself: some params may be updated, which nobody can tell.
+            interrupted.skipped = True
+            interrupted.finish()
+            run.writer.put(Remark(interrupted.step, "the run ended before this step was complete"))
+            run.writer.put(interrupted)
+
+    def forget(self) -> None:
+        """Let go of what is under way."""
+        self._current = self._held = None
+        self._losses, self._clippings, self._copies = [], [], []
+
+    # --- inner parts
+
+    def _next(self, *, skipped: bool) -> Pending:
+        run = self.run
+        transfer, self._transfer = self._transfer, Transfer()
+        found_inf = getattr(run.optimizer, "found_inf", None)
+        scale = getattr(run.optimizer, "grad_scale", None)
+        pending = Pending(
+            run.step,
+            [each.group for each in run.known],
+            np.array([each.param.grad is not None for each in run.known], np.bool_),
+            [GroupNumbers.of(group, transfer) for group in run.groups],
+            transfer,
+            skipped=skipped,
+            losses=self._losses,
+            clippings=self._clippings,
+            light=self._stats == "light",
+        )
+        self._losses, self._clippings = [], []
+        if isinstance(found_inf, torch.Tensor):
+            pending.found_inf = number(found_inf, transfer)
+            pending.scale = None if scale is None else number(scale, transfer)
+        return pending
+
+    def _wanted(self) -> Any:
+        writer = self.run.writer
+        assert writer is not None
+        return writer.recorder.wants(self.run.step)
+
+    def _hand_over(self, pending: Pending) -> None:
+        if self.run.writer is not None:
+            self.run.writer.put(pending)
+
+    def _capture_gradients(
+        self, pending: Pending, gradients: list[Tensor | None], scale: Tensor | None
+    ) -> None:
+        if not self._may_copy(pending, "gradients"):
+            return
+        run = self.run
+        by_sign: dict[float, list[tuple[Any, Tensor]]] = {1.0: [], -1.0: []}
+        for each, gradient in zip(run.known, gradients, strict=True):
+            if gradient is not None:
+                sign = -1.0 if run.groups[each.group].get("maximize") else 1.0
+                by_sign[sign].append((each.name, gradient))
+        copies = run.copier.copy(by_sign[1.0], scale)
+        if by_sign[-1.0]:
+            copies = copies.with_those_of(run.copier.copy(by_sign[-1.0], scale, -1.0))
+        pending.gradients = copies
+        self._copies.append(copies)
+
+    def _may_copy(self, pending: Pending, what: str) -> bool:
+        self._copies = [copies for copies in self._copies if copies.on_the_way]
+        if len(self._copies) < COPIES:
+            return True
+        pending.gaps.append(f"{what} not captured, copies of the steps before were on their way")
+        return False
+
+    def _has_new(self) -> bool:
+        """True where something of a step to come is there: a loss, clipped gradients, a backward pass."""
+        if self.run.writer is None or not self.run.records:
+            return False
+        return bool(self._losses or self._clippings or self._gradient_versions() != self._versions)
+
+    def _gradient_versions(self) -> tuple[int, ...]:
+        """What tells whether a backward pass has run since; a gradient that was taken away is no new one."""
+        return tuple(
+            0 if (gradient := each.param.grad) is None else hash((id(gradient), gradient._version))
+            for each in self.run.known
+        )
+
+    def _tell_checksums(self, pending: Pending) -> None:
+        """Of a process that does not record, on a thread that waits for the device."""
+        if pending.checksums is None:
+            return
+        pending.finish()
+
+        def tell(at: int) -> None:
+            with suppress(Exception):
+                self.run.agreement.check(pending.step, pending.transfer.arrays()[at])
+
+        threading.Thread(
+            target=tell, args=(pending.checksums,), name="inspector-checksums", daemon=True
+        ).start()
+
+
+def _gradient_alone(task: Task) -> Task:
+    """Of the gradient alone: what it is counted beside costs nothing more."""
+    lane = task.w if task.g is None else task.g
+    return replace(task, w=lane, m=None, v=None, v_max=None, adam=False)

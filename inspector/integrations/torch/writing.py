@@ -1,0 +1,290 @@
+"""The thread that turns steps of PyTorch into steps of a session: it waits for devices so that the script need not."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+
+from inspector.diagnosis.diagnosis import Diagnosis
+from inspector.errors import InspectorError
+from inspector.findings import Finding
+from inspector.integrations.torch.counting import Counted, table_of
+from inspector.integrations.torch.facts import facts_of, recorded_facts
+from inspector.integrations.torch.pending import I64Array, Pending, hyper_of
+from inspector.layout import Layout, Param
+from inspector.param_statistics import ParamTable, UpdateColumns, counts_of
+from inspector.plan import Limits, layout_for
+from inspector.session.reader import Session
+from inspector.session.recorder import Recorder
+from inspector.session.records import RecordedLayout, RecordedStep, Shard
+from inspector.statistics import NonFinite
+from inspector.stepping import HostState
+
+WAITING = 64
+"""Steps that may wait for this thread; where a step takes less time than what is made of it, the script waits."""
+
+PATIENCE_S = 60
+"""How long the script waits then, before it goes on without being recorded."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grown:
+    """Params that joined; `t` are their step counts, `state` the one before `step`, where it is captured."""
+
+    step: int
+    params: tuple[Param, ...]
+    dtypes: tuple[str, ...]
+    shards: tuple[Shard | None, ...]
+    t: tuple[int, ...]
+    state: Pending | None
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something to be noted at a step."""
+
+    step: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The step counts of the params were set by the script."""
+
+    t: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The last item. The flight recorder is written where the run `failed`."""
+
+    reason: str | None
+    failed: bool
+
+
+Item = Pending | Grown | Remark | Counters | End
+
+
+class Writer:
+    """Takes steps in order and offers them to `recorder`, with what the rules find in them.
+
+    `problem` is a sentence once it could not go on; `skipped` counts steps that a fused optimizer left out by itself.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        t: I64Array,
+        *,
+        earlier: Session | None = None,
+        check: Callable[[int, Any], Finding | None] | None = None,
+    ) -> None:
+        """`t` is the step count of each param now, `earlier` the session that is gone on with.
+
+        `check` is told of checksums of the weights, and gives what is wrong with another process.
+        """
+        self.recorder = recorder
+        self.problem: str | None = None
+        self.skipped = 0
+        self._t = t.copy()
+        self._check = check
+        self._laid: tuple[Layout, RecordedLayout] | None = None
+        layout = self._layout()[0]
+        self._earlier = earlier
+        self._diagnosis = Diagnosis(
+            lambda step: recorded_facts(earlier, step, layout) if earlier is not None else None
+        )
+        self._found_late: list[Finding] = []
+        self._queue: queue.Queue[Item] = queue.Queue(WAITING)
+        self._thread = threading.Thread(target=self._run, name="inspector-torch", daemon=True)
+        self._thread.start()
+
+    def put(self, item: Item) -> None:
+        """Hand it over; waits where too many wait already, InspectorError where that does not end."""
+        try:
+            self._queue.put(item, timeout=PATIENCE_S)
+        except queue.Full:
+            raise InspectorError(
+                f"The recording {self.recorder.path} could not keep up: nothing of it was written for {PATIENCE_S} s."
+            ) from None
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait until `End` was carried out; False where that takes longer."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def waiting(self) -> int:
+        """How many items wait."""
+        return self._queue.qsize()
+
+    # --- the thread
+
+    def _run(self) -> None:
+        with torch.no_grad():
+            while True:
+                item = self._queue.get()
+                try:
+                    self._take(item)
+                except Exception as error:  # noqa: BLE001 - the script goes on whatever happens here
+                    self.problem = self.problem or _sentence(error)
+                if isinstance(item, End):
+                    break
+        if self._earlier is not None:
+            with contextlib.suppress(Exception):
+                self._earlier.close()
+
+    def _take(self, item: Item) -> None:
+        recorder = self.recorder
+        if isinstance(item, End):
+            if item.failed:
+                recorder.fire()
+            # What could not be gone on with is said in the session as well.
+            recorder.close(item.reason or self.problem)
+            self.problem = self.problem or recorder.problem
+        elif self.problem is not None:
+            return
+        elif isinstance(item, Remark):
+            recorder.mark(item.step, item.text)
+        elif isinstance(item, Counters):
+            self._t = np.array(item.t, np.int64)
+        elif isinstance(item, Grown):
+            self._grow(item)
+        else:
+            self._step(item)
+            self.problem = recorder.problem
+
+    def _grow(self, item: Grown) -> None:
+        state = HostState({}, {}, {}, item.step - 1)
+        if item.state is not None and item.state.keyframe is not None:
+            state = _state(item.state, item.step - 1)
+        self.recorder.add_params(item.step, item.params, state, dtypes=item.dtypes, shards=item.shards)
+        self._t = np.concatenate((self._t, np.array(item.t, np.int64)))
+        self._laid = None
+
+    def _step(self, item: Pending) -> None:
+        recorder, about = self.recorder, self.recorder.about
+        arrays = item.transfer.arrays()
+        found_inf = 0.0 if item.found_inf is None else item.found_inf.read(arrays)
+        skipped = item.skipped or found_inf > 0
+        if not skipped:
+            self._t[item.active] += 1
+        elif not item.skipped:
+            self.skipped += 1
+        hyper = hyper_of(item, arrays, self._t, about.params, skipped=skipped)
+        layout, laid = self._layout()
+        table = None
+        if item.counts is not None:
+            table = self._table(item, item.counts.host(arrays), layout, skipped=skipped)
+        norm, scale = _norms(item, arrays, table)
+        nonfinite = NonFinite() if table is None else counts_of(table, "g").nonfinite
+        ran = RecordedStep(
+            item.step, hyper, about.variant, _mean([each.read(arrays) for each in item.losses]), norm, scale,
+            nonfinite, (), item.ended, laid,
+        )  # fmt: skip
+        facts = facts_of(ran, None if item.light else table, layout, about)
+        if item.light and table is not None:
+            facts = replace(facts, gradients=counts_of(table, "g"))
+        findings = self._diagnosis.observe(facts)
+        if item.checksums is not None and self._check is not None:
+            parted = self._check(item.step, arrays[item.checksums])
+            findings += [parted] if parted is not None else []
+        for text in item.gaps:
+            recorder.gap(item.step, text)
+        if skipped:
+            by = "" if item.scale is None else f", whose scale was {item.scale.read(arrays):g}"
+            recorder.mark(
+                item.step, f"skipped by the loss scaler{by}: gradients were not finite, nothing was updated"
+            )
+        recorder.offer(
+            ran,
+            statistics=None if item.light else table,
+            findings=findings,
+            gradients=None if item.gradients is None else item.gradients.arrays(),
+            keyframe=None if item.keyframe is None else _state(item, item.step),
+        )
+
+    def _table(self, item: Pending, counted: Counted, layout: Layout, *, skipped: bool) -> ParamTable:
+        params = self.recorder.about.params
+        names = tuple(param.name for param in params)
+        segments = [layout[name] for name in names]
+        table = table_of(
+            counted,
+            names,
+            tuple(param.block for param in params),
+            [param.numel for param in params],
+            [segment.offset for segment in segments],
+            item.strides,
+        )
+        if skipped and not item.skipped:
+            # What the device counted of an update that it then left out.
+            nothing = np.zeros(len(names), np.int64)
+            none = UpdateColumns(
+                nothing.astype("f8"), nothing.astype("f8"), nothing - 1, nothing, nothing, nothing,
+                table.update.f16_overflows, table.update.f16_underflows,
+            )  # fmt: skip
+            table = replace(table, lanes=MappingProxyType(dict(table.lanes)), update=none)
+        return table
+
+    def _layout(self) -> tuple[Layout, RecordedLayout]:
+        if self._laid is None:
+            about = self.recorder.about
+            layout = layout_for(about.params, Limits(), about.variant)
+            self._laid = layout, RecordedLayout.of(layout, Limits(), about.params)
+        return self._laid
+
+
+def _state(item: Pending, finished: int) -> HostState:
+    assert item.keyframe is not None
+    lanes: dict[str, dict[str, Any]] = {"w": {}, "m": {}, "v": {}}
+    for (lane, name), values in item.keyframe.arrays().items():
+        lanes[lane][name] = values
+    return HostState(lanes["w"], lanes["m"], lanes["v"], finished)
+
+
+def _norms(item: Pending, arrays: Any, table: ParamTable | None) -> tuple[float | None, float | None]:
+    """Gradient norm before clipping and clip scale: as noticed, else of what was counted, which nothing clipped."""
+    counted = None
+    if table is not None:
+        counted = math.sqrt(math.fsum(np.square(table.lanes["g"].norm).tolist()))
+    if not item.clippings:
+        return (None if counted is None else _f32(counted)), (None if counted is None else 1.0)
+    norms = [each.norm.read(arrays) for each in item.clippings]
+    scales = [
+        min(1.0, each.limit / (norm + 1e-6)) if not math.isnan(norm) else math.nan
+        for each, norm in zip(item.clippings, norms, strict=True)
+    ]
+    if all(each.kind == 2.0 for each in item.clippings):
+        # Of groups that are clipped one by one, the norm of all of them.
+        whole = math.sqrt(math.fsum(norm * norm for norm in norms)) if len(norms) > 1 else norms[0]
+        return _f32(whole), _f32(min(scales))
+    scale = min(scales)
+    return (None if counted is None or not scale > 0 else _f32(counted / scale)), _f32(scale)
+
+
+def _f32(value: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+def _mean(values: list[float]) -> float | None:
+    if not values:
+        return None
+    if len(values) == 1 or not all(map(math.isfinite, values)):
+        return sum(values) / len(values)
+    return math.fsum(values) / len(values)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, InspectorError):
+        return str(error)
+    return f"The recording has ended by {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
