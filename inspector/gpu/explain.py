@@ -55,8 +55,9 @@ class Explanation:
     """Where an element is worked on, and every line of its update.
 
     `agrees` is True where w, m and v of the lines are bit for bit what the real dispatch then wrote, or have the
-    codes it wrote where the state is coded. `coded` has a line for m and one for v there, else none. `after`
-    is what it wrote. The lines are those of the built-in kernel also where a user's own runs in its place.
+    codes it wrote where the state is coded. `coded` has a line for m and one for v there, else none. `after` is what it
+    wrote; neither it nor `before` has a moment that the optimizer does not keep. The lines are those of the built-in
+    kernel also where a user's own runs in its place.
     """
 
     param: str
@@ -113,7 +114,7 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     exact = _exact_lines(
         rule, before, codec=variant.codec if segment.state == "8bit" else None,
         # Not fused, the gradient has been clipped by the pass before.
-        scale=scale if variant.fused else 1.0, hyper=own.hyper, step=own.step,
+        scale=scale if variant.fused else 1.0, hyper=rule.as_used(own.hyper), step=own.step,
         decays=own.decays, numerics=variant.numerics,
     )  # fmt: skip
     lines = [
@@ -135,7 +136,7 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     group, thread, lane = _placed(dispatch, element)
     return Explanation(
         param, index, element, stepper.cursor.step, dispatch, group, thread, lane,
-        {name: value[0] for name, value in before.items()}, {name: value[0] for name, value in after.items()},
+        {lane: before[lane][0] for lane in plan.lanes}, {lane: after[lane][0] for lane in plan.lanes},
         explained, agrees, coded,
         None if hyper.per_param is None else hyper.of_param(stepper.layout.number_of(param), decays=True), own.step,
     )  # fmt: skip

@@ -76,6 +76,8 @@ class Optimizer:
     """The forms of the update kernel that there are of it."""
     bias_names: Mapping[Numerics, tuple[str, ...]] = field(default_factory=lambda: ADAM_BIAS)
     """What the members of the `bias` uniform are."""
+    as_used: Callable[[Hyper], Hyper] = lambda hyper: hyper
+    """Settings with those that it does not use as it takes them: Adam's λ is 0."""
     adam: bool = False
     """One of Adam's family: m and v as Adam has them, whatever becomes of the decay."""
     decay_in_gradient: bool = False

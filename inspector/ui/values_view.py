@@ -20,6 +20,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.stores import LANES, Lane
 from inspector.ui import format as fmt
 from inspector.ui import theme
+from inspector.ui.kept_lanes import show_kept
 from inspector.ui.moment import absent_text
 from inspector.ui.paged_table import PagedTable
 from inspector.ui.tables import set_widths
@@ -149,7 +150,8 @@ class ValuesView(LazyView):
 
     def _on_lanes_changed(self) -> None:
         top = self.paged.top
-        self.model.set_lanes(tuple(lane for lane in LANES if self.lane_boxes[lane].isChecked()))
+        chosen = (lane for lane, box in self.lane_boxes.items() if box.isChecked() and box.isEnabled())
+        self.model.set_lanes(tuple(chosen))
         self._set_widths()
         self.paged.scroll_to(top)
 
@@ -175,6 +177,8 @@ class ValuesView(LazyView):
             # What was asked of another source says nothing about this one.
             self._requested = None
             self._show_param()
+        if show_kept(self.lane_boxes, snapshot):
+            self._on_lanes_changed()
         self.model.show_window(snapshot.values)
         self._show_absence()
         if self._copy and self.model.has(*self._copy):

@@ -43,5 +43,6 @@ ADAM = Optimizer(
     update=update,
     rule=ADAM_RULE,
     settings=("lr", "beta1", "beta2", "eps", "max_grad_norm"),
+    as_used=without_decay,
     adam=True,
 )
