@@ -27,12 +27,14 @@ from inspector.statistics import StatsLevel
 WARM_UP = 20
 ON_GRADIENTS = ("nonfinite > 0", "nan@* > 0", "loss > 1e9", "finding:norm-overflow")
 ON_NORM = ("clip_scale < 0", "grad_norm > 1e30")
-ON_PARAMS = ("update_ratio@* > 1e9", "update_max@*.weight > 1e9", "w_nonfinite > 0")
+ON_PARAMS = ("update_ratio@* > 1e9", "update_max@*.weight > 1e9")
+ON_STATE = ("w_nonfinite > 0", "v_max@* > 1e30")
 CASES: tuple[tuple[str, StatsLevel, tuple[str, ...]], ...] = (
     ("one on the gradients", "light", ON_GRADIENTS[:1]),
     ("two on the norm", "light", ON_NORM),
     ("all on gradients and norm", "light", (*ON_GRADIENTS, *ON_NORM)),
-    ("three on params, statistics full in both", "full", ON_PARAMS),
+    ("two on params, statistics full in both", "full", ON_PARAMS),
+    ("two on the state after each update, statistics full in both", "full", ON_STATE),
 )
 
 

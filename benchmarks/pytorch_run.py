@@ -5,8 +5,8 @@
 Trains in a process of its own, in which `record(...)` is the one line added; meanwhile this one follows the session as
 `inspector info` would, and says how far behind it is. Then `inspector replay --verify` runs every step again from the
 state that PyTorch had before it, and holds w, m and v after it against PyTorch's. Each step keeps w, m, v and g: 16
-bytes a parameter, 48 GB for 300 steps of 10 M, which have to fit below --folder and are deleted at the end unless --keep
-is given. Prints figures as a table of Markdown. Needs PyTorch and an adapter (the software one is enough).
+bytes a parameter, 48 GB for 300 steps of 10 M, which have to fit below --folder and are deleted at the end without
+--keep. Prints figures as a table of Markdown. Needs PyTorch and an adapter (the software one is enough).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
-WIDTH, HEADS, CONTEXT, BATCH, VOCAB = 368, 8, 64, 8, 256
+WIDTH, HEADS, CONTEXT, BATCH, VOCAB = 368, 8, 32, 4, 256
 LR, WARMUP, DECAY, BETAS, CLIP = 6e-4, 30, 0.1, (0.9, 0.95), 1.0
 
 
 # --- the script of a user
 
 
-def train(path: Path, steps: int, layers: int, capture: str, fused: bool) -> None:
+def train(path: Path, steps: int, layers: int, capture: str, fused: bool, threads: int) -> None:
     """What a person has in train.py, with one line added."""
     import torch
     from torch import nn
@@ -79,6 +79,7 @@ def train(path: Path, steps: int, layers: int, capture: str, fused: bool) -> Non
             return self.head(self.ln_f(x))
 
     torch.manual_seed(1)
+    torch.set_num_threads(threads)
     library = Path(sysconfig.get_paths()["stdlib"])
     text = b"".join(
         (library / name).read_bytes() for name in ("argparse.py", "ast.py", "typing.py", "inspect.py")
@@ -113,9 +114,10 @@ def train(path: Path, steps: int, layers: int, capture: str, fused: bool) -> Non
         "torch": torch.__version__,
         "parameters": sum(p.numel() for p in params),
         "tensors": len(params),
+        "threads": threads,
         "train_s": trained,
         "whole_s": time.perf_counter() - began,
-        "loss": float(loss),
+        "loss": loss.item(),
         "problem": recording.problem,
     }
     print(json.dumps(document))
@@ -139,7 +141,7 @@ def inspector(*arguments: str) -> dict[str, Any]:
 
 
 def follow(path: Path, training: subprocess.Popen[str], every_s: float) -> list[tuple[int, float]]:
-    """While the training goes on: the steps that another process sees, and how long ago the last of them ended, in s."""
+    """While the training goes on: the steps that another process sees, and how long ago the last one ended, in s."""
     from inspector.errors import InspectorError
     from inspector.session.reader import Session
 
@@ -178,10 +180,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--fused", action="store_true")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="of PyTorch, whose threads wait for each other busily"
+    )
     parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.train is not None:
-        train(given.train, given.steps, given.layers, given.capture, given.fused)
+        train(given.train, given.steps, given.layers, given.capture, given.fused, given.threads)
         return
     folder = Path(tempfile.mkdtemp(prefix="pytorch-run-", dir=given.folder))
     path = folder / "gpt.session"
@@ -203,7 +208,13 @@ def measure(path: Path, given: argparse.Namespace) -> None:
         "--layers",
         str(given.layers),
     ]
-    words += ["--capture", given.capture, *(["--fused"] if given.fused else [])]
+    words += [
+        "--capture",
+        given.capture,
+        "--threads",
+        str(given.threads),
+        *(["--fused"] if given.fused else []),
+    ]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ) as training:
         seen = follow(path, training, 0.25)
         out = training.communicate()[0]
@@ -232,12 +243,15 @@ def show(
     rows = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, {report['device']['name']}",
         "run": f"{report['origin']}, {trained['parameters']:,} parameters in {trained['tensors']} tensors",
-        "training": f"{trained['train_s'] / max(steps, 1):.2f} s a step with the recording, last loss {trained['loss']:.3f}",
+        "training": f"{trained['train_s'] / max(steps, 1):.2f} s a step in {trained['threads']} threads, recorded, last loss {trained['loss']:.3f}",
         "session": f"{size / 1e9:.2f} GB, policy {info['policy']}",
         "followed live": f"{len(seen)} times another step, behind by {lag}",
         "compared": f"{report['compared']['steps']} steps, {report['compared']['anchored']} from the very state before",
         "executed again": f"{took / max(steps, 1):.2f} s a step, reading and explaining included",
         "largest ULP": ", ".join(f"{lane} {value:.3g}" for lane, value in report["max_ulp_by_lane"].items()),
+        "ULP from AdamW in PyTorch's own roundings": ", ".join(
+            f"{k} {v:.3g}" for k, v in report["peer_ulp"].items()
+        ),
         "beyond 2 ULP": ", ".join(f"{100 * share:.2g} % of {lane}" for lane, share in beyond.items()),
         "steps with w beyond 2 ULP": f"{len(far)} of {steps}",
         "kinds": "; ".join(

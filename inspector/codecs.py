@@ -178,6 +178,14 @@ def decode(
     return values * values if _as_root(codec, which) else values
 
 
+def decode_one(codec: Codec, which: Which, code: int, scale: np.float32) -> np.float32:
+    """The value that one code stands for, at the scale of its block."""
+    kind: type[np.uint8] | type[np.int8] = np.uint8 if codec == "dynamic" else np.int8
+    codes: Codes = np.full(BLOCK, code, kind)  # type: ignore[assignment]
+    with np.errstate(all="ignore"):
+        return np.float32(decode(codec, which, codes, np.array([scale], np.float32))[0])
+
+
 def pack(codes: Codes) -> npt.NDArray[np.uint32]:
     """Codes, a multiple of 4 of them, as u32 words: element 4i is the low byte of word i."""
     return np.ascontiguousarray(codes).view("<u4").astype(np.uint32, copy=False)

@@ -35,6 +35,22 @@ def anything_at(path: Path) -> bool:
     return True
 
 
+def named_files(spec: str) -> tuple[Path, ...]:
+    """The files that a SOURCE names, several joined by +; () where there is no such file."""
+    if anything_at(Path(spec)):
+        return (Path(spec),)
+    parts = spec.split("+")
+    found: list[Path] = []
+    begin = 0
+    for end in range(1, len(parts) + 1):
+        # A name may have a + of its own.
+        path = Path("+".join(parts[begin:end]))
+        if str(path) != "." and anything_at(path):
+            found.append(path)
+            begin = end
+    return tuple(found) if begin == len(parts) else ()
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8 in the place of `path`; UsageError where that cannot be done."""
     with replacing(path) as temporary:

@@ -14,13 +14,16 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from inspector.floats import F32Array, F64Array, bits, ulp_distance, ulp_size
+from inspector.floats import F32Array, F64Array, bits, ulp_distance
 
 Dtype = Literal["f32", "bf16", "f16"]
 DTYPES: tuple[Dtype, ...] = ("f32", "bf16", "f16")
 LOST_BITS: dict[Dtype, int] = {"f32": 0, "bf16": 16, "f16": 13}
 """Bits of a float32 mantissa that the type does not have."""
 LEAST_F16 = 2.0**-24
+MAGNITUDE = np.uint32(0x7FFF_FFFF)
+SPACING = np.exp2(np.clip(np.arange(256.0), 1, 254) - 150)
+"""Of float32 by biased exponent; for NaN and infinities that of the largest number."""
 BINS = 18
 """Of a histogram: same bits; at most 1/2, 1, 2, 4, … ULP apart; the last takes all beyond, and NaN beside a number."""
 BEYOND = 4
@@ -57,12 +60,13 @@ class LaneUlp:
 
 def unit(before: F32Array, after: F32Array, dtype: Dtype = "f32") -> F64Array:
     """The spacing of `dtype` at the larger of |before| and |after|, float64, of their shape."""
-    with np.errstate(all="ignore"):
-        largest = np.fmax(np.abs(before), np.abs(after))
-        size = (
-            ulp_size(np.where(np.isfinite(largest), largest, 0).astype(np.float64)) * 2.0 ** LOST_BITS[dtype]
-        )
-    return np.maximum(size, LEAST_F16) if dtype == "f16" else size
+    exponent = (np.maximum(bits(before) & MAGNITUDE, bits(after) & MAGNITUDE) >> np.uint32(23)).astype(
+        np.intp
+    )
+    size = SPACING[exponent]
+    if dtype != "f32":
+        size = size * 2.0 ** LOST_BITS[dtype]
+    return np.asarray(np.maximum(size, LEAST_F16) if dtype == "f16" else size, np.float64)
 
 
 def ulps(before: F32Array, a: F32Array, b: F32Array, dtype: Dtype = "f32") -> F64Array:

@@ -23,6 +23,7 @@ from inspector.stores import Lane
 if TYPE_CHECKING:
     from inspector.coding_error import ParamCodingError
     from inspector.drift import ParamDrift
+    from inspector.looking import Looker
     from inspector.param_statistics import ParamTable
 
 Quantity = Literal["value", "magnitude", "change", "nonfinite"]
@@ -209,6 +210,10 @@ class Stepper(Protocol):
 
     @property
     def undo_info(self) -> UndoInfo: ...
+    @property
+    def looker(self) -> Looker:
+        """Looks at single elements, where values lie, and matrices, without changing anything."""
+        ...
 
     def begin_step(self, gradients: Gradients, hyper: Hyper | None = None) -> None:
         """Put the gradients of the next step in place; the cursor moves to (t + 1, 0).

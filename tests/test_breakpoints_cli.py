@@ -275,3 +275,26 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(
         assert len(lines) == 1
         assert told in lines[0]
     assert not path.exists()
+
+
+@pytest.mark.parametrize("level", ["light", "full"])
+def test_where_nan_came_from_is_named_whatever_is_counted(call: Call, tmp_path: Path, level: str) -> None:
+    """All of h.0.attn.w and of h.0.norm is NaN in step 4 and 2 of 15 of head: live, recorded and replayed alike."""
+    tensors: dict[str, Any] = {f"w/{n}": 10 * v for n, v in values(0).items()}
+    for step in range(1, STEPS + 1):
+        given = values(step)
+        if step == BAD:
+            given["h.0.attn.w"][:], given["h.0.norm"][:], given["head"][2, 1:] = math.nan, math.nan, math.nan
+        tensors |= {f"g@{step}/{n}": v for n, v in given.items()}
+    given_file = write(tmp_path / "spread.safetensors", tensors, lr="0.01")
+    saved = tmp_path / "run.session"
+    words = ("--stats", level, "--save", saved, "--capture", "all", "--json")
+    found = document(run(call, given_file, *words), 1)["findings"]
+    (bad,) = [f for f in found if f["rule"] == "nonfinite-gradient"]
+    assert (bad["step"], bad["param"], bad["index"]) == (BAD, "head", 2 * 3 + 1)
+    assert bad["message"].endswith("The same in h.0.attn.w, h.0.norm.")
+    assert (bad["evidence"]["nan"], bad["evidence"]["in_param"], bad["evidence"]["params"]) == (146, 2, 3)
+    assert bad["evidence"]["param_share"] == pytest.approx(2 / 15)
+    for again in (("diagnose", saved, "--json"), ("replay", saved, "--json")):
+        others = document(call(*again), 1 if again[0] == "diagnose" else 0)["findings"]
+        assert [f for f in others if f["rule"] == "nonfinite-gradient"] == [bad]

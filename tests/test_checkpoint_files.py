@@ -16,9 +16,9 @@ from checkpoint_files import FOLDER, needs_torch, opened
 from state_files import file_bytes, header_and_data
 
 from inspector.errors import UsageError
+from inspector.files import named_files
 from inspector.integrations import torch_files
 from inspector.layout import make_layout
-from inspector.sources.checkpoint.files import named_files
 from inspector.sources.open import open_source
 
 PROJECT = Path(__file__).parent.parent

@@ -17,11 +17,12 @@ from inspector.gpu.device import Gpu
 from inspector.gpu.explain import explain_element
 from inspector.hyper import Hyper
 from inspector.layout import Param
-from inspector.optimizers import OPTIMIZERS, optimizer
+from inspector.optimizers import OPTIMIZERS, optimizer, plan_step
 from inspector.optimizers.definition import LINE_SLOTS
-from inspector.plan import Variant
+from inspector.plan import Limits, Variant, layout_for
 from inspector.session.reader import Session
 from inspector.settings import ParamSettings, Settings
+from inspector.shader_lines import update_code
 from inspector.stepping import HostGradients
 
 pytestmark = pytest.mark.gpu
@@ -40,6 +41,22 @@ def test_each_optimizer_names_lines_that_the_kernels_have_a_place_for() -> None:
         assert set(names) <= set(LINE_SLOTS)
         assert {"g'", "decay", "update", "w", *each.state} <= set(names)
         assert len({LINE_SLOTS[n] for n in names}) == len(names)
+
+
+@each_new
+def test_every_line_of_its_update_is_lit_in_its_wgsl(name: str) -> None:
+    variant, one = Variant(optimizer=name), np.ones(1, np.float32)
+    plan = plan_step(layout_for(PARAMS, Limits(), variant), Limits(), variant)
+    code = update_code(plan, next(d for d in plan.dispatches if d.updates))
+    done = optimizer(name).update(one, one, one, one, scale=1.0, hyper=HYPER, step=1, decays=True)
+    for line in done.lines:
+        shown, lit = code.of(line.name)
+        places = {shown.unit.place(at).partition(":")[0] for at in lit}
+        assert places == {f"optimizers/{name}/{name}.wgsl"}, line.name
+        # The member that has the value which is explained.
+        member = ("grad", "m", "v", "m_hat", "v_hat", "denominator", "ratio", "decay", "change", "w")
+        text = shown.unit.text.splitlines()
+        assert all(f"to.{member[LINE_SLOTS[line.name]]} =" in text[at - 1] for at in lit)
 
 
 @each_new

@@ -23,7 +23,6 @@ from inspector.codecs import CODECS, Codec
 from inspector.errors import UsageError
 from inspector.gpu.device import Gpu
 from inspector.gpu.explain import explain_element
-from inspector.gpu.pipelines import SHARED, shader_source
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.kernel_slots import KERNEL_SLOTS
@@ -34,6 +33,7 @@ from inspector.own_shaders import MAX_FILE_BYTES, load_own_kernels
 from inspector.plan import Limits, Plan, Variant, required_placement
 from inspector.runtime.commands import OpenSource, StepIteration
 from inspector.runtime.snapshots import Snapshot
+from inspector.shader_text import SHARED, shader_source
 from inspector.stepping import HostGradients
 
 UNCLIPPED = Hyper(max_grad_norm=float("inf"), weight_decay=0.1)

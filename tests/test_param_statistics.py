@@ -562,3 +562,37 @@ def test_coded_moments_count_as_what_they_stand_for(
         decay = HYPER.weight_decay * max(np.abs(each).max(initial=0) for each in w.values())
         coded = [p.update.largest for p in got if stepper.layout[p.name].state == "8bit"]
         assert max(coded) <= 1.001 + decay
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("limits", [{}, SMALL], ids=["one binding", "many bindings"])
+@pytest.mark.parametrize("chunks", [65_536, 3], ids=["one submission", "many submissions"])
+def test_a_part_of_the_params_is_counted_as_all_are(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], chunks: int
+) -> None:
+    """At any moment, whichever params: after the update too, and where the part begins within a binding or batch."""
+    monkeypatch.setattr(param_statistics, "MAX_CHUNKS", chunks)
+    monkeypatch.setitem(param_statistics.CHUNK, True, 512)
+    state = normal_state(PARAMS, seed=4)
+    state[1]["c"][77] = np.nan
+    stepper = stopped(gpu, PARAMS, state, **limits)
+    for when in ("before", "after"):
+        if when == "after":
+            stepper.run_to_end(HYPER)
+        held = stepper.state()
+        values = {"w": held.w, "g": stepper.gradients(), "m": held.m, "v": held.v}
+        segments = stepper.layout.segments
+        for i, segment in enumerate(segments):
+            for j in range(i + 1, len(segments) + 1):
+                if not segment.numel:
+                    continue
+                stop = segments[j].offset if j < len(segments) else stepper.layout.padded_elements
+                table = stepper.lane_stats(HYPER, (segment.offset, stop))
+                for row in range(i, j):
+                    if stop <= segments[row].offset:
+                        continue
+                    for lane in LANES:
+                        own = lane_stats(values[lane][segments[row].name], start=segments[row].offset)
+                        got = table[row].lanes[lane]
+                        assert counted(got) == counted(own), (when, segment.name, segments[row].name, lane)
+                        assert got.norm == pytest.approx(own.norm, rel=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, QSettings, Qt, QUrl
@@ -21,6 +22,7 @@ from inspector.ui.app import application, make_view, run_window
 from inspector.ui.bus import Bus
 from inspector.ui.main_window import MainWindow
 from inspector.ui.opening import MAX_RECENT
+from inspector.ui.options import Options
 from inspector.ui.start_view import NO_RECENT, StartView, rows
 from inspector.ui.view import View
 
@@ -222,9 +224,34 @@ def test_a_dropped_file_is_opened_wherever_it_lands(start: Start, tmp_path: Path
 def test_what_is_no_file_is_not_taken(start: Start, tmp_path: Path) -> None:
     shown = start()
     assert not drop(shown.window, text="not a file")
-    assert drop(shown.window, tmp_path / "a", tmp_path / "b")
+    assert drop(shown.window, tmp_path / "a.session", tmp_path / "b.session")
     assert shown.opened() == []
-    assert "Drop one file at a time" in shown.window.banner.text
+    assert "Drop one recording at a time" in shown.window.banner.text
+
+
+def test_the_files_of_a_checkpoint_are_opened_together(start: Start, tmp_path: Path) -> None:
+    """Dropped or chosen at once; listed in one line, and gone when one of them is."""
+    shown = start()
+    files = [tmp_path / "model.safetensors", tmp_path / "optimizer.pt"]
+    for file in files:
+        file.touch()
+    spec = "+".join(map(str, files))
+    assert drop(shown.window, *files)
+    assert shown.opened() == [OpenSource(spec)]
+    shown.qtbot.keyClick(shown.window, Key.Key_O, Qt.KeyboardModifier.ControlModifier)
+    dialog = shown.window.findChild(QFileDialog, "open_dialog")
+    assert isinstance(dialog, QFileDialog)
+    assert dialog.fileMode() == QFileDialog.FileMode.ExistingFiles
+    dialog.filesSelected.emit([str(file) for file in files])
+    assert shown.opened()[1:] == [OpenSource(spec)]
+    dialog.filesSelected.emit([str(files[0])])
+    dialog.fileSelected.emit(str(files[0]))
+    assert shown.opened()[2:] == [OpenSource(str(files[0]))]
+    dialog.close()
+    row = rows([spec])[-1]
+    assert (row.title, row.text, row.spec) == ("model.safetensors + optimizer.pt", str(tmp_path), spec)
+    files[1].unlink()
+    assert rows([spec])[-1].spec is None
 
 
 def test_ctrl_shift_o_asks_for_a_recording(start: Start, tmp_path: Path) -> None:
@@ -251,7 +278,11 @@ def test_a_start_without_source_shows_the_page_and_opens_the_live_model(qtbot: Q
 
     worker = FakeWorker()
     code = run_window(
-        lambda: worker, settings_path=str(tmp_path / "w.ini"), views=some_views, front="start", on_ready=ready
+        lambda: worker,
+        settings_path=str(tmp_path / "w.ini"),
+        views=some_views,
+        on_made=lambda window: window.begin_with("start"),
+        on_ready=ready,
     )
     assert code == 0
     assert seen == [True, True]
@@ -259,23 +290,27 @@ def test_a_start_without_source_shows_the_page_and_opens_the_live_model(qtbot: Q
 
 
 @pytest.mark.parametrize(
-    ("words", "front"),
+    ("words", "wanted", "front"),
     [
-        ((), "start"),
-        (("--lr", "0.1"), "start"),
-        (("charlm",), None),
-        (("synthetic:100",), None),
-        (("--lockstep", "dynamic"), None),
+        ((), True, ["start"]),
+        ((), False, []),
+        (("--lr", "0.1"), True, ["start"]),
+        (("charlm",), True, []),
+        (("synthetic:100",), True, []),
+        (("--lockstep", "dynamic"), True, []),
     ],
 )
 def test_the_command_line_decides_what_is_in_front(
     words: tuple[str, ...],
-    front: str | None,
+    wanted: bool,
+    front: list[str],
     call: Callable[..., tuple[int, str, str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[object] = []
+    asked: list[str] = []
+    preferences = SimpleNamespace(options=Options(start_page=wanted), offer=lambda adapters: None)
+    window = SimpleNamespace(preferences=preferences, begin_with=asked.append)
     monkeypatch.setattr("inspector.cli.window.display_problem", lambda: None)
-    monkeypatch.setattr("inspector.ui.app.run_window", lambda make, **more: asked.append(more["front"]) or 0)
+    monkeypatch.setattr("inspector.ui.app.run_window", lambda make, **more: more["on_made"](window) or 0)
     assert call(*words)[0] == 0
-    assert asked == [front]
+    assert asked == front

@@ -11,13 +11,14 @@ from PySide6.QtGui import QFont, QGuiApplication
 from pytestqt.qtbot import QtBot
 from ui_helpers import make_snapshot, make_values, small_plan
 
+from inspector.addresses import parse_index
 from inspector.errors import UsageError
 from inspector.layout import Param, make_layout
 from inspector.plan import Plan
 from inspector.runtime.commands import ViewValues
 from inspector.runtime.snapshots import Snapshot, ValuesWindow
 from inspector.ui import theme
-from inspector.ui.values_model import PAGE_ROWS, PENDING, ValuesModel, parse_index, value_text
+from inspector.ui.values_model import PAGE_ROWS, PENDING, ValuesModel, value_text
 from inspector.ui.values_view import ValuesView
 
 pytestmark = pytest.mark.qt

@@ -81,10 +81,12 @@ def light_views() -> dict[str, View]:
 class Shown:
     """A window on screen with its worker."""
 
-    def __init__(self, qtbot: QtBot, settings: QSettings | None = None) -> None:
+    def __init__(
+        self, qtbot: QtBot, settings: QSettings | None = None, views: dict[str, View] | None = None
+    ) -> None:
         self.worker = FakeWorker()
         self.bus = Bus(self.worker.send)
-        self.window = MainWindow(self.bus, light_views(), settings=settings)
+        self.window = MainWindow(self.bus, views or light_views(), settings=settings)
         qtbot.addWidget(self.window)
         self.qtbot = qtbot
         self.window.resize(1280, 800)
@@ -477,7 +479,7 @@ def test_every_view_is_shown_each_snapshot_and_each_selection(shown: Shown) -> N
 def test_the_keys_overview_is_not_modal(shown: Shown) -> None:
     shown.press(Key.Key_F1)
     label = shown.window.findChild(QLabel, "")
-    dialog = shown.window._keys
+    dialog = shown.window.asking.keys
     assert label is not None
     assert isinstance(dialog, KeysDialog)
     assert dialog.isVisible()

@@ -453,3 +453,35 @@ def test_what_the_form_may_be_changed_to_is_found_for_each_plan(watched: Watched
         )
     )
     assert {(x.field, x.value): x.reason for x in changed.choices}["grid", "published"] == ""
+
+
+class Saved(Tiny):
+    """What an optimizer saved that ran in a form of its own, taken with two reservations."""
+
+    name = "saved"
+    form = Variant(optimizer="adam-l2", numerics="precise", dispatch="per-tensor")
+    remarks = ("The order is not verified.", "Something was left out.")
+
+
+def test_a_source_that_was_saved_is_opened_in_its_own_form_and_what_to_know_of_it_is_told() -> None:
+    opener = Opener()
+    made = Watched(opener, "tiny", variant=Variant(dispatch="single"))
+    try:
+        made.at(1, 0)
+        opener.source = Saved
+        made.worker.send(c.OpenSource("saved"))
+        opened = made.until(lambda s: s.source == "saved" and s.mode == "paused")
+        assert opened.plan is not None
+        form = opened.plan.variant
+        # The optimizer and its bias terms; how the update is dispatched is the person's choice.
+        assert (form.optimizer, form.numerics, form.dispatch) == ("adam-l2", "precise", "single")
+        assert opened.notice is not None
+        assert opened.notice.severity == "warning"
+        assert opened.notice.text == "The order is not verified. Something was left out."
+        opener.source = Tiny
+        made.worker.send(c.OpenSource("tiny"))
+        back = made.until(lambda s: s.source == "tiny" and s.mode == "paused" and s.plan is not None)
+        assert back.plan is not None
+        assert back.plan.variant == Variant(dispatch="single")
+    finally:
+        assert made.worker.close(WAIT_S)

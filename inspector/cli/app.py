@@ -19,8 +19,8 @@ from inspector.layout import StateType
 from inspector.statistics import StatsLevel
 
 VIEWS = (
-    "map, pipeline, plots, histograms, lockstep, timing, profile, memory, params, compare, verify, start, values, "
-    "hyper, findings, policies, breakpoints, bookmarks or timeline"
+    "map, pipeline, plots, histograms, lockstep, timing, profile, memory, params, compare, verify, start, settings, "
+    "values, hyper, findings, policies, breakpoints, bookmarks or timeline"
 )
 
 app = typer.Typer(
@@ -149,7 +149,7 @@ def layout(
         o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state),
         shaders,
     )
-    made = o.open_told(source)
+    made = o.open_told(source, steps=False)
     variant = o.form_for(context, made, variant)
     document = describe(made, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
     o.print_json(document) if json else show(document)

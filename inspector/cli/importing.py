@@ -50,7 +50,7 @@ def import_files(files: Sequence[Path], save: Path) -> None:
     """
     check_new(save)
     spec = "+".join(str(file) for file in files)
-    source = open_told(spec)
+    source = open_told(spec, steps=False)
     if not isinstance(source, (Checkpoint, Dump, StateFile)):
         raise UsageError(f"{spec} is opened as it is: import takes checkpoints, dumps and state files.")
     steps = source.steps if isinstance(source, Dump) else ()
@@ -108,7 +108,7 @@ def _about(
         policy=str(policy),
         software=f"inspector {__version__}",
         began=time.time(),
-        description=" ".join((f"{source.description}.", *remarks_of(source)))
+        description=" ".join((f"{source.description}.", *remarks_of(source, steps=False)))
         if other
         else source.description,
         stats="off",

@@ -33,7 +33,7 @@ def describe(
     plan = plan_step(layout, limits, variant)
     stored = source.stored if isinstance(source, Checkpoint) else {}
     return {
-        "remarks": list(remarks_of(source)),
+        "remarks": list(remarks_of(source, steps=False)),
         "params": [
             {
                 "name": s.name,

@@ -201,10 +201,12 @@ def make_source(spec: str, schedule: str | None = None, seed: int | None = None)
     return open_source(spec, schedule=made, seed=seed, load_pickled=load_pickled)
 
 
-def open_told(spec: str, schedule: str | None = None, seed: int | None = None) -> Source:
-    """The same, and on standard error what a person should know of how it was read."""
+def open_told(
+    spec: str, schedule: str | None = None, seed: int | None = None, *, steps: bool = True
+) -> Source:
+    """The same, and on standard error what a person should know of how it was read; of its `steps` too."""
     made = make_source(spec, schedule, seed)
-    for remark in remarks_of(made):
+    for remark in remarks_of(made, steps=steps):
         print(f"inspector: {remark}", file=sys.stderr)
     return made
 

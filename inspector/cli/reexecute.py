@@ -64,6 +64,7 @@ def reexecute(
         "max_ulp": max(summary.max_ulp.values(), default=0.0),
         "max_ulp_in_step": summary.max_ulp_in_step,
         "max_ulp_by_lane": dict(summary.max_ulp),
+        "peer_ulp": dict(summary.left),
         "elements": summary.elements,
         "beyond_2_ulp": dict(summary.beyond),
         "first_difference": None if summary.first is None else first_document(summary.first),
@@ -194,6 +195,9 @@ def summary(document: dict[str, Any]) -> Iterator[str]:
     beyond = {lane: count for lane, count in document["beyond_2_ulp"].items() if count}
     shares = (f"{100 * count / document['elements']:.2g} % of {lane}" for lane, count in beyond.items())
     yield f"More than 2 ULP apart: {', '.join(shares) or 'nothing'}, of {document['elements']:,} elements compared."
+    if document["peer_ulp"]:
+        left = ", ".join(f"{lane} {_ulp(ulp)}" for lane, ulp in document["peer_ulp"].items())
+        yield f"From AdamW in the roundings of the peer named what was recorded is at most so many ULP away: {left}."
     yield f"The first is {first_words(first)}."
     for kind in document["kinds"]:
         params = len(kind["params"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,18 @@ if TYPE_CHECKING:
 MAX_PICTURE = 16_384
 
 
+@dataclass
+class Chosen:
+    """What a person chose in the settings of the window, asked for whenever a device is opened.
+
+    `found` are the names of the adapters that can be used, once they have been looked for.
+    """
+
+    adapter: Callable[[], str] = str
+    undo_mb: Callable[[], int | None] = lambda: None
+    found: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class RunOpener:
     """Opens sources and steppers as the command line asked for. Called on the worker's thread."""
@@ -59,6 +71,8 @@ class RunOpener:
     seed: int | None
     given: Mapping[str, float | None]
     shaders: Path | None = None
+    chosen: Chosen = field(default_factory=Chosen)
+    """What holds where nothing is given."""
 
     def check(self, spec: str) -> Source:
         """The source, or UsageError for what cannot be meant, before a window appears."""
@@ -85,8 +99,9 @@ class RunOpener:
         # wgpu takes a while to import: here it does so on the worker's thread, beside the first paint.
         from inspector.gpu.opener import StepperMaker
 
-        undo = None if self.undo_mb is None else self.undo_mb << 20
-        return StepperMaker(self.adapter, undo).make(
+        undo_mb = self.chosen.undo_mb() if self.undo_mb is None else self.undo_mb
+        undo = None if undo_mb is None else undo_mb << 20
+        return StepperMaker(self._adapter(), undo).make(
             source.params, variant, state, layout, **placing(source.hyper)
         )
 
@@ -94,7 +109,21 @@ class RunOpener:
         """Steppers on the same adapter, with no memory for going back."""
         from inspector.gpu.opener import StepperMaker
 
-        return StepperMaker(self.adapter, undo_bytes=0)
+        return StepperMaker(self._adapter(), undo_bytes=0)
+
+    def _adapter(self) -> str | None:
+        """The adapter that was asked for: one chosen in the settings may be gone, which stops nothing."""
+        from inspector.gpu.device import list_adapters
+
+        if self.adapter is not None:
+            return self.adapter
+        if not self.chosen.found:
+            # Once: what there is does not change while the window is open.
+            self.chosen.found = tuple(report.name for _, report in list_adapters() if report.usable)
+        wanted = self.chosen.adapter()
+        return (
+            wanted if any(wanted.lower() in name.lower() for name in self.chosen.found) and wanted else None
+        )
 
     def compare(
         self,
@@ -137,6 +166,14 @@ def open_window(
         raise UsageError(problem)
     from inspector.ui.app import run_window
 
+    def join(window: MainWindow) -> None:
+        chosen, options = opener.chosen, window.preferences
+        chosen.adapter = lambda: options.options.adapter
+        chosen.undo_mb = lambda: options.options.undo_mb
+        options.offer(lambda: chosen.found)
+        if start_page and options.options.start_page:
+            window.begin_with("start")
+
     def begin(window: MainWindow) -> None:
         for condition, stopping in conditions:
             window.send(SetBreakpoint(condition, stopping=stopping))
@@ -148,7 +185,7 @@ def open_window(
 
     return run_window(
         lambda: Worker(opener, spec, variant, reread=opener.reread, stats=stats),
-        front="start" if start_page else None,
+        on_made=join,
         on_ready=begin,
     )
 
@@ -208,7 +245,7 @@ def take_picture(
         if not at_opening and settled(snapshot):
             at_opening.append(notice)
         # What is told of a source as it opens stops nothing, unless it is an error.
-        idle = notice is None or (notice in at_opening and notice.severity == "info")
+        idle = notice is None or (notice in at_opening and notice.severity != "error")
         if not idle and notice is not None and snapshot.mode != "running":
             # Whatever stops the run short of what was asked for: the end of the source, no device, …
             told[:] = [notice.text]

@@ -10,15 +10,13 @@ import numpy as np
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import WINDOW, Memory
 from inspector.diagnosis.onsets import Onsets
-from inspector.diagnosis.rules import HELD, NOTHING, RULES, Rule, Seen
+from inspector.diagnosis.rules import HELD, NOTHING, RULES, Rule, Seen, the_same_in
 from inspector.findings import Finding, Severity
 from inspector.floats import BoolArray
 from inspector.optimizers import optimizer
 
 Earlier = Callable[[int], StepFacts | None]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
-NAMED = 3
-"""So many other params are named in a finding that holds for many."""
 
 OF_ADAM = frozenset(
     {
@@ -142,8 +140,7 @@ class Diagnosis:
         since = int(onsets.since[row])
         if others:
             evidence["params"] = len(others) + 1
-            more = f" and {len(others) - NAMED:,} more" if len(others) > NAMED else ""
-            message += f" The same in {', '.join(others[:NAMED])}{more}."
+            message += f" {the_same_in(others)}"
         if since != facts.step:
             evidence["since"] = since
             message += f" It has been so since step {since:,}, and is ten times as bad now."

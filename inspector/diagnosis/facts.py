@@ -12,7 +12,7 @@ from inspector.hyper import Hyper
 from inspector.layout import Layout, Segment
 from inspector.param_statistics import ParamTable
 from inspector.plan import Plan, Variant
-from inspector.statistics import BufferStats
+from inspector.statistics import BufferStats, NonFinite
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,9 @@ class StepFacts:
     table: ParamTable | None = None
     coding: Sequence[ParamCodingError] | None = None
     after: AfterStep | None = None
+    nonfinite: Mapping[str, NonFinite] = field(default_factory=dict)
+    """Of a step whose params were not counted: those with gradients that are not finite, in the order of memory, where
+    that was looked into."""
     origin: str = ""
     """What ran the step, where that was not the kernels here: the gradients are as its optimizer took them, clipped
     already, and nothing in them is left out."""

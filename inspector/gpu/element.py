@@ -7,68 +7,58 @@ from typing import Any
 
 import numpy as np
 
-from inspector.codecs import BLOCK
+from inspector.explaining import LINES, ElementValues
 from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
-from inspector.gpu.memory import LaneMemory
 from inspector.gpu.pipelines import Pipelines
-from inspector.plan import Access, Dispatch
-from inspector.stores import MOMENTS
+from inspector.plan import Access
+from inspector.stores import LANES
 
-LINES = 10
 _SLOTS: tuple[tuple[int, Access], ...] = (
     *((slot, "read") for slot in range(5)),
     *((slot, "uniform") for slot in (5, 6, 7)),
     (8, "read_write"),
 )
+_APART = 256
+"""Bytes between what is bound of one buffer: what any device binds at."""
 
 
 def element_lines(
     gpu: Gpu,
     pipelines: Pipelines,
-    memory: LaneMemory,
-    dispatch: Dispatch,
-    element: int,
-    rule: Sequence[str],
+    values: ElementValues,
+    *,
+    clip_scale: float,
+    hp: F32Array,
+    bias: F32Array,
+    constants: Sequence[tuple[str, float]],
+    rule: Sequence[str] | None = None,
 ) -> F32Array:
-    """The lines of the update of one element by `dispatch`, float32[10], from the buffers as they are.
+    """The lines of the update of one element, float32[10], from its values: nothing of the run is read or written.
 
-    `rule` are the files of the optimizer's update.
+    `hp` and `bias` are the uniforms of its param, λ being 0 where it is not decayed; `constants` those of the
+    kernel; `rule` are the files with the update of its optimizer, Adam's if left out.
     """
-    coded = any(b.name == "m_packed" for b in dispatch.bindings)
-    constants = (*dispatch.constants, ("CODED", float(coded)))
-    pipeline = pipelines.get("explain", "explain", _SLOTS, constants, rule=rule)
-    bound = {b.name: (memory.buffers[b.buffer], b.offset, b.bound_size) for b in dispatch.bindings}
-    at = element - dispatch.elements[0]
-    made: list[Any] = []
-    of_moments = at
-    if coded:
-        # Of coded state only the block is needed, decoded.
-        of_moments = at % BLOCK
-        for lane in MOMENTS:
-            block = memory.read(lane, element - of_moments, of_moments + 1)
-            made.append(gpu.storage(f"explained {lane}", 4 * BLOCK))
-            gpu.write(made[-1], 0, block)
-            bound[lane] = (made[-1], 0, 4 * BLOCK)
-    elif any(lane not in bound for lane in MOMENTS):
-        # One that the optimizer does not keep is 0; both are read at one index.
-        of_moments = 0
-        for lane in MOMENTS:
-            made.append(gpu.storage(f"explained {lane}", 16))
-            gpu.write(made[-1], 0, memory.read(lane, element, 1))
-            bound[lane] = (made[-1], 0, 16)
-    index = gpu.uniform("explained index", 8)
+    pipeline = pipelines.get("explain", "explain", _SLOTS, tuple(constants), rule=rule)
+    given: list[F32Array] = [values.as_arrays()[lane] for lane in LANES]
+    given.append(np.array([0.0, clip_scale], np.float32))
+    read = gpu.storage("explained element", _APART * len(given))
+    used = gpu.uniform("explained settings", _APART * 3)
     lines = gpu.storage("explained lines", 64)
-    gpu.write(index, 0, np.array([at, of_moments], np.uint32))
-    ranges = [bound[name] for name in ("w", "g", *MOMENTS, "grad_stats")]
-    ranges += [(index, 0, 16), bound["hp"], bound["bias"], (lines, 0, 64)]
+    for i, array in enumerate(given):
+        # Bits, so that a signalling NaN stays one.
+        gpu.write(read, i * _APART, array.view(np.uint32))
+    for i, uniform in enumerate((np.zeros(2, np.uint32), hp, bias)):
+        gpu.write(used, i * _APART, uniform.view(np.uint32))
+    ranges: list[tuple[Any, int, int]] = [(read, i * _APART, 16) for i in range(len(given))]
+    ranges += [(used, i * _APART, 16) for i in range(3)]
     encoder = gpu.encoder()
     compute = encoder.begin_compute_pass()
     compute.set_pipeline(pipeline)
-    compute.set_bind_group(0, pipelines.bind(_SLOTS, ranges))
+    compute.set_bind_group(0, pipelines.bind(_SLOTS, [*ranges, (lines, 0, 64)]))
     compute.dispatch_workgroups(1)
     compute.end()
-    values = gpu.read(lines, 0, 4 * LINES, encoder).view(np.float32)
-    for buffer in (*made, index, lines):
+    found = gpu.read(lines, 0, 4 * LINES, encoder).view(np.float32)
+    for buffer in (read, used, lines):
         gpu.release(buffer)
-    return values
+    return found

@@ -53,6 +53,20 @@ class SavedRange:
     scales: Range | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ElementRanges:
+    """Where one element is: its float32, or the byte of its code and the scale of its block."""
+
+    value: Range
+    scale: Range | None = None
+
+    def reads(self) -> tuple[tuple[Any, int, int], ...]:
+        """What to read, in words: the float32, or the word with the code, then the scale."""
+        buffer, at = self.value
+        word = (buffer, at // 4 * 4, 4)
+        return (word,) if self.scale is None else (word, (*self.scale, 4))
+
+
 class LaneMemory:
     """The buffers of a plan, and w, g, m and v in them as float32 whether coded or not.
 
@@ -235,6 +249,64 @@ class LaneMemory:
         scale = self._gpu.read(*scales, n * F32_BYTES).view(np.float32)
         values = decode(self._codec, _moment(lane), unpack(self._codec, raw), scale)
         return np.asarray(values[head : head + high - low], np.float32)
+
+    # --- single elements
+
+    def element_ranges(self, lane: Lane, element: int) -> ElementRanges:
+        """Where an element of a lane is kept, to be read with others at once; a zero where none is."""
+        if lane in self._absent:
+            return ElementRanges((self._nothing(), 0))
+        store = store_at(self._layout, lane, element)
+        if not store.coded:
+            return ElementRanges((self.buffers[store.buffer], store.offset(element)))
+        codes, scales = self._coded_at(store, element)
+        return ElementRanges(codes, scales)
+
+    def saved_ranges(self, entry: Entry, lane: Lane, element: int) -> ElementRanges | None:
+        """Where `entry` keeps an element as it was; None where that is not among what it keeps."""
+        each = next(self.saved(entry, lane, element, element + 1), None)
+        if each is None:
+            return None
+        if each.scales is None:
+            return ElementRanges(each.values)
+        return ElementRanges((each.values[0], each.values[1] + element % BLOCK), each.scales)
+
+    def codes_at(
+        self, lane: Lane, start: int, count: int, top: Entry | None = None
+    ) -> npt.NDArray[np.int16] | None:
+        """Codes of elements from `start` on, as they are or as `top` keeps them; None where any is float32."""
+        out = np.zeros(count, np.int16)
+        for store, low, high in pieces(self._layout, lane, start, start + count):
+            if not store.coded:
+                return None
+            # Whole words, from the one that holds the first.
+            head = low % 4
+            (buffer, at), _ = self._coded_at(store, low - head)
+            raw = self._gpu.read(buffer, at, -(-(head + high - low) // 4) * 4).view(np.uint32)
+            out[low - start : high - start] = unpack(self._codec, raw)[head : head + high - low]
+        for each in self.saved(top, lane, start, start + count):
+            low, high = each.first, each.first + each.count
+            head = low % BLOCK
+            raw = self._gpu.read(*each.values, -(-(head + high - low) // 4) * 4).view(np.uint32)
+            out[low - start : high - start] = unpack(self._codec, raw)[head : head + high - low]
+        return out
+
+    def half_at(self, start: int, count: int) -> npt.NDArray[np.uint16] | None:
+        """The bits of the half-precision mirror of w from element `start` on; None where there is none."""
+        if self._plan.variant.kernel != "f16":
+            return None
+        out = np.zeros(count, np.uint16)
+        for _, low, high in pieces(self._layout, "w", start, start + count):
+            head = low % 2
+            name, offset = self._half(low - head)
+            raw = self._gpu.read(self.buffers[name], offset, -(-(head + high - low) * 2 // 4) * 4)
+            out[low - start : high - start] = raw.view(np.uint16)[head : head + high - low]
+        return out
+
+    @property
+    def codec(self) -> Codec:
+        """That of m and v where they are coded."""
+        return self._codec
 
     # --- reading on the device
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import resources
 from typing import Any
 
 import wgpu
@@ -12,29 +11,13 @@ from inspector.gpu.device import Gpu, explained
 from inspector.gpu.own_modules import compiled, own_module
 from inspector.own_kernels import OwnKernel
 from inspector.plan import Access, Plan
-
-SHARED = {
-    "adamw_8bit_update": ("common", "codecs", "coded_adam"),
-    "encode_8bit": ("common", "codecs"),
-    "decode_8bit": ("common", "codecs"),
-    "explain": ("common", "codecs", "coded_adam"),
-    "coding_error": ("common", "codecs"),
-    "param_stats": ("common", "codecs", "coded_adam"),
-}
-"""What stands before a kernel's own text; "common" alone where it is not named here."""
+from inspector.shader_text import shared, unit
 
 _BUFFER_TYPE = {"read": "read-only-storage", "read_write": "storage", "uniform": "uniform"}
 
 
 ADAM_ONLY = {"CODEC", "CODED"}
 """Constants that only a rule with codes declares."""
-
-
-def shader_source(name: str) -> str:
-    """The text of inspector/shaders/NAME.wgsl, or of inspector/NAME.wgsl of an optimizer's folder."""
-    if name.startswith("optimizers/"):
-        return resources.files("inspector").joinpath(f"{name}.wgsl").read_text(encoding="utf-8")
-    return resources.files("inspector").joinpath("shaders", f"{name}.wgsl").read_text(encoding="utf-8")
 
 
 class Pipelines:
@@ -60,7 +43,7 @@ class Pipelines:
         `rule` are the files with the update of an optimizer other than Adam, which stand before the kernel's own text.
         UsageError with file and line where the compiler does not take the user's.
         """
-        rule = tuple(rule) if rule is not None else SHARED.get(kernel, ("common",))
+        rule = shared(kernel) if rule is None else tuple(rule)
         if "codecs" not in rule and own is None:
             constants = [each for each in constants if each[0] not in ADAM_ONLY]
         key = (kernel, entry_point, tuple(slots), tuple(constants), own, rule)
@@ -125,6 +108,6 @@ class Pipelines:
     def _module(self, kernel: str, before: tuple[str, ...]) -> Any:
         key = "\n".join((kernel, *before))
         if key not in self._modules:
-            code = "\n".join(shader_source(name) for name in (*before, kernel))
-            self._modules[key] = self._gpu.device.create_shader_module(label=kernel, code=code)
+            text = unit(kernel, before).text
+            self._modules[key] = self._gpu.device.create_shader_module(label=kernel, code=text)
         return self._modules[key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, Literal
 
 import numpy as np
@@ -19,8 +19,8 @@ from inspector.gpu.coding_error import CodingErrorKernel
 from inspector.gpu.copying import copy_gbps
 from inspector.gpu.device import Gpu, explained
 from inspector.gpu.drift import DriftKernel
-from inspector.gpu.element import element_lines
 from inspector.gpu.generator import GRADIENT_STREAM, WEIGHT_STREAM, Generator
+from inspector.gpu.looking import GpuLooker
 from inspector.gpu.map_image import MapKernel
 from inspector.gpu.memory import LaneMemory, Piece
 from inspector.gpu.param_statistics import ParamStatsKernel
@@ -34,7 +34,7 @@ from inspector.layout import Layout, Param
 from inspector.optimizers import optimizer, plan_step
 from inspector.param_hyper import IDLE, moved_classes, segment_classes
 from inspector.param_statistics import ParamTable
-from inspector.plan import Dispatch, Plan, Variant, binding_elements, layout_for, required_placement
+from inspector.plan import Plan, Variant, binding_elements, layout_for, required_placement
 from inspector.settings import ParamSettings
 from inspector.statistics import BufferStats, added_up, buffer_stats
 from inspector.stepping import (
@@ -83,6 +83,15 @@ class GpuStepper:
         self._timer = Timer(gpu, clocks)
         self._stats = StatsKernel(gpu, self._pipelines)
         self._map = MapKernel(gpu, self._pipelines)
+        self.looker = GpuLooker(
+            gpu,
+            self._pipelines,
+            self._memory,
+            self._undo,
+            lambda: (self._plan, self._cursor),
+            self._stats_ahead,
+        )
+        """Looks at single elements, where values lie, and matrices."""
         self._generator: Generator | None = None
         self._param_stats: dict[tuple[str, tuple[tuple[str, float], ...]], ParamStatsKernel] = {}
         self.param_stats_ms: float | None = None
@@ -575,11 +584,39 @@ class GpuStepper:
         values = self.read("w", 0, self._memory.end)
         return {s.name: values[s.offset : s.stop].reshape(s.param.shape) for s in self._layout}
 
-    def explain(self, hyper: Hyper, dispatch: Dispatch, element: int) -> F32Array:
-        """The lines of the update of one element, float32[10], as the GPU computes them at the cursor."""
+    def _stats_ahead(self, hyper: Hyper) -> GradStats:
+        """grad_stats of the step at the cursor: what the dispatches up to finalize_grad_stats will leave.
+
+        They run beside the step: what they write is put back.
+        """
+        stop = next(d.index for d in self._plan.dispatches if d.entry_point == "finalize_grad_stats") + 1
+        first = self._cursor.dispatch
+        if first >= stop:
+            return self.grad_stats()
         self._write_uniforms(hyper)
-        rule = optimizer(self._plan.variant.optimizer).rule
-        return element_lines(self._gpu, self._pipelines, self._memory, dispatch, element, rule)
+        ranges = list(dict.fromkeys(r for each in self._prepared[first:stop] for r in each.ranges))
+        kept = self._gpu.storage("statistics kept", sum(size for _, _, size in ranges))
+        found = self._gpu.storage("statistics ahead", 8)
+        encoder = self._gpu.encoder()
+        ends = list(accumulate(size for _, _, size in ranges))
+        for (name, offset, size), end in zip(ranges, ends, strict=True):
+            encoder.copy_buffer_to_buffer(self._buffers[name], offset, kept, end - size, size)
+        with explained("working out the gradient norm"):
+            for each in self._prepared[first:stop]:
+                for clear in each.dispatch.clears:
+                    encoder.clear_buffer(self._buffers[clear.buffer], clear.offset, clear.size)
+                compute = encoder.begin_compute_pass(label=f"{each.dispatch.label} ahead")
+                compute.set_pipeline(each.pipeline)
+                compute.set_bind_group(0, each.group)
+                compute.dispatch_workgroups(*each.dispatch.groups)
+                compute.end()
+        encoder.copy_buffer_to_buffer(self._buffers["grad_stats"], 0, found, 0, 8)
+        for (name, offset, size), end in zip(ranges, ends, strict=True):
+            encoder.copy_buffer_to_buffer(kept, end - size, self._buffers[name], offset, size)
+        norm, scale = self._gpu.read(found, 0, 8, encoder).view(np.float32)
+        for buffer in (kept, found):
+            self._gpu.release(buffer)
+        return GradStats(float(norm), float(scale))
 
     def copy_gbps(self) -> float:
         """GB/s, bytes read plus written, that a plain copy reaches on this device; takes seconds."""
@@ -594,7 +631,7 @@ class GpuStepper:
         """Give back the memory of everything on the device, which stays open for another stepper."""
         self._undo.clear()
         kernels = (*self._param_stats.values(), *self._coding.values(), self._drift and self._drift[1])
-        for part in (self._timer, self._stats, self._map, self._generator, *kernels):
+        for part in (self._timer, self._stats, self._map, self.looker, self._generator, *kernels):
             if part is not None:
                 part.close()
         self._memory.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,6 +121,19 @@ class UndoLog:
     def reaches(self, cursor: Cursor) -> bool:
         """True where going back far enough ends at that position."""
         return any(e.cursor == cursor for e in self._entries)
+
+    def back_to(self, cursor: Cursor) -> tuple[Entry, ...] | None:
+        """The entries to take back to stand at a position, newest first; None where it does not reach that far."""
+        found: list[Entry] = []
+        for entry in reversed(self._entries):
+            found.append(entry)
+            if (entry.cursor.step, entry.cursor.dispatch) == (cursor.step, cursor.dispatch):
+                return tuple(found)
+        return None
+
+    def newest_first(self) -> Iterator[Entry]:
+        """All entries, from the one that would be taken back next."""
+        return reversed(self._entries)
 
     def cursors(self) -> tuple[Cursor, ...]:
         """The positions it reaches, oldest first."""

@@ -17,7 +17,7 @@ from inspector.layout import Layout
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Plan
 from inspector.runtime.hits import Breakpoint, Hit, hit_of
-from inspector.statistics import NOT_COUNTED, BufferStats, StatsLevel
+from inspector.statistics import NOT_COUNTED, BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, Stepper
 
 LEVELS: tuple[StatsLevel, ...] = ("off", "light", "full")
@@ -260,6 +260,21 @@ def held_after_update(stepper: Stepper, hyper: Hyper, before: ParamTable | None)
         return stepper.lane_stats(hyper, (0, layout.padded_elements))
     rows = np.array([start <= s.offset < stop for s in layout.segments], bool)
     return before.with_lanes(stepper.lane_stats(hyper, (start, stop)), np.flatnonzero(rows))
+
+
+def nonfinite_params(stepper: Stepper, hyper: Hyper, counts: BufferStats) -> dict[str, NonFinite]:
+    """Params with gradients that are not finite, in the order of memory: one pass over all, where `counts` says that
+    there are any."""
+    if not counts.nonfinite.total:
+        return {}
+    table = stepper.lane_stats(hyper, (0, stepper.layout.padded_elements))
+    g = table.lanes["g"]
+    return {
+        table.names[row]: NonFinite(
+            int(g.nan[row]), int(g.posinf[row]), int(g.neginf[row]), int(g.first[row])
+        )
+        for row in np.flatnonzero(g.nonfinite)
+    }
 
 
 def before_updates(plan: Plan, cursor: Cursor) -> bool:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from inspector.codecs import Codec
 from inspector.diagnosis.stopping import Stopping
 from inspector.diagnosis.watchpoints import Condition
 from inspector.layout import StateType
+from inspector.looking import MatrixRequest
 from inspector.plan import Variant
 from inspector.statistics import StatsLevel
 from inspector.stepping import MapRequest
 from inspector.stores import Lane
+from inspector.value_search import Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,55 @@ class ViewValues:
     param: str | None
     start: int = 0
     count: int = 0
+    raw: Literal["", "codes", "half"] = ""
+    """What is read beside the values: 8-bit codes of m and v, or the half-precision mirror of w."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewElement:
+    """Which element, flat, of `param` the microscope shows; None while nobody looks. A newer one replaces it."""
+
+    param: str | None
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ViewMatrix:
+    """Which matrix is shown as an image; None while nobody sees one. A newer one replaces it."""
+
+    request: MatrixRequest | None
+
+
+@dataclass(frozen=True, slots=True)
+class FindValue:
+    """Go to the next element of a lane that matches `query`, after `at` (param, flat index) or from the start.
+
+    In `param`, or in all where it is None; where there is none up to the end it goes on at the other end. `asker` is
+    who takes the answer. Ended by the next command that is not among BESIDE_COMPARISON.
+    """
+
+    query: Query
+    lane: Lane
+    param: str | None = None
+    at: tuple[str, int] | None = None
+    backwards: bool = False
+    asker: str = "values"
+
+
+@dataclass(frozen=True, slots=True)
+class SaveValues:
+    """Write elements of `param` from `start` on, all where `count` is None, to a CSV file at `path`."""
+
+    path: str
+    param: str
+    lanes: tuple[Lane, ...]
+    start: int = 0
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelWork:
+    """End a search for values, or the writing of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +437,11 @@ Command = (
     | ViewMap
     | ViewValues
     | ViewHistograms
+    | ViewElement
+    | ViewMatrix
+    | FindValue
+    | SaveValues
+    | CancelWork
     | MeasureCopy
     | CompareVariants
     | CancelCompare
@@ -418,6 +475,9 @@ REPLACES_QUEUED = (
     ViewMap,
     ViewValues,
     ViewHistograms,
+    ViewElement,
+    ViewMatrix,
+    FindValue,
     ViewEightBit,
     ViewDiff,
     LookBeside,
@@ -430,7 +490,8 @@ BESIDE = (ShowOverlay, DropOverlay, DiffSessions, CancelDiff, ViewDiff, LookBesi
 """About what goes on beside the run, which they leave as it is."""
 
 BESIDE_COMPARISON = (
-    ViewMap, ViewValues, ViewHistograms, ViewEightBit, SetHyper, SetSchedule, SetStats, SetBreakpoint, RemoveBreakpoint,
+    ViewMap, ViewValues, ViewHistograms, ViewElement, ViewMatrix, ViewEightBit, SetHyper, SetSchedule,
+    SetStats, SetBreakpoint, RemoveBreakpoint,
     *BESIDE,
 )  # fmt: skip
 """These are carried out while variants are compared or a what-if runs; any other ends it."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from inspector.diagnosis.diagnosis import SEVERITIES, Diagnosis
 from inspector.diagnosis.facts import StepFacts
-from inspector.diagnosis.rules import RULES
+from inspector.diagnosis.rules import RULES, RULES_BY_NAME
 from inspector.findings import Finding
 from inspector.runtime.recorded_facts import RecordedFacts
 from inspector.session.reader import Session
@@ -39,6 +39,7 @@ class Judging:
         self._known = RecordedFacts(session)
         self._diagnosis = Diagnosis(lambda step: self._known.at(step) if step < first else None)
         self._found: list[Finding] = []
+        self._recorded: dict[tuple[str, int], Finding] | None = None
 
     @property
     def complete(self) -> bool:
@@ -53,8 +54,18 @@ class Judging:
         """Look at one more step; UsageError where that is damaged."""
         facts = self._known.at(self.next_step)
         if facts is not None:
-            self._found += self._diagnosis.observe(with_tensors(self._session, facts, self._known))
+            found = self._diagnosis.observe(with_tensors(self._session, facts, self._known))
+            self._found += found if facts.table is not None else self._as_recorded(found)
         self.next_step += 1
+
+    def _as_recorded(self, found: list[Finding]) -> list[Finding]:
+        """In place of what was found, what was recorded of rules that saw more of the step than its row holds."""
+        if self._recorded is None:
+            self._recorded = {}
+            for each in self._session.findings():
+                if RULES_BY_NAME[each.rule].beyond_light_rows if each.rule in RULES_BY_NAME else False:
+                    self._recorded.setdefault((each.rule, each.step), each)
+        return [self._recorded.get((each.rule, each.step), each) for each in found]
 
     def findings(self) -> tuple[Finding, ...]:
         """What the rules found so far, and what was recorded of those that look beyond rows and of later steps."""

@@ -31,6 +31,7 @@ from inspector.runtime.breakpoints import (
     held_after_update,
     higher,
     moment_of,
+    nonfinite_params,
     norm_known_at,
 )
 from inspector.runtime.course import Course
@@ -44,7 +45,7 @@ from inspector.runtime.snapshots import CountedParams, Mark, StepRecord
 from inspector.runtime.ways import KeptStates, Way
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
-from inspector.statistics import NOT_COUNTED, BufferStats, StatsLevel
+from inspector.statistics import NOT_COUNTED, BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, HostGradients, HostState, KernelTime, State, Stepper
 
 RECORDS = 4096
@@ -129,6 +130,8 @@ class Engine:
         self._recorded_facts = RecordedFacts(recorded.session) if recorded is not None else None
         self._diagnosis = Diagnosis(self._facts_before)
         self._own_check = OwnCheck()
+        self._nonfinite: Mapping[str, NonFinite] | None = None
+        """Of the step at the cursor, once somebody looked."""
         self._held: tuple[int, ParamTable] | None = None
         """A step, and what its params held after the last update of it that breakpoints were judged after."""
         self._fresh: tuple[Finding, ...] = ()
@@ -181,9 +184,11 @@ class Engine:
         counts = NOT_COUNTED if self.stats_level == "off" else self.stepper.counts("g")
         if self.stats_level != "full":
             self.counted = None
+        self._nonfinite = None
         self.course.begun(step)
         self._pending = _Pending(self.course.hyper_at(step), counts)
         _keep(self._pendings, step, self._pending)
+        self._nonfinite_params(self._pending)
         loss = gradients.loss if isinstance(gradients, HostGradients) else None
         self.record = StepRecord(step, self._pending.hyper.lr, loss, nonfinite=counts.nonfinite)
         self.dispatch_times = [None] * self.stepper.cursor.count
@@ -413,7 +418,17 @@ class Engine:
             table=counted.params if known and counted is not None else None,
             coding=self.eight_bit.before_update_of(self.stepper),
             after=after,
+            nonfinite=self._nonfinite_params(pending),
         )
+
+    def _nonfinite_params(self, pending: _Pending) -> Mapping[str, NonFinite]:
+        """Where the params are not all counted, those with gradients that are not finite: looked into once a step."""
+        if self.stats_level == "full":
+            return {}
+        if self._nonfinite is None and before_updates(self.stepper.plan, self.stepper.cursor):
+            # The update takes them away.
+            self._nonfinite = nonfinite_params(self.stepper, pending.hyper, pending.gradients)
+        return self._nonfinite or {}
 
     def _facts_before(self, step: int) -> StepFacts | None:
         """Of a step that a recording tells, where this run goes on from it."""
@@ -516,7 +531,7 @@ class Engine:
     def _forget_later(self) -> None:
         """What was known of steps and dispatches after the cursor is so no longer, unless they were recorded."""
         cursor = self.stepper.cursor
-        self._held = None
+        self._held = self._nonfinite = None
         self.eight_bit.moved_back(self.stepper)
         self._checkpoint_at = -float("inf")
         self.course.rerun_to = 0

@@ -15,7 +15,13 @@ from inspector.layout import Layout, Param
 from inspector.param_hyper import placing
 from inspector.param_statistics import ParamTable
 from inspector.plan import Variant
-from inspector.runtime.breakpoints import Breakpoints, before_updates, held_after_update, moment_of
+from inspector.runtime.breakpoints import (
+    Breakpoints,
+    before_updates,
+    held_after_update,
+    moment_of,
+    nonfinite_params,
+)
 from inspector.runtime.recorded_facts import RecordedFacts
 from inspector.schedule import Schedule
 from inspector.session.compare import (
@@ -278,17 +284,18 @@ class Replay:
         # The loss belongs to the weights that the gradients were taken at.
         loss = None if changed else recorded.loss
         initial, moments = self._recorded_facts.initial_state()
+        known = session.param_statistics(step)
+        statistics = statistics or self.breakpoints.needs == "full"
+        counted = statistics or (known is not None and not changed)
         facts = StepFacts(
             step=step, layout=stepper.layout, hyper=hyper, gradients=counts, loss=loss, initial_moments=moments,
             initial_state=initial, variant=stepper.plan.variant, plan=stepper.plan,
+            nonfinite={} if counted else nonfinite_params(stepper, hyper, counts),
         )  # fmt: skip
         if self._stops(stepper, facts):
             return None
         times: list[KernelTime] = []
         table: ParamTable | None = None
-        known = session.param_statistics(step)
-        statistics = statistics or self.breakpoints.needs == "full"
-        counted = statistics or (known is not None and not changed)
         if norm_at is not None and (counted or self.breakpoints.wait_for_norm):
             times += stepper.run_until(hyper, norm_at + 1)
             if before_updates(stepper.plan, stepper.cursor):

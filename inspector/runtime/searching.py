@@ -263,7 +263,7 @@ class LookBack(Search):
         engine, condition = self._engine, self._condition
         hyper = engine.course.ran_with(step)
         gradients = engine.source.gradients(step, stepper.weights)
-        stepper.begin_step(gradients)
+        stepper.begin_step(gradients, hyper)
         table: ParamTable | None = None
         if condition.of_state:
             stepper.run_to_end(hyper)

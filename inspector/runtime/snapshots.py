@@ -16,6 +16,7 @@ from inspector.diagnosis.findings import Finding
 from inspector.floats import F32Array
 from inspector.history import EMPTY_HISTORY, History
 from inspector.hyper import Hyper
+from inspector.looking import MatrixRequest
 from inspector.param_statistics import ParamStats, ParamTable, totals
 from inspector.plan import Plan
 from inspector.policies import PolicyTable
@@ -23,6 +24,8 @@ from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
 from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.runtime.memory_picture import MemoryPicture
+from inspector.runtime.microscope import ElementPicture
+from inspector.runtime.value_finding import Found, Working
 from inspector.runtime.weighing import Weighing
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
 from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
@@ -86,6 +89,40 @@ class ValuesWindow:
     start: int
     after: Mapping[Lane, F32Array]
     before: Mapping[Lane, F32Array]
+    codes_after: Mapping[Lane, npt.NDArray[np.int16]] = field(default_factory=lambda: MappingProxyType({}))
+    """8-bit codes as they lie, of lanes that have them, where they are asked for."""
+    codes_before: Mapping[Lane, npt.NDArray[np.int16]] = field(default_factory=lambda: MappingProxyType({}))
+    half: npt.NDArray[np.uint16] | None = None
+    """The bits of the half-precision mirror of w, where there is one and it is asked for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatrixImage:
+    """A matrix as pixels, arrays of shape [height, width] ([height, width, 4] for rgba), read-only.
+
+    `values` is the element of largest magnitude under each pixel, with its sign, `nonfinite` counts those that are not
+    finite; `low` and `high` are the magnitudes at the ends of the colour map.
+    """
+
+    request: MatrixRequest
+    rgba: npt.NDArray[np.uint8]
+    values: F32Array
+    nonfinite: F32Array
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CloseUp:
+    """What is looked at closely: an element, a matrix, the answer to the latest search, and what is being worked on."""
+
+    element: ElementPicture | None = None
+    matrix: MatrixImage | None = None
+    found: Found | None = None
+    working: Working | None = None
+
+
+NO_CLOSEUP = CloseUp()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,6 +260,7 @@ class Snapshot:
     map: MapImage | None = None
     values: ValuesWindow | None = None
     histograms: Histograms | None = None
+    closeup: CloseUp = NO_CLOSEUP
     eight_bit: EightBitPicture | None = None
     stats: StatsLevel = "light"
     """What is counted at each step from the next one on."""

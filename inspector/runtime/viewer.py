@@ -8,15 +8,17 @@ from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from inspector.colormap import colour, colour_range
 from inspector.floats import F32Array
 from inspector.layout import Layout
+from inspector.runtime.closeups import CloseUps
 from inspector.runtime.commands import ViewHistograms, ViewMap, ViewValues
 from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.snapshots import Glance, Histograms, MapImage, ValuesWindow
 from inspector.stepping import Cursor, MapRequest, Stepper
-from inspector.stores import Lane
+from inspector.stores import MOMENTS, Lane
 
 MAX_VALUES = 65_536
 """Rows of one window of values; a table shows fewer than a hundred at a time."""
@@ -36,6 +38,7 @@ class Viewer:
         self.map: MapImage | None = None
         self.values: ValuesWindow | None = None
         self.histograms: Histograms | None = None
+        self.closeups = CloseUps()
         self._asked_map: MapRequest | None = None
         self._asked_values = ViewValues(None)
         self._asked_histograms = ViewHistograms(None, ())
@@ -65,10 +68,12 @@ class Viewer:
         """The run has moved: everything shown is out of date."""
         self._stale = dict.fromkeys(self._stale, True)
         self._glanced = None
+        self.closeups.moved()
 
     def forget(self) -> None:
         """Another run: nothing of the old one may be shown."""
         self.map = self.values = self.histograms = None
+        self.closeups.forget()
         self.moved()
 
     def refresh(self, stepper: Stepper, *, running: bool) -> None:
@@ -172,7 +177,20 @@ class Viewer:
         before = {lane: stepper.read(lane, first, count, before=True) for lane in stepper.changed_lanes()}
         for array in (*after.values(), *before.values()):
             array.flags.writeable = False
-        return ValuesWindow(asked.param, start, MappingProxyType(after), MappingProxyType(before))
+        looker = stepper.looker
+        codes: dict[bool, dict[Lane, npt.NDArray[np.int16]]] = {False: {}, True: {}}
+        if asked.raw == "codes":
+            for lane in MOMENTS:
+                for was in (False, True) if lane in before else (False,):
+                    found = looker.codes(lane, first, count, before=was)
+                    if found is not None:
+                        found.flags.writeable = False
+                        codes[was][lane] = found
+        half = looker.half(first, count) if asked.raw == "half" else None
+        return ValuesWindow(
+            asked.param, start, MappingProxyType(after), MappingProxyType(before),
+            MappingProxyType(codes[False]), MappingProxyType(codes[True]), half,
+        )  # fmt: skip
 
     def _histograms(self, stepper: Stepper) -> Histograms | None:
         asked = self._asked_histograms

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -31,13 +31,14 @@ from inspector.runtime.parts import OpenRun
 from inspector.runtime.reporting import save_report
 from inspector.runtime.run_to import Command as RunToCommand
 from inspector.runtime.run_to import RunTo
-from inspector.runtime.snapshots import Comparing, Mark, Mode, Notice, Snapshot
+from inspector.runtime.snapshots import Comparing, Glance, Mark, Mode, Notice, Snapshot
 from inspector.runtime.travel import GivenUpError, Travel, opened
+from inspector.runtime.value_finding import Found, Working, find_in_capture, find_on_device, save_values
 from inspector.runtime.verifying import Verifying
 from inspector.runtime.viewer import Viewer
 from inspector.runtime.weighing import Policies
 from inspector.runtime.what_if import check_what_if, run_what_if
-from inspector.sources.base import EndOfSourceError
+from inspector.sources.base import EndOfSourceError, HasForm, Source, remarks_of
 from inspector.statistics import StatsLevel
 from inspector.stepping import DeviceInfo, lost_moments
 
@@ -60,8 +61,13 @@ JUDGING_S = 0.02
 NEEDS_BUFFERS = (
     c.StepDispatch, c.StepIteration, c.Run, c.RunToDispatch, c.UndoDispatch, c.UndoIteration, c.SetHyper,
     c.SetSchedule, c.SetVariant, c.CompareVariants, c.StartLockstep, c.StartRecording,
+    c.SaveValues,
 )  # fmt: skip
 """These start from what the device holds, and wait until that is of the step on show."""
+
+
+BRIEF_SIGNS = 420
+"""Of what is told of a source as it opens."""
 
 
 class Worker:
@@ -99,6 +105,8 @@ class Worker:
         self._viewer = Viewer(stop=self._closing.is_set)
         self._mode: Mode = "starting"
         self._opened = 0
+        self._set_aside: tuple[Variant, Variant] | None = None
+        """The form that was chosen, while a source runs in one of its own, and that one."""
         self._start_paused = paused
         self._until: int | None = None
         self._serial = 0
@@ -187,7 +195,8 @@ class Worker:
                     self._guarded(self._look_around)
                 if self._travel is not None:
                     self._guarded(self._poll)
-                quiet = self._on_its_way or ((self._judges or self._to.search is not None) and not asked)
+                looks = self._judges or self._reads_on or self._to.search is not None
+                quiet = self._on_its_way or (looks and not asked)
                 asked_to_play = asked and self._is_playing
                 self._publish(force=asked_to_play or (self._mode != "running" and not quiet))
         finally:
@@ -221,7 +230,7 @@ class Worker:
         if self._to.search is not None:
             return True
         return self._mode == "running" or (
-            self._mode == "paused" and (self._judges or not self._choices.complete)
+            self._mode == "paused" and (self._judges or self._reads_on or not self._choices.complete)
         )
 
     @property
@@ -229,10 +238,18 @@ class Worker:
         recorded = self._engine.recorded if self._engine is not None else None
         return recorded is not None and not recorded.judged and self._mode == "paused"
 
+    @property
+    def _reads_on(self) -> bool:
+        """True while there is more to read of what was captured of an element."""
+        return self._viewer.closeups.microscope.reads_on and self._mode == "paused"
+
     def _look_around(self) -> None:
         """What is found out while nothing else is to do, a little at a time, so that commands need not wait."""
         if not self._choices.complete:
             self._choices.look()
+        elif self._reads_on and self._engine is not None and self._engine.recorded is not None:
+            self._yield(YIELD_S)
+            self._viewer.closeups.microscope.read_on(self._engine.recorded)
         elif self._judges and self._engine is not None and self._engine.recorded is not None:
             self._yield(YIELD_S)
             self._engine.recorded.judge(JUDGING_S)
@@ -284,6 +301,9 @@ class Worker:
             return
         if isinstance(command, (c.ViewMap, c.ViewValues, c.ViewHistograms)):
             self._viewer.ask(command)
+            return
+        if isinstance(command, (c.ViewElement, c.ViewMatrix)):
+            self._viewer.closeups.ask(command)
             return
         if self._beside.take(command):
             return
@@ -374,9 +394,15 @@ class Worker:
                 self._verify(engine, command)
             case c.WeighPolicies():
                 self._weigh(engine, command)
+            case c.FindValue():
+                self._find(engine, command)
+            case c.SaveValues():
+                self._save_values(engine, command)
             case c.SaveReport(path):
                 self._save_report(engine, path)
-            case c.CancelCompare() | c.CancelWhatIf() | c.CancelPolicies() | c.CancelVerify():
+            case (
+                c.CancelCompare() | c.CancelWhatIf() | c.CancelPolicies() | c.CancelVerify() | c.CancelWork()
+            ):
                 # It ended what went on by being the next command.
                 pass
             case c.StartLockstep(codec, small_state):
@@ -497,6 +523,41 @@ class Worker:
         except EndedError:
             self._notify("info", f"The policies for step {asked.step:,} were not worked out to the end.")
 
+    def _find(self, engine: Engine, asked: c.FindValue) -> None:
+        """Look for a value where the run stands, or in what was captured of the step on show."""
+        closeups, glance = self._viewer.closeups, self._travel_or_none().glance
+        progress = partial(self._worked, f"Looking for {asked.query.text} in {asked.lane}")
+        try:
+            if glance is not None and engine.recorded is not None:
+                layout = engine.stepper.layout
+                closeups.found = find_in_capture(engine.recorded, glance.step, layout, asked, progress)
+            else:
+                closeups.found = find_on_device(engine.stepper, asked, progress)
+        except EndedError:
+            closeups.found = Found(asked, engine.stepper.cursor.step, ended=True)
+        except UsageError as error:
+            closeups.found = None
+            self._notify("warning", str(error))
+        finally:
+            closeups.working = None
+
+    def _save_values(self, engine: Engine, asked: c.SaveValues) -> None:
+        try:
+            rows = save_values(engine.stepper, asked, partial(self._worked, f"Writing {asked.path}"))
+        except EndedError:
+            self._notify("info", f"The values were not written to the end, and {asked.path} is as it was.")
+        except UsageError as error:
+            # The run goes on.
+            self._notify("error", str(error))
+        else:
+            self._notify("info", f"Wrote {rows:,} rows of {asked.param} to {asked.path}.")
+        finally:
+            self._viewer.closeups.working = None
+
+    def _worked(self, doing: str, done: int, of: int) -> None:
+        self._viewer.closeups.working = Working(doing, done, of)
+        self._look_up(("paused", "running"))
+
     def _save_report(self, engine: Engine, path: str) -> None:
         try:
             save_report(engine, Path(path), self._policies.tables)
@@ -556,14 +617,14 @@ class Worker:
         self._comparing = Comparing(done, of)
         self._look_up()
 
-    def _look_up(self) -> None:
+    def _look_up(self, modes: tuple[Mode, ...] = ("paused",)) -> None:
         """Between two steps of what keeps the thread: tell how far it is, and end it where something else is to do."""
         self._mail.look()
         while isinstance(self._mail.first, c.BESIDE_COMPARISON):
             self._guarded(partial(self._handle, self._mail.pop()))
         if time.perf_counter() - self._sent_at > PROGRESS_S:
             self._publish()
-        if self._mail.first is not None or self._closing.is_set() or self._mode != "paused":
+        if self._mail.first is not None or self._closing.is_set() or self._mode not in modes:
             raise EndedError
         self._yield(YIELD_S)
 
@@ -710,7 +771,9 @@ class Worker:
     def _open(self, spec: str, variant: Variant) -> None:
         def open_() -> None:
             source = self._opener.open_source(spec)
-            wanted = self._reread(variant)
+            wanted = self._form_of(
+                source, self._reread(variant), anew=self._opened > 0 and spec != self._spec
+            )
             if self._engine is not None:
                 # What cannot run is told while the run that there is still stands; a lost device tells nothing.
                 with suppress(DeviceLostError):
@@ -741,10 +804,30 @@ class Worker:
             self._mode = "paused"
             self._keeping.opened(self._engine)
             self._travel.start()
+            if remarks := remarks_of(source):
+                self._notify("warning", _in_brief(remarks))
 
         self._guarded(open_)
         if self._engine is None and self._mode == "starting":
             self._mode = "failed"
+
+    def _form_of(self, source: Source, variant: Variant, *, anew: bool) -> Variant:
+        """The form that a source is opened in: where another one is opened, as its optimizer ran.
+
+        What was chosen before that comes back with the next source that asks for nothing.
+        """
+        if not anew:
+            return variant
+        chosen, self._set_aside = self._set_aside, None
+        if chosen is not None and chosen[1] == variant:
+            variant = chosen[0]
+        form = source.form if isinstance(source, HasForm) else None
+        if form is None:
+            return variant
+        parts = ("optimizer", "numerics", "kernel", "codec", "small_state")
+        wanted = replace(variant, **{part: getattr(form, part) for part in parts})
+        self._set_aside = variant, wanted
+        return wanted
 
     def _recover(self, engine: Engine) -> None:
         state = engine.checkpoint or engine.source.initial_state()
@@ -818,6 +901,7 @@ class Worker:
             else:
                 look = partial(self._viewer.refresh, engine.stepper, running=running)
             self._guarded(look)
+            self._guarded(partial(self._look_closely, engine, glance, running=running))
             self._guarded(lambda: engine.eight_bit.refresh(running=running))
             if engine.eight_bit.said is not None:
                 self._notify("info", engine.eight_bit.said)
@@ -852,6 +936,13 @@ class Worker:
         if not self._closing.is_set():
             self._on_snapshot(snapshot)
 
+    def _look_closely(self, engine: Engine, glance: Glance | None, *, running: bool) -> None:
+        closeups = self._viewer.closeups
+        if glance is not None and engine.recorded is not None:
+            closeups.glance(engine, engine.recorded, glance)
+        else:
+            closeups.refresh(engine, running=running)
+
     def _picture(self, engine: Engine) -> Snapshot:
         picture = self._device_picture(engine)
         travel = self._travel
@@ -881,6 +972,7 @@ class Worker:
             map=self._viewer.map,
             values=self._viewer.values,
             histograms=self._viewer.histograms,
+            closeup=self._viewer.closeups.picture,
             eight_bit=engine.eight_bit.picture(stepper),
             stats=self._stats,
             counted=engine.counted.with_totals() if engine.counted else None,
@@ -912,3 +1004,13 @@ class Worker:
 def _kept(now: tuple[Mark, ...], before: tuple[Mark, ...]) -> tuple[Mark, ...]:
     """The object of the last snapshot where it holds the same: views look at what is another one."""
     return before if now == before else now
+
+
+def _in_brief(sentences: Sequence[str]) -> str:
+    """As many sentences as a person reads at a glance, and where the others are."""
+    count = 1
+    while count < len(sentences) and len(" ".join(sentences[: count + 1])) <= BRIEF_SIGNS:
+        count += 1
+    left = len(sentences) - count
+    more = f" ({left} more: inspector layout lists them)" if left else ""
+    return " ".join(sentences[:count]) + more

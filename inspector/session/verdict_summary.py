@@ -59,6 +59,8 @@ class Summary:
         self.by_param: dict[str, ParamFound] = {}
         self.kinds: dict[str, KindFound] = {}
         self.max_ulp: dict[Lane, float] = {}
+        self.left: dict[str, float] = {}
+        """The largest difference from the roundings of the peers named, by lane, where it is roundings."""
         self.elements = 0
         """Of all steps together, in one lane."""
         self.beyond: dict[Lane, int] = {}
@@ -80,6 +82,9 @@ class Summary:
             self.elements += next(iter(param.lanes.values())).elements
             if param.steps == 1:
                 self.max_ulp_in_step = max(self.max_ulp_in_step, param.max_ulp)
+            if param.key == "rounding" and param.explanation is not None:
+                for name, ulp in param.explanation.left.items():
+                    self.left[name] = max(self.left.get(name, 0.0), ulp)
             if param.key == "same":
                 continue
             if param.key not in self.kinds:

@@ -247,14 +247,16 @@ def judge(
         return found
     if ran_on is not None:
         return replace(found, explanation=explain_stretch(given, recorded, *ran_on, found.steps))
-    found = replace(found, explanation=explain_difference(given, recorded, rounding=peer))
+    found = replace(
+        found, explanation=explain_difference(given, recorded, rounding=peer, all_peers=explain(found))
+    )
     return replace(found, own_rounding=found.key == "rounding" and not found.within and _is_ours(given, here))
 
 
 def _is_ours(given: Given, here: Lanes) -> bool:
     """True where the kernel here gives what its formula does in float32, so that what is beyond 2 ULP is of that."""
     ours = (peer for peer in PEERS if peer.key in ("precise", "published"))
-    made = [peer.step(given) for peer in ours]
+    made = (peer.step(given) for peer in ours)
     return any(
         all(
             compare_step(getattr(given.before, k), getattr(here, k), getattr(each, k)).max_ulp

@@ -96,9 +96,21 @@ class HasRemarks(Protocol):
         ...
 
 
-def remarks_of(source: Source) -> tuple[str, ...]:
-    """What a person should be told as a source is opened."""
-    return source.remarks if isinstance(source, HasRemarks) else ()
+@runtime_checkable
+class MakesGradients(Protocol):
+    """A source whose gradients nobody recorded."""
+
+    @property
+    def on_gradients(self) -> str:
+        """Where those of its steps come from, as a sentence."""
+        ...
+
+
+def remarks_of(source: Source, *, steps: bool = True) -> tuple[str, ...]:
+    """What a person should be told as a source is opened; with `steps` what matters to its steps alone as well."""
+    remarks = source.remarks if isinstance(source, HasRemarks) else ()
+    said = source.on_gradients if steps and isinstance(source, MakesGradients) else ""
+    return (*remarks, said) if said else remarks
 
 
 def hyper_at(source: Source, hyper: Hyper, schedule: Schedule, step: int) -> Hyper:

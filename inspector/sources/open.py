@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from inspector.errors import UsageError
-from inspector.files import anything_at
+from inspector.files import anything_at, named_files
 from inspector.plan import Variant
 from inspector.preset import GPT_116M
 from inspector.schedule import Schedule
 from inspector.sources.base import HasForm, Source
-from inspector.sources.checkpoint.files import LoadPickled, named_files
+from inspector.sources.checkpoint.files import LoadPickled
 from inspector.sources.kinds import is_dump, is_state_file
 from inspector.tensor_tree import TensorDocument
 

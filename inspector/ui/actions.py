@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Qt, Signal
@@ -30,6 +30,7 @@ from inspector.runtime.commands import (
 )
 from inspector.runtime.snapshots import Snapshot
 from inspector.statistics import StatsLevel
+from inspector.ui.arrangements import COMPARE, DIAGNOSE, PROFILE, STEP
 from inspector.ui.icons import IconName, icon
 
 
@@ -108,6 +109,24 @@ SPECS = (
           "Run the open recording again under the settings and the form of now, as a session of its own"),
     _Spec("quit", "Quit", ("Ctrl+Q",), "Close the window and end the run"),
     _Spec("dismiss", "Dismiss the message", ("Ctrl+Backspace",), "Close the message below the toolbar"),
+    _Spec("palette", "Command palette…", ("Ctrl+Shift+P",), "Find anything that can be done by a few letters"),
+    _Spec("go_to_param", "Go to param…", ("Ctrl+P",), "Find a param by a few letters of its name"),
+    _Spec("go_to_offset", "Go to offset…", ("Ctrl+L",),
+          "Go to an element or a byte of the mega-buffers, be it in a gap"),
+    _Spec("back", "Back", ("Alt+Left",), "Go to the step, element or panel where you were before"),
+    _Spec("forward", "Forward", ("Alt+Right",), "Go to where you were before going back"),
+    _Spec("undo", "Undo", ("Ctrl+Z",), "Take back the last change of settings, breakpoints, bookmarks or panels"),
+    _Spec("redo", "Redo", ("Ctrl+Shift+Z",), "Make the change again that was taken back"),
+    _Spec("layout_step", "Step", ("Ctrl+Alt+1",), STEP.help),
+    _Spec("layout_profile", "Profile", ("Ctrl+Alt+2",), PROFILE.help),
+    _Spec("layout_diagnose", "Diagnose", ("Ctrl+Alt+3",), DIAGNOSE.help),
+    _Spec("layout_compare", "Compare", ("Ctrl+Alt+4",), COMPARE.help),
+    _Spec("save_layout", "Save the layout…", ("Ctrl+Alt+S",), "Keep the panels as they are now under a name"),
+    _Spec("rename_layout", "Rename a layout…", (), "Call a saved layout something else"),
+    _Spec("delete_layout", "Delete a layout…", (), "Forget a saved layout"),
+    _Spec("theme_system", "As the system", (), "Light or dark, as the system is"),
+    _Spec("theme_light", "Light", (), "Dark on light, whatever the system is"),
+    _Spec("theme_dark", "Dark", (), "Light on dark, whatever the system is"),
     _Spec("keys", "Keys", ("F1", "?"), "All keys at a glance"),
     _Spec("restore_layout", "Restore default layout", ("Ctrl+Shift+R",), "Put every panel back in its place"),
 )  # fmt: skip
@@ -124,6 +143,7 @@ NEED_A_RUN = (
     "stay",
     "follow",
 )
+NEED_PARAMS = ("go_to_param", "go_to_offset")
 NO_RANGE = "no range is set: I and O, or Shift and a drag on the timeline, set one"
 
 
@@ -141,6 +161,8 @@ class Actions(QObject):
         self._snapshot: Snapshot | None = None
         self._loop: tuple[int, int] | None = None
         self._looping = False
+        self._why_not: dict[str, str] = {}
+        """Reasons that stand until others are given, whatever the run does."""
         for spec in SPECS:
             action = QAction(spec.text, window)
             action.setObjectName(spec.name)
@@ -153,6 +175,10 @@ class Actions(QObject):
             self._by_name[spec.name] = action
             if spec.command is not None:
                 action.triggered.connect(lambda _checked=False, command=spec.command: send(command))
+        themes = QActionGroup(self)
+        for name in ("theme_system", "theme_light", "theme_dark"):
+            self[name].setCheckable(True)
+            themes.addAction(self[name])
         levels = QActionGroup(self)
         for level in STATS_HELP:
             self[f"stats_{level}"].setCheckable(True)
@@ -167,9 +193,10 @@ class Actions(QObject):
         self["follow"].setCheckable(True)
         self["follow"].triggered.connect(self._toggle_following)
         self.refresh_icons()
-        self._allow(
-            dict.fromkeys((*NEED_A_RUN, "restart", "what_if", "save_report", "drop_overlays"), "starting")
+        self._now = dict.fromkeys(
+            (*NEED_A_RUN, *NEED_PARAMS, "restart", "what_if", "save_report", "drop_overlays"), "starting"
         )
+        self._allow(self._now)
 
     def __getitem__(self, name: str) -> QAction:
         return self._by_name[name]
@@ -196,14 +223,21 @@ class Actions(QObject):
         self[f"stats_{snapshot.stats}"].setChecked(True)
         on = any(b.enabled and b.condition == NONFINITE for b in snapshot.breakpoints)
         self["break_nonfinite"].setChecked(on)
-        self._allow(reasons(snapshot, self._loop, looping=self._looping))
+        self._now = reasons(snapshot, self._loop, looping=self._looping)
+        self._allow(self._now)
 
     def show_loop(self, loop: tuple[int, int] | None, looping: bool) -> None:
         """Enable what can work with this range of steps to loop over, or with none."""
         self._loop, self._looping = loop, looping
         self["loop"].setChecked(looping)
         if self._snapshot is not None:
-            self._allow(reasons(self._snapshot, loop, looping=looping))
+            self._now = reasons(self._snapshot, loop, looping=looping)
+            self._allow(self._now)
+
+    def disable(self, why_not: Mapping[str, str]) -> None:
+        """Why these cannot work until something else is said of them; "" for one that can."""
+        self._why_not.update(why_not)
+        self._allow(self._now)
 
     def _toggle_run(self) -> None:
         self._send(Pause() if self._running else Run())
@@ -223,7 +257,7 @@ class Actions(QObject):
 
     def _allow(self, why_not: dict[str, str]) -> None:
         for spec in SPECS:
-            reason = why_not.get(spec.name, "")
+            reason = why_not.get(spec.name, "") or self._why_not.get(spec.name, "")
             keys = f" ({' or '.join(spec.keys)})" if spec.keys else ""
             tip = f"{spec.help}{keys}" + (f"\nNot now: {reason}" if reason else "")
             action = self[spec.name]
@@ -244,6 +278,8 @@ def reasons(
     result = dict.fromkeys(NEED_A_RUN, why) if why else _stepping_reasons(snapshot, looping)
     if not why:
         result.update(_recording_reasons(snapshot))
+    if snapshot.plan is None:
+        result.update(dict.fromkeys(NEED_PARAMS, why or "no source is open"))
     if loop is None:
         result.update(dict.fromkeys(("loop", "loop_clear"), NO_RANGE))
     if snapshot.recording is not None:

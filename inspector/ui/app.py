@@ -17,9 +17,11 @@ from PySide6.QtWidgets import QApplication
 from inspector.errors import InspectorError
 from inspector.runtime.commands import Command
 from inspector.runtime.snapshots import Snapshot
-from inspector.ui import docks, theme
+from inspector.ui import docks
 from inspector.ui.bus import Bus
 from inspector.ui.main_window import MainWindow
+from inspector.ui.options import read_options
+from inspector.ui.preferences import dress
 from inspector.ui.view import View
 
 CLOSE_TIMEOUT_S = 10.0
@@ -96,6 +98,7 @@ def make_view(name: str) -> View:
     from inspector.ui.plots_view import PlotsView
     from inspector.ui.policies_view import PoliciesView
     from inspector.ui.profile_view import ProfileView
+    from inspector.ui.settings_view import SettingsView
     from inspector.ui.start_view import StartView
     from inspector.ui.timeline_view import TimelineView
     from inspector.ui.timing_view import TimingView
@@ -122,6 +125,7 @@ def make_view(name: str) -> View:
         "compare": CompareView,
         "verify": VerifyView,
         "start": StartView,
+        "settings": SettingsView,
     }
     return kinds[name]()
 
@@ -131,26 +135,27 @@ def run_window(
     *,
     settings_path: str | None = None,
     views: Callable[[], dict[str, View]] = make_views,
-    front: str | None = None,
     on_ready: Callable[[MainWindow], None] | None = None,
+    on_made: Callable[[MainWindow], None] | None = None,
 ) -> int:
     """Show the window until it is closed; returns the exit code.
 
-    `make_worker` is called on the UI thread once the window has been painted. The view `front` is before others that
-    share its panel, and has the keys. `on_ready` is told the window once it is painted.
+    `make_worker` is called on the UI thread once the window has been painted. `on_made` is told the window before
+    it is shown, `on_ready` once it is painted.
     """
     # Not while starting: there is no garbage yet, and looking for it takes a quarter of a second.
     gc.disable()
     app = application()
     # The worker gives the interpreter up sooner when the window asks for it; see Bus.wait_until_idle.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    theme.apply(app)
+    settings = docks.open_settings(settings_path)
+    options = read_options(settings)
+    dress(app, options, options.font_scale)
     link = WorkerLink(make_worker)
     bus = Bus(link.send)
-    window = MainWindow(bus, views(), settings=docks.open_settings(settings_path))
-    if front is not None:
-        window.show_view(front)
-        window.views[front].setFocus()
+    window = MainWindow(bus, views(), settings=settings)
+    if on_made is not None:
+        on_made(window)
 
     def start() -> None:
         try:

@@ -75,6 +75,7 @@ class BookmarksModel(ColumnsModel):
 class BookmarksView(View):
     """A table of bookmarks, or how to put one."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.1
 
     def __init__(self, parent: QWidget | None = None) -> None:

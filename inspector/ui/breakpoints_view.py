@@ -48,6 +48,7 @@ NOTE_LINES = 3
 class BreakpointsView(View):
     """A field over the list. What is typed is checked here, against the params of the run."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.1
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -174,6 +175,10 @@ class BreakpointsView(View):
         for row, each in enumerate(self.model.breakpoints):
             if each.condition == stop.condition and not stop.aimed:
                 self.table.setCurrentIndex(self.model.index(row, 0))
+
+    def key_target(self) -> QWidget:
+        """The list: in the field keys are letters of a condition."""
+        return self.table
 
     # --- typing
 

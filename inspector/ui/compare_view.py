@@ -57,6 +57,7 @@ TABLE_WIDTH = 560
 class CompareView(LazyView):
     """A bar that names the two, a line that says where they differ first, tables and plots of by how much."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.2
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from PySide6.QtCore import QByteArray, QSettings, Qt
+from PySide6.QtCore import QByteArray, QSettings
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QTabWidget, QWidget
 
 from inspector.ui.view import View
 
 LAYOUT_VERSION = 2
 """Places kept by a window with other panels are not used."""
+MOST_NAMES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ PANELS = (
             "verify",
             "policies",
             "start",
+            "settings",
         ),
         "Alt+3",
     ),
@@ -64,6 +66,7 @@ TAB_TITLES = {
     "compare": "Compare",
     "verify": "Recorded vs here",
     "start": "Start",
+    "settings": "Settings",
     "findings": "Findings",
     "policies": "Policies",
     "breakpoints": "Breakpoints",
@@ -71,9 +74,14 @@ TAB_TITLES = {
 }
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
-    "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M",
+    "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M", "settings": "Ctrl+,",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
+
+
+def view_titles() -> dict[str, str]:
+    """What each view is called."""
+    return {name: TAB_TITLES.get(name, panel.title) for panel in PANELS for name in panel.views}
 
 
 def make_docks(window: QMainWindow, views: Mapping[str, View]) -> dict[str, QDockWidget]:
@@ -90,36 +98,13 @@ def make_docks(window: QMainWindow, views: Mapping[str, View]) -> dict[str, QDoc
     return docks
 
 
-def place(window: QMainWindow, docks: Mapping[str, QDockWidget]) -> None:
-    """Put every dock in its default place: map above, timeline below, the rest between."""
-    top, down, right = Qt.DockWidgetArea.TopDockWidgetArea, Qt.Orientation.Vertical, Qt.Orientation.Horizontal
-    for dock in docks.values():
-        dock.setFloating(False)
-        window.removeDockWidget(dock)
-    for name, beside, direction in (
-        ("map", "", down),
-        ("pipeline", "map", down),
-        ("timeline", "pipeline", down),
-        ("plots", "pipeline", right),
-        ("hyper", "pipeline", down),
-        ("values", "plots", down),
-        ("findings", "values", right),
-    ):
-        if name not in docks:
-            continue
-        if beside in docks:
-            window.splitDockWidget(docks[beside], docks[name], direction)
-        else:
-            window.addDockWidget(top, docks[name])
-        docks[name].show()
-    _share(window, docks, {"map": 280, "pipeline": 470, "timeline": 96}, down)
-    _share(window, docks, {"plots": 250, "values": 220}, down)
-    _share(window, docks, {"pipeline": 280, "hyper": 190}, down)
-    _share(window, docks, {"pipeline": 330, "plots": 950}, right)
-    _share(window, docks, {"values": 560, "findings": 390}, right)
+def docks_of(window: QMainWindow) -> dict[str, QDockWidget]:
+    """The docks of a window by the names of their panels."""
+    made = ((panel.name, window.findChild(QDockWidget, f"dock_{panel.name}")) for panel in PANELS)
+    return {name: dock for name, dock in made if dock is not None}
 
 
-def save(window: QMainWindow, settings: QSettings) -> QSettings:
+def save(window: QMainWindow, settings: QSettings, views: Mapping[str, View]) -> QSettings:
     """Keep geometry and places; returns the settings written, new ones where the file was damaged."""
     if settings.status() == QSettings.Status.FormatError:
         # Qt refuses to write over what it cannot read; nothing in there can be used anyway.
@@ -129,11 +114,12 @@ def save(window: QMainWindow, settings: QSettings) -> QSettings:
     settings.setValue("window/version", LAYOUT_VERSION)
     settings.setValue("window/geometry", window.saveGeometry())
     settings.setValue("window/state", window.saveState(LAYOUT_VERSION))
+    settings.setValue("window/front", list(views_in_front(views)))
     settings.sync()
     return settings
 
 
-def restore(window: QMainWindow, settings: QSettings) -> bool:
+def restore(window: QMainWindow, settings: QSettings, views: Mapping[str, View]) -> bool:
     """Put everything where it was; False where nothing usable was kept."""
     if settings.status() != QSettings.Status.NoError:
         return False
@@ -142,7 +128,16 @@ def restore(window: QMainWindow, settings: QSettings) -> bool:
     geometry, state = settings.value("window/geometry"), settings.value("window/state")
     if not isinstance(geometry, QByteArray) or not isinstance(state, QByteArray):
         return False
-    return window.restoreGeometry(geometry) and window.restoreState(state, LAYOUT_VERSION)
+    if not window.restoreGeometry(geometry) or not window.restoreState(state, LAYOUT_VERSION):
+        return False
+    bring_to_front(views, names(settings.value("window/front")))
+    return True
+
+
+def names(value: object) -> tuple[str, ...]:
+    """A list of names as it comes back from settings: one entry as text, none as nothing at all."""
+    given = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(each for each in given if isinstance(each, str))[:MOST_NAMES]
 
 
 def open_settings(path: str | None) -> QSettings:
@@ -154,11 +149,29 @@ def open_settings(path: str | None) -> QSettings:
 
 def show_tab(view: View) -> None:
     """Bring a view that shares its panel with others to the front."""
+    if (tabs := tabs_of(view)) is not None:
+        tabs.setCurrentWidget(view)
+
+
+def tabs_of(view: QWidget) -> QTabWidget | None:
+    """The tabs that a view is one of."""
     above: QWidget | None = view.parentWidget()
     while above is not None and not isinstance(above, QTabWidget):
         above = above.parentWidget()
-    if above is not None:
-        above.setCurrentWidget(view)
+    return above
+
+
+def views_in_front(views: Mapping[str, View]) -> tuple[str, ...]:
+    """The views that are before others in their panel."""
+    shared = ((name, tabs_of(view)) for name, view in views.items())
+    return tuple(name for name, tabs in shared if tabs is not None and tabs.currentWidget() is views[name])
+
+
+def bring_to_front(views: Mapping[str, View], front: Iterable[str]) -> None:
+    """Put these before others in their panels; names of no view are passed over."""
+    for name in front:
+        if name in views:
+            show_tab(views[name])
 
 
 def _tabs(views: Mapping[str, View]) -> QWidget:
@@ -167,10 +180,3 @@ def _tabs(views: Mapping[str, View]) -> QWidget:
     for name, view in views.items():
         tabs.addTab(view, TAB_TITLES[name])
     return tabs
-
-
-def _share(
-    window: QMainWindow, docks: Mapping[str, QDockWidget], sizes: Mapping[str, int], along: Qt.Orientation
-) -> None:
-    present = {name: size for name, size in sizes.items() if name in docks}
-    window.resizeDocks([docks[name] for name in present], list(present.values()), along)

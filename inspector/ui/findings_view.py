@@ -49,6 +49,7 @@ BESIDE_FROM = 800
 class FindingsView(View):
     """A tree of causes over the detail of the row selected, with a filter above."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.1
     policies_wanted = Signal()
     """Policies are being worked out for the step of a finding: whoever shows them comes to the front."""

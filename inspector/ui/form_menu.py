@@ -67,6 +67,7 @@ class FormMenu(QMenu):
             menu, group = groups[choice.field]
             action = QAction(value_text(choice.value), menu)
             action.setObjectName(f"form_{choice.field}_{value_text(choice.value)}")
+            action.setWhatsThis(f"The form of the step: {choice.field.replace('_', ' ')}")
             action.setCheckable(True)
             action.setChecked(getattr(self._variant, choice.field) == choice.value)
             action.triggered.connect(lambda _checked=False, choice=choice: self._choose(choice))

@@ -1,32 +1,19 @@
-"""All keys at a glance."""
+"""All keys at a glance, grouped by what is done with them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QScrollArea, QVBoxLayout, QWidget
 
-from inspector.ui import (
-    bookmarks_view,
-    breakpoints_view,
-    compare_view,
-    findings_view,
-    lockstep_view,
-    map_canvas,
-    memory_view,
-    params_view,
-    pipeline_view,
-    plots_view,
-    policies_view,
-    profile_view,
-    start_view,
-    timeline_view,
-    values_view,
-    verify_view,
-)
-from inspector.ui.actions import SPECS
-from inspector.ui.docks import PANELS, TAB_KEYS, TAB_TITLES
+from inspector.ui.palette_entries import Entry
+
+COLUMNS = 3
+
+Group = tuple[str, tuple[tuple[str, str], ...]]
+"""A title, and its keys each with what it does."""
 
 
 class KeysDialog(QDialog):
@@ -37,56 +24,54 @@ class KeysDialog(QDialog):
         self.setObjectName("keys_dialog")
         self.setWindowTitle("Keys")
         self.setModal(False)
-        self.label = QLabel(_text(), self)
+        self.label = QLabel(self)
         self.label.setTextFormat(Qt.TextFormat.RichText)
+        self.label.setAccessibleName("Keys")
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close, self)
         buttons.rejected.connect(self.reject)
         scroll = QScrollArea(self)
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidget(self.label)
+        scroll.setAccessibleName("All keys")
         column = QVBoxLayout(self)
         column.setContentsMargins(16, 12, 16, 12)
         column.addWidget(scroll)
         column.addWidget(buttons)
-        # All of them where the screen is large enough.
+
+    def show_text(self, text: str) -> None:
+        """Show these, all of them where the screen is large enough."""
+        self.label.setText(text)
+        self.label.adjustSize()
         margins, room = QSize(56, 80), self.screen().availableSize() * 0.95
         self.resize((self.label.sizeHint() + margins).boundedTo(room))
 
 
-def _text() -> str:
-    window = tuple((" or ".join(spec.keys), spec.text.rstrip("…")) for spec in SPECS if spec.keys)
-    panels = tuple((panel.key, f"go to {panel.title.lower()}") for panel in PANELS)
-    panels += tuple((key, f"go to {TAB_TITLES[view].lower()}") for view, key in TAB_KEYS.items())
-    groups = (
-        (("Anywhere", window),),
-        (
-            ("Panels", panels),
-            ("On the map", map_canvas.KEYS),
-            ("On the timeline", timeline_view.KEYS),
-            ("In the pipeline", pipeline_view.KEYS),
-        ),
-        (
-            ("On the plots", plots_view.KEYS),
-            ("On 8-bit", lockstep_view.KEYS),
-            ("In the profile", profile_view.KEYS),
-            ("In the memory bill", memory_view.KEYS),
-            ("In the params", params_view.KEYS),
-            ("In the comparison", compare_view.KEYS),
-            ("In recorded vs here", verify_view.KEYS),
-            ("In the values", values_view.KEYS),
-            ("In the findings", findings_view.KEYS),
-            ("In the policies", policies_view.KEYS),
-            ("In the breakpoints", breakpoints_view.KEYS),
-            ("In the bookmarks", bookmarks_view.KEYS),
-            ("On the start page", start_view.KEYS),
-        ),
-    )
-    columns = "".join(f"<td valign='top'>{''.join(_group(*g) for g in column)}</td>" for column in groups)
-    return f"<table cellpadding='0' cellspacing='12'><tr>{columns}</tr></table>"
+def groups_of(entries: Iterable[Entry], views: Iterable[Group]) -> list[Group]:
+    """Actions that have a key, by their menus, then the keys of each view."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for entry in entries:
+        if entry.keys:
+            found.setdefault(entry.group, []).append((" or ".join(entry.keys), entry.text.rstrip("…")))
+    groups: list[Group] = [(title, tuple(rows)) for title, rows in found.items()]
+    return groups + [group for group in views if group[1]]
+
+
+def keys_text(groups: Sequence[Group]) -> str:
+    """The groups in columns of about one height, as rich text."""
+    total = sum(len(rows) + 2 for _, rows in groups)
+    columns: list[list[str]] = [[]]
+    height = 0
+    for title, rows in groups:
+        if height >= total * len(columns) / COLUMNS and len(columns) < COLUMNS:
+            columns.append([])
+        columns[-1].append(_group(title, rows))
+        height += len(rows) + 2
+    cells = "".join(f"<td valign='top'>{''.join(column)}</td>" for column in columns)
+    return f"<table cellpadding='0' cellspacing='12'><tr>{cells}</tr></table>"
 
 
 def _group(title: str, rows: tuple[tuple[str, str], ...]) -> str:
     lines = "".join(
         f"<tr><td><b>{escape(key)}</b>&nbsp;&nbsp;</td><td>{escape(what)}</td></tr>" for key, what in rows
     )
-    return f"<p><i>{title}</i></p><table cellpadding='2'>{lines}</table>"
+    return f"<p><i>{escape(title)}</i></p><table cellpadding='2'>{lines}</table>"

@@ -47,6 +47,7 @@ STACKED_BELOW = 620
 class LockstepView(LazyView):
     """A bar with codec and start over the tables of memory and params, four plots beside them."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.2
 
     def __init__(self, parent: QWidget | None = None) -> None:

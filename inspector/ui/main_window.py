@@ -4,40 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import permutations
-from pathlib import Path
 
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
-from PySide6.QtWidgets import QDialog, QMainWindow, QToolBar, QWidget
+from PySide6.QtGui import QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
+from PySide6.QtWidgets import QMainWindow, QToolBar, QWidget
 
-from inspector.runtime.commands import (
-    Command,
-    OpenSource,
-    RecoverDevice,
-    SaveReport,
-    SetBreakpoint,
-    ShowOverlay,
-)
+from inspector.runtime.commands import Command, OpenSource, RecoverDevice, SetBreakpoint
 from inspector.runtime.hits import Hit
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
-from inspector.ui import kept_breakpoints, menus, theme
+from inspector.ui import kept_breakpoints, theme
 from inspector.ui.actions import Actions
+from inspector.ui.arrangements import STEP
+from inspector.ui.asking import Asking
 from inspector.ui.banner import Banner
 from inspector.ui.breakpoints_view import BreakpointsView
 from inspector.ui.bus import Bus
 from inspector.ui.findings_view import FindingsView
 from inspector.ui.form_menu import FormMenu
+from inspector.ui.menus import Menus
 from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
 from inspector.ui.pipeline_view import PipelineView
+from inspector.ui.preferences import Preferences
 from inspector.ui.start_view import StartView, always_listed
 from inspector.ui.status import StatusLine
 from inspector.ui.timeline_view import TimelineView
 from inspector.ui.toolbar import MainToolBar
 from inspector.ui.transport import Transport
 from inspector.ui.view import View
-from inspector.ui.widgets import ask_file
+from inspector.ui.ways import Ways
 
 DEFAULT_SIZE = QSize(1440, 900)
 TITLE = "Optimizer inspector"
@@ -65,7 +61,7 @@ class MainWindow(QMainWindow):
         self._settings = settings
         self._painted = False
         self._placed = False
-        self._keys: QDialog | None = None
+        self._front = ""
         self.views = dict(views)
         self._pacer = Pacer(self.views.values(), self)
         self.snapshot: Snapshot | None = None
@@ -78,6 +74,18 @@ class MainWindow(QMainWindow):
         self.banner = Banner(self)
         self.status = StatusLine(self)
         self.docks = panels.make_docks(self, self.views)
+        self.asking = Asking(self, self.send, bus.snapshot_arrived)
+        self.ways = Ways(
+            self, self.actions_by_name, self.docks, self.views, self.send, lambda: self._settings
+        )
+        self.menus = Menus(self, self.actions_by_name, self.form_menu, self.ways.layouts)
+        self.preferences = Preferences(
+            self,
+            lambda: self._settings,
+            self.actions_by_name,
+            self.ways.navigator,
+            self.views.get("settings"),
+        )
         self._assemble()
         self._connect()
         # Else Qt gives them to the first that takes any, the source in the toolbar, which they would change.
@@ -87,7 +95,8 @@ class MainWindow(QMainWindow):
                 self.send(SetBreakpoint(each.condition, each.enabled, each.stopping))
 
     def send(self, command: Command) -> None:
-        """Send a command to the worker."""
+        """Send a command of a person to the worker; it can be undone and gone back from."""
+        self.ways.sent(command)
         self._bus.send(command)
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
@@ -100,6 +109,8 @@ class MainWindow(QMainWindow):
         self.banner.show_snapshot(snapshot)
         self.status.show_snapshot(snapshot)
         self.opening.show_snapshot(snapshot)
+        self.asking.show_snapshot(snapshot)
+        self.ways.show_snapshot(snapshot)
         self._show_titles(snapshot)
         self._pacer.show_snapshot(snapshot)
         self._land(snapshot.stop)
@@ -109,16 +120,19 @@ class MainWindow(QMainWindow):
         landed, self._landed = self._landed, stop
         if stop is None or stop is landed or stop.param is None:
             return
+        self.ways.navigator.landed(stop.param, stop.index or 0)
         for view in self.views.values():
             view.select_element(stop.param, stop.index or 0)
 
     def select_param(self, name: str) -> None:
         """Select a param in every view; "" for none."""
+        self.ways.navigator.selected(name)
         for view in self.views.values():
             view.select_param(name)
 
     def select_element(self, name: str, index: int) -> None:
         """Select an element of a param in every view, by its flat index."""
+        self.ways.navigator.selected(name, index)
         for view in self.views.values():
             view.select_element(name, index)
 
@@ -126,19 +140,25 @@ class MainWindow(QMainWindow):
         """Bring a view to the front of its panel."""
         panels.show_tab(self.views[name])
 
+    def begin_with(self, name: str) -> None:
+        """Show a view before others of its panel from the start, and give it the keys."""
+        self._front = name
+        self.show_view(name)
+        self.views[name].setFocus()
+
     def tell_problem(self, text: str) -> None:
         """Show a sentence about something that went wrong in the window itself."""
         self.banner.tell("error", text)
 
     def restore_default_layout(self) -> None:
         """Put every panel back in its place."""
-        panels.place(self, self.docks)
+        self.ways.layouts.apply(STEP)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         if self._settings is not None:
             if self.snapshot is not None:
                 kept_breakpoints.keep(self._settings, self.snapshot.breakpoints)
-            self._settings = panels.save(self, self._settings)
+            self._settings = panels.save(self, self._settings, self.views)
         event.accept()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -146,8 +166,10 @@ class MainWindow(QMainWindow):
         if not self._placed:
             self._placed = True
             # Sizes of docks hold only once the window has its own.
-            if self._settings is None or not panels.restore(self, self._settings):
+            if self._settings is None or not panels.restore(self, self._settings, self.views):
                 self.restore_default_layout()
+            if self._front:
+                self.show_view(self._front)
             # What was kept may be from a moment with a message.
             self._banner_bar.setVisible(bool(self.banner.text))
 
@@ -171,52 +193,8 @@ class MainWindow(QMainWindow):
         self.setStatusBar(self.status)
         for action in (self.toolbar.toggleViewAction(), self._banner_bar.toggleViewAction()):
             action.setEnabled(False)
-        panels.place(self, self.docks)
-        self._make_menus()
+        self.ways.layouts.apply(STEP)
         self._banner_bar.hide()
-
-    def _make_menus(self) -> None:
-        acts = self.actions_by_name
-        bar = self.menuBar()
-        for title, groups in (("&File", menus.FILE), ("&Run", menus.RUN), ("&Time", menus.TIME)):
-            menus.add_menu(bar, title, groups, acts)
-        bar.addMenu(self.form_menu)
-        view_menu = menus.add_menu(bar, "&View", (), acts)
-        for panel in panels.PANELS:
-            if panel.name in self.docks:
-                view_menu.addAction(self._go_action(panel.name, panel.title, panel.key, panel.front))
-                for view in panel.views:
-                    if view in panels.TAB_KEYS:
-                        title, key = panels.TAB_TITLES[view], panels.TAB_KEYS[view]
-                        view_menu.addAction(self._go_action(panel.name, title, key, view))
-        view_menu.addSeparator()
-        for dock in self.docks.values():
-            view_menu.addAction(dock.toggleViewAction())
-        view_menu.addSeparator()
-        view_menu.addActions([acts["dismiss"], acts["restore_layout"]])
-        menus.add_menu(bar, "&Help", menus.HELP, acts)
-
-    def _go_action(self, panel: str, title: str, key: str, view: str = "") -> QAction:
-        action = QAction(f"Go to {title.lower()}", self)
-        action.setObjectName(f"go_{view or panel}")
-        action.setShortcut(key)
-        action.setToolTip(f"Show the panel and give it the keys ({key})")
-        action.triggered.connect(lambda: self._go_to(panel, view))
-        self.addAction(action)
-        return action
-
-    def _go_to(self, name: str, view: str) -> None:
-        dock = self.docks[name]
-        dock.show()
-        dock.raise_()
-        if view:
-            panels.show_tab(self.views[view])
-            self.views[view].setFocus(Qt.FocusReason.ShortcutFocusReason)
-            return
-        inside = [w for w in dock.widget().findChildren(QWidget) if _takes_keys(w)]
-        target = dock.widget() if _takes_keys(dock.widget()) else next(iter(inside), None)
-        if target is not None:
-            target.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def _connect(self) -> None:
         acts = self.actions_by_name
@@ -242,17 +220,22 @@ class MainWindow(QMainWindow):
         acts["open"].triggered.connect(self._choose_file)
         acts["open_recording"].triggered.connect(self.opening.choose_recording)
         acts["quit"].triggered.connect(self.close)
-        acts.record_wanted.connect(self._choose_recording)
-        acts["breakpoint"].triggered.connect(lambda: self._go_to("findings", "breakpoints"))
-        acts["run_back"].triggered.connect(self._ask_run_back)
+        acts.record_wanted.connect(self.asking.ask_recording)
+        acts["breakpoint"].triggered.connect(lambda: self.ways.go_to("findings", "breakpoints"))
+        acts["run_back"].triggered.connect(self.asking.ask_run_back)
         pipeline = self.views.get("pipeline")
         if isinstance(pipeline, PipelineView):
             acts["run_to_dispatch"].triggered.connect(pipeline.run_to_here)
-        acts["overlay"].triggered.connect(self._choose_overlay)
-        acts["save_report"].triggered.connect(self._choose_report)
-        acts["what_if"].triggered.connect(self._ask_what_if)
-        acts["keys"].triggered.connect(self._show_keys)
+        acts["overlay"].triggered.connect(self.asking.ask_overlay)
+        acts["save_report"].triggered.connect(self.asking.ask_report)
+        acts["what_if"].triggered.connect(self.asking.ask_what_if)
+        acts["keys"].triggered.connect(lambda: self.asking.show_keys(self.ways.keys_text()))
         acts["restore_layout"].triggered.connect(self.restore_default_layout)
+        self.menus.panel_wanted.connect(self.ways.go_to)
+        self.ways.param_wanted.connect(self.select_param)
+        self.ways.element_wanted.connect(self.select_element)
+        self.ways.layouts.told.connect(self.tell_problem)
+        self.ways.recent_sources = self.opening.recent
         theme.changes().changed.connect(acts.refresh_icons)
         for view in self.views.values():
             view.command.connect(self.send)
@@ -292,15 +275,6 @@ class MainWindow(QMainWindow):
         target = self.views.get("map", self)
         target.setFocus(Qt.FocusReason.OtherFocusReason)
 
-    def _show_keys(self) -> None:
-        if self._keys is None:
-            # It reads the keys of every view, so it loads them all: not before it is wanted.
-            from inspector.ui.keys import KeysDialog
-
-            self._keys = KeysDialog(self)
-        self._keys.show()
-        self._keys.raise_()
-
     def _choose_file(self) -> None:
         # The combo shows what runs, not the entry that opened this dialog.
         if self.snapshot is not None:
@@ -312,16 +286,6 @@ class MainWindow(QMainWindow):
         self.show_view("plots")
         self._give_keys_to_map()
 
-    def _choose_recording(self) -> None:
-        if self.snapshot is None or self.snapshot.plan is None:
-            return
-        # Loaded when it is wanted: a start of the window needs none of it.
-        from inspector.ui.record_dialog import RecordDialog
-
-        dialog = RecordDialog(self.snapshot, self)
-        dialog.command.connect(self.send)
-        dialog.show()
-
     def _show_range(self, start: float, stop: float) -> None:
         for view in self.views.values():
             if view.STEPS_ALONG_X:
@@ -331,48 +295,5 @@ class MainWindow(QMainWindow):
         """A breakpoint made of what was seen, to be looked over before it is added."""
         view = self.views.get("breakpoints")
         if isinstance(view, BreakpointsView):
-            self._go_to("findings", "breakpoints")
+            self.ways.go_to("findings", "breakpoints")
             view.offer(condition)
-
-    def _ask_run_back(self) -> None:
-        if self.snapshot is None or self.snapshot.plan is None:
-            return
-        from inspector.ui.run_back_dialog import RunBackDialog
-
-        dialog = RunBackDialog(self.snapshot, self)
-        dialog.command.connect(self.send)
-        dialog.show()
-
-    def _choose_report(self) -> None:
-        name = Path(self.snapshot.source).name if self.snapshot is not None else ""
-        suggested = f"{name.split('.')[0].split(':')[0] or 'report'}.html"
-        ask_file(self, "Save the report", suggested, "Web pages (*.html)", lambda p: self.send(SaveReport(p)))
-
-    def _choose_overlay(self) -> None:
-        from inspector.ui.session_dialog import SessionDialog
-
-        open_ = self.snapshot.beside.recording if self.snapshot is not None else None
-        folder = "" if open_ is None else str(Path(open_).absolute().parent)
-        SessionDialog(self, "Overlay a recording", lambda path: self.send(ShowOverlay(path)), folder).show()
-
-    def _ask_what_if(self) -> None:
-        if self.snapshot is None or self.snapshot.beside.recording is None:
-            return
-        from inspector.ui.what_if_dialog import WhatIfDialog
-
-        before = self.findChild(WhatIfDialog)
-        if before is not None and before.isVisible():
-            if before.running:
-                before.raise_()
-                return
-            # What it says of changes may be over.
-            before.close()
-        dialog = WhatIfDialog(self.snapshot, self)
-        dialog.command.connect(self.send)
-        self._bus.snapshot_arrived.connect(dialog.show_snapshot)
-        dialog.show()
-
-
-def _takes_keys(widget: QWidget) -> bool:
-    tabbed = widget.focusPolicy().value & Qt.FocusPolicy.TabFocus.value
-    return bool(tabbed) and widget.isVisible() and widget.isEnabled()

@@ -40,6 +40,8 @@ KEYS = (
     ("Esc", "select no param"),
 )
 ZOOM_STEP = 1.5
+SPOT_PIXELS = 6
+"""So wide an element is shown that was gone to."""
 DRAG_FROM = 4
 """Pixels the pointer moves before a click becomes a drag."""
 
@@ -62,6 +64,8 @@ class MapCanvas(QWidget):
         self.view: Viewport | None = None
         self.image: MapImage | None = None
         self.selected = ""
+        self.spot: int | None = None
+        """The element that was gone to."""
         self.empty_text = EMPTY_TEXT
         self.absent = CentredWords(self)
         """Why the lanes have no pixels."""
@@ -80,7 +84,7 @@ class MapCanvas(QWidget):
         if layout is not None and old is not None and layout.segments == old.segments:
             self.index = SegmentIndex(layout)
             return
-        self.image = None
+        self.image = self.spot = None
         self._painter.set_image(None)
         self.index = SegmentIndex(layout) if layout is not None and layout.padded_elements else None
         self.view = whole(layout.padded_elements, self.lanes_width()) if self.index and layout else None
@@ -111,7 +115,7 @@ class MapCanvas(QWidget):
     def set_selected(self, name: str) -> None:
         """Mark a param; "" for none."""
         if name != self.selected:
-            self.selected = name
+            self.selected, self.spot = name, None
             self.update()
 
     def request(self, quantity: Quantity) -> MapRequest | None:
@@ -151,6 +155,16 @@ class MapCanvas(QWidget):
         if segment.stop <= self.view.start or segment.offset >= self.view.stop:
             middle = self.view.x_of((segment.offset + segment.stop) / 2)
             self._move(self.view.panned(middle - self.view.width / 2))
+
+    def show_element(self, element: int) -> None:
+        """Bring an element into the middle, at least `SPOT_PIXELS` wide, and mark where it is."""
+        if self.view is None or not 0 <= element < self.view.total:
+            return
+        closer = max(self.view.per_pixel * SPOT_PIXELS, 1.0)
+        view = self.view.zoomed(closer, self.view.width / 2)
+        self.spot = element
+        self._move(view.panned(view.x_of(element + 0.5) - view.width / 2))
+        self.update()
 
     def _move(self, view: Viewport) -> None:
         if view != self.view:
@@ -232,7 +246,9 @@ class MapCanvas(QWidget):
         if self.view is None or self.index is None:
             self._painter.paint_empty(painter, self.size(), self.empty_text)
         else:
-            self._painter.paint(painter, self.size(), self.view, self.index, self._brackets, self.selected)
+            self._painter.paint(
+                painter, self.size(), self.view, self.index, self._brackets, self.selected, self.spot
+            )
         if self.hasFocus():
             self._painter.paint_focus(painter, self.size())
         painter.end()

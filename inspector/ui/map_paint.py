@@ -76,6 +76,7 @@ class MapPainter:
         index: SegmentIndex,
         brackets: Iterable[Bracket],
         selected: str,
+        spot: int | None = None,
     ) -> None:
         """Everything, from back to front."""
         c = theme.colours()
@@ -107,6 +108,8 @@ class MapPainter:
         for bracket in brackets:
             self._bracket(painter, view, bracket, rects[bracket.lane], bracket_height(size))
         self._selection(painter, view, index, selected, bottom)
+        if spot is not None:
+            self._spot(painter, view, spot, rects)
         painter.setClipping(False)
         self._gutters(painter, size, rects)
 
@@ -272,6 +275,13 @@ class MapPainter:
             left = seen.right() + 2
         painter.setPen(c.accent)
         painter.drawText(QRectF(left, seen.top(), width, height - 3), int(_LeftMiddle), text)
+
+    def _spot(self, painter: QPainter, view: Viewport, element: int, rects: dict[Lane, QRectF]) -> None:
+        """A frame around one element in every lane, however narrow it is."""
+        wide = max(1 / view.per_pixel, 3.0)
+        painter.setPen(QPen(theme.colours().accent, 2))
+        for rect in rects.values():
+            painter.drawRect(QRectF(LEFT + view.x_of(element), rect.top() + 1, wide, rect.height() - 2))
 
     def _selection(
         self, painter: QPainter, view: Viewport, index: SegmentIndex, name: str, bottom: float

@@ -12,7 +12,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.stepping import QUANTITIES, Cursor, MapRequest, Quantity
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.map_canvas import MapCanvas
+from inspector.ui.map_canvas import KEYS, MapCanvas
 from inspector.ui.map_geometry import brackets
 from inspector.ui.map_legend import QUANTITY_HELP, QUANTITY_TEXT
 from inspector.ui.moment import absent_text
@@ -24,6 +24,8 @@ FRAME_MS = 16
 
 class MapView(View):
     """Asks the worker for the pixels on screen, at most once a frame, and draws the last it got."""
+
+    LOCAL_KEYS = KEYS
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -63,6 +65,10 @@ class MapView(View):
     def select_param(self, name: str) -> None:
         self.canvas.set_selected(name)
         self.canvas.reveal(name)
+
+    def show_spot(self, element: int) -> None:
+        """Bring an element of the mega-buffers into the middle, close enough to tell it from its neighbours."""
+        self.canvas.show_element(element)
 
     def shown_quantity(self) -> Quantity:
         """What is asked for."""

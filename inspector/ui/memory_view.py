@@ -54,6 +54,7 @@ BAR_WIDTH = 160
 class MemoryView(LazyView):
     """A bar to choose by over the table of bills; below it what the run itself has allocated."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.5
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -9,13 +9,19 @@ from PySide6.QtCore import QEvent, QMimeData, QObject, QSettings, Qt, Signal
 from PySide6.QtGui import QDropEvent
 from PySide6.QtWidgets import QFileDialog, QMainWindow
 
+from inspector.files import named_files
 from inspector.runtime.snapshots import Snapshot
 from inspector.session.database import DATABASE_NAME
 
-FILE_FILTER = "State files and packed recordings (*.safetensors *.zip);;All files (*)"
+FILE_FILTER = (
+    "Checkpoints, state files, dumps and packed recordings "
+    "(*.safetensors *.pt *.pth *.bin *.ckpt *.json *.zip);;All files (*)"
+)
 RECENT_KEY = "recent/sources"
 MAX_RECENT = 10
-ONE_ONLY = "Drop one file at a time: a state file, or a recording as a folder or a zip file."
+ONE_ONLY = (
+    "Drop one recording at a time: only the files of a checkpoint go together, weights and optimizer state."
+)
 
 
 class Opening(QObject):
@@ -54,12 +60,12 @@ class Opening(QObject):
             self._remember(snapshot.source)
 
     def choose_file(self) -> None:
-        """Ask for a state file or a packed recording."""
-        self._ask("Open a file", QFileDialog.FileMode.ExistingFile, FILE_FILTER)
+        """Ask for a state file or a packed recording, or for the files of a checkpoint."""
+        self._ask("Open a file, or those of a checkpoint", QFileDialog.FileMode.ExistingFiles, FILE_FILTER)
 
     def choose_recording(self) -> None:
-        """Ask for the folder of a recording."""
-        self._ask("Open a recording", QFileDialog.FileMode.Directory, "")
+        """Ask for the folder of a recording, or of a checkpoint."""
+        self._ask("Open the folder of a recording or of a checkpoint", QFileDialog.FileMode.Directory, "")
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Take files that are dropped on the window."""
@@ -72,10 +78,7 @@ class Opening(QObject):
         event.setDropAction(Qt.DropAction.CopyAction)
         event.accept()
         if event.type() == QEvent.Type.Drop:
-            if len(paths) == 1:
-                self.chosen.emit(session_of(paths[0]))
-            else:
-                self.problem.emit(ONE_ONLY)
+            self._take(paths)
         return True
 
     def _ask(self, title: str, mode: QFileDialog.FileMode, kinds: str) -> None:
@@ -83,15 +86,29 @@ class Opening(QObject):
         dialog.setObjectName("open_dialog")
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(mode)
-        dialog.fileSelected.connect(lambda path: self.chosen.emit(session_of(path)))
+        dialog.fileSelected.connect(lambda path: self._take([path]))
+        dialog.filesSelected.connect(self._take_several)
         dialog.show()
+
+    def _take(self, paths: list[str]) -> None:
+        if len(paths) == 1:
+            self.chosen.emit(session_of(paths[0]))
+        elif any(is_recording(Path(path)) for path in paths):
+            self.problem.emit(ONE_ONLY)
+        else:
+            self.chosen.emit("+".join(paths))
+
+    def _take_several(self, paths: list[str]) -> None:
+        # One alone comes by its own signal.
+        if len(paths) > 1:
+            self._take(paths)
 
     def _remember(self, source: str) -> None:
         settings = self._settings()
         if settings is None or source in self._fixed:
             return
-        path = Path(source)
-        spec = str(path.absolute()) if path.exists() else source
+        files = named_files(source)
+        spec = "+".join(str(path.absolute()) for path in files) if files else source
         recent = (spec, *(each for each in self.recent() if each != spec))[:MAX_RECENT]
         settings.setValue(RECENT_KEY, list(recent))
         settings.sync()
@@ -101,6 +118,11 @@ class Opening(QObject):
 def dropped(data: QMimeData) -> list[str]:
     """The paths of what is dragged; none where it is no file of this machine."""
     return [url.toLocalFile() for url in data.urls() if url.isLocalFile()]
+
+
+def is_recording(path: Path) -> bool:
+    """True for a recording by its name, packed or not, and for its database."""
+    return path.suffix in (".session", ".zip") or path.name == DATABASE_NAME
 
 
 def session_of(path: str) -> str:

@@ -59,6 +59,7 @@ NOT_YET = (
 class ParamsView(LazyView):
     """One row a param below the sums over all and over each block. Selecting one selects it everywhere."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.2
 
     def __init__(self, parent: QWidget | None = None) -> None:

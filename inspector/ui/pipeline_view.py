@@ -132,6 +132,7 @@ class PipelineModel(ColumnsModel):
 class PipelineView(View):
     """The plan over the bindings of one dispatch: the one that runs next, until another is selected."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.1
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -123,6 +123,8 @@ class PoliciesModel(ColumnsModel):
 class PoliciesView(LazyView):
     """What the step holds, the table, and in words what the policy selected does."""
 
+    LOCAL_KEYS = KEYS
+
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("policies")

@@ -49,6 +49,7 @@ NOTHING_TIMED = "No step has been timed warm yet: F11 runs one, F5 many."
 class ProfileView(View):
     """The tables of kernels and of variants under a row of buttons, and the step's floor below them."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.5
 
     def __init__(self, parent: QWidget | None = None) -> None:

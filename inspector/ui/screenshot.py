@@ -82,7 +82,7 @@ def grab_window(
         for command in commands:
             link.send(command)
         _wait(bus, link, until, timeout_s)
-        image = _drawn(target, scale)
+        image = drawn(target, scale)
     finally:
         bus.blockSignals(True)
         link.close()
@@ -145,7 +145,8 @@ def _wait(bus: Bus, link: WorkerLink, until: Callable[[Snapshot], bool], timeout
         raise InspectorError(f"Nothing to draw after {timeout_s:g} s: the run did not come to rest.")
 
 
-def _drawn(widget: QWidget, scale: float) -> QImage:
+def drawn(widget: QWidget, scale: float) -> QImage:
+    """The widget as it looks now, `scale` pixels a logical one."""
     ratio = max(scale, widget.devicePixelRatioF())
     image = QImage(widget.size() * ratio, QImage.Format.Format_ARGB32_Premultiplied)
     image.setDevicePixelRatio(ratio)

@@ -11,6 +11,7 @@ from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QFont
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
+from inspector.files import named_files
 from inspector.preset import GPT_116M
 from inspector.runtime.commands import OpenSource
 from inspector.runtime.snapshots import Snapshot
@@ -27,8 +28,8 @@ BUILT_IN = (
 """Title, source and what it is."""
 KEYS = (("Enter", "open what is selected"),)
 HELP = (
-    "Enter or a double click opens. A state file or a recording can be dropped on the window; "
-    "Ctrl+O asks for a file, Ctrl+Shift+O for a recording."
+    "Enter or a double click opens. A recording, a state file, a dump or the files of a checkpoint (weights and "
+    "optimizer state together) can be dropped on the window; Ctrl+O asks for files, Ctrl+Shift+O for a folder."
 )
 NO_RECENT = "What you open is listed here."
 
@@ -65,9 +66,10 @@ def _recent(spec: str) -> Row:
     path = Path(spec)
     if not path.is_absolute():
         return Row(spec, "", spec)
-    if not path.exists():
+    files = named_files(spec)
+    if not files:
         return Row(path.name, f"{path.parent}: not there any more")
-    return Row(path.name, str(path.parent), spec)
+    return Row(" + ".join(file.name for file in files), str(files[0].parent), spec)
 
 
 class StartModel(ColumnsModel):
@@ -113,6 +115,8 @@ class StartModel(ColumnsModel):
 
 class StartView(View):
     """The list with a line of help below it. `left` says that the page has served its purpose."""
+
+    LOCAL_KEYS = KEYS
 
     left = Signal()
 

@@ -101,6 +101,7 @@ class _State:
     forced: Scheme | None = None
     watcher: _Watcher | None = None
     app: QGuiApplication | None = None
+    font_scale: float = 1.0
 
 
 def colours() -> Colours:
@@ -115,9 +116,15 @@ def changes() -> _Watcher:
     return _State.watcher
 
 
-def apply(app: QApplication, scheme: Scheme | None = None) -> None:
-    """Dress the application; without `scheme` it follows the system, now and when that changes."""
+def apply(app: QApplication, scheme: Scheme | None = None, font_scale: float | None = None) -> None:
+    """Dress the application; without `scheme` it follows the system, now and when that changes.
+
+    Another `font_scale` holds for what is made from then on.
+    """
     _State.forced = scheme
+    if font_scale is not None and font_scale != _State.font_scale:
+        _State.font_scale = font_scale
+        app.setFont(ui_font())
     if _State.app is not app:
         _State.app = app
         app.setStyle("Fusion")
@@ -175,7 +182,7 @@ def faded(colour: QColor, alpha: float) -> QColor:
 def _figures(font: QFont, size_change: float) -> QFont:
     # Off screen and on X11 the default may be 12 pt or more, too large for a dense window.
     points = min(font.pointSizeF(), 10.0) if font.pointSizeF() > 0 else 9.0
-    font.setPointSizeF(points + size_change)
+    font.setPointSizeF((points + size_change) * _State.font_scale)
     font.setFeature(QFont.Tag("tnum"), 1)
     return font
 

@@ -36,6 +36,8 @@ PATIENCE_MS = 500
 class TimelineView(View):
     """A scrubber over steps. Position x is the number of finished steps; a step in progress lies between."""
 
+    LOCAL_KEYS = KEYS
+
     loop_wanted = Signal(object)
     """(first, last) of the steps to loop over."""
 

@@ -9,7 +9,6 @@ import numpy as np
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt
 from PySide6.QtGui import QFont
 
-from inspector.errors import UsageError
 from inspector.floats import F32Array, bits, shortest, ulp_distance
 from inspector.layout import Param
 from inspector.runtime.snapshots import ValuesWindow
@@ -213,30 +212,6 @@ def value_text(value: np.float32, form: Form) -> str:
     if form == "hex":
         return f"{raw:08x}"
     return f"{raw >> 31:01b} {raw >> 23 & 0xFF:08b} {raw & 0x7F_FFFF:023b}"
-
-
-def parse_index(text: str, param: Param) -> int:
-    """A flat element from "1234" or a multi-index "12, 3" or "[12, 3]"; UsageError if there is none."""
-    bare = text.strip().strip("[]()")
-    parts = [p.strip() for p in bare.replace(";", ",").split(",")]
-    try:
-        numbers = [int(p) for p in parts]
-    except ValueError:
-        raise UsageError(f"{text.strip()!r} is not an index: write 1234 or 12, 3.") from None
-    if len(numbers) == 1:
-        flat = numbers[0]
-    elif len(numbers) == len(param.shape):
-        for number, extent in zip(numbers, param.shape, strict=True):
-            if not 0 <= number < extent:
-                shape = fmt.shape(param.shape)
-                raise UsageError(f"{number:,} is outside 0 to {extent - 1:,}: the shape is {shape}.")
-        flat = int(np.ravel_multi_index(tuple(numbers), param.shape))
-    else:
-        raise UsageError(f"{param.name} has {fmt.plural(len(param.shape), 'dimension')}, not {len(numbers)}.")
-    if not 0 <= flat < param.numel:
-        elements = fmt.plural(param.numel, "element")
-        raise UsageError(f"There is no element {flat:,}: {param.name} has {elements}.")
-    return flat
 
 
 def _raw(value: np.float32) -> int:

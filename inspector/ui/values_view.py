@@ -13,6 +13,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from inspector.addresses import parse_index
 from inspector.errors import UsageError
 from inspector.layout import Layout
 from inspector.runtime.commands import ViewValues
@@ -24,7 +25,7 @@ from inspector.ui.kept_lanes import show_kept
 from inspector.ui.moment import absent_text
 from inspector.ui.paged_table import PagedTable
 from inspector.ui.tables import set_widths
-from inspector.ui.values_model import FORMS, PENDING, ValuesModel, parse_index
+from inspector.ui.values_model import FORMS, PENDING, ValuesModel
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
 
@@ -47,6 +48,7 @@ SAMPLES = {
 class ValuesView(LazyView):
     """A table as long as the param, of which only a page exists and only what is in sight is fetched."""
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.1
 
     def __init__(self, parent: QWidget | None = None) -> None:

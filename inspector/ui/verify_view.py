@@ -34,6 +34,7 @@ class VerifyView(LazyView):
     While it is seen and the run stands still, the step on show is compared by itself.
     """
 
+    LOCAL_KEYS = KEYS
     PERIOD_S = 0.2
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -35,6 +35,8 @@ class View(QWidget):
     range_wanted = Signal(float, float)
     """The first and last step that every view with steps along its x axis should show."""
 
+    LOCAL_KEYS: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """The keys that mean something in this view alone, as people read them, each with what it does."""
     STEPS_ALONG_X: ClassVar[bool] = False
     """True for a view that shows the same steps as others with such an axis."""
     PERIOD_S: ClassVar[float] = 0.0
@@ -46,6 +48,16 @@ class View(QWidget):
 
     def select_param(self, name: str) -> None:
         """A param was selected somewhere; "" for none."""
+
+    def key_target(self) -> QWidget:
+        """The widget that LOCAL_KEYS are meant for: that which has the keys when the view is gone to."""
+        target: QWidget = self
+        while (proxy := target.focusProxy()) is not None:
+            target = proxy
+        return target
+
+    def show_spot(self, element: int) -> None:
+        """An element of the mega-buffers, be it in a gap between params, was gone to."""
 
     def show_range(self, start: float, stop: float) -> None:
         """Bring these steps into view, as another axis shows them."""

@@ -13,6 +13,7 @@ from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
 from inspector.layout import Param
 from inspector.runtime.engine import Engine
+from inspector.settings import ParamSettings
 from inspector.stepping import HostState
 from inspector.stores import Lane
 
@@ -53,6 +54,36 @@ def overwritten(lane: Lane, name: str, damage: Callable[[F32], F32]) -> Act:
         assert isinstance(stepper, GpuStepper)
         lanes = getattr(stepper.state(), lane)
         stepper._memory.upload(lane, lanes | {name: damage(lanes[name].copy())}, {})
+
+    return act
+
+
+def exchange(a: str, b: str) -> Act:
+    """m and v of two params are exchanged on the device."""
+
+    def act(engine: Engine, gpu: Gpu) -> None:
+        stepper = engine.stepper
+        assert isinstance(stepper, GpuStepper)
+        state = stepper.state()
+        lanes: tuple[Lane, ...] = ("m", "v")
+        for lane in lanes:
+            values = getattr(state, lane)
+            stepper._memory.upload(lane, values | {a: values[b], b: values[a]}, {})
+
+    return act
+
+
+def count_stands(name: str, t: int, step: int) -> Act:
+    """In this step the count of one param is `t`; the others go on."""
+
+    def act(engine: Engine, gpu: Gpu) -> None:
+        shared = replace(engine.hyper, per_param=None)
+        each = [shared.of_param(i, decays=p.block == "wd") for i, p in enumerate(engine.source.params)]
+        behind = [replace(s, behind=step - t) if p.name == name else s
+                  for s, p in zip(each, engine.source.params, strict=True)]  # fmt: skip
+        classes = tuple(dict.fromkeys(behind))
+        per_param = ParamSettings(classes, tuple(classes.index(s) for s in behind))
+        engine.course.set(step, replace(shared, per_param=per_param), engine.schedule)
 
     return act
 
@@ -124,6 +155,12 @@ INCIDENTS = (
         "step counter beyond float32", "t = 2^24 - 1 before the step", 2**24,
         Wanted("step-counter-stuck", 2**24, "exact", evidence={"t": 2**24}),
         lambda: Drawn(state=trained(step=2**24 - 1)),
+    ),
+    Incident(
+        "step counter stands still", "the count of h.0.mlp.down.weight stays 5 from step 6 on", 6,
+        Wanted("step-counter-stuck", 6, "exact: 5 in step 5 and in step 6", ("h.0.mlp.down.weight",),
+               evidence={"t": 5, "params": 1}),
+        Drawn, before={step: count_stands("h.0.mlp.down.weight", 5, step) for step in range(6, 9)}, steps=8,
     ),
     Incident(
         "moments of a param missing", "m and v of h.1.mlp.up.weight were not restored", FIRST,
@@ -201,6 +238,14 @@ INCIDENTS = (
         "v written by another param", "v of h.1.mlp.up.weight becomes 1,000 times as large between steps 5 and 6", 6,
         Wanted("unexplained-moments", 6, "far above β₂·v + (1-β₂)·g²", ("h.1.mlp.up.weight",), None, WD, {"lane": "v"}),
         Drawn, before={6: overwritten("v", "h.1.mlp.up.weight", lambda v: v * np.float32(1000))},
+    ),
+    Incident(
+        "moments exchanged in mid-run", "m and v of h.0.attn.weight and h.1.attn.weight between steps 5 and 6", 6,
+        Wanted("swapped-moments", 6, "gradients of the first are 16 times the others: so is its m, and v 256 times",
+               ("h.0.attn.weight",), None, WD, {"other": "h.1.attn.weight"}),
+        lambda: Drawn(hyper=NO_CLIP, edit=from_step(1, times(16.0, "h.0.attn.weight"))),
+        before={6: exchange("h.0.attn.weight", "h.1.attn.weight")},
+        follows=frozenset({"unexplained-moments", "lagging-second-moment", "large-update"}),
     ),
     Incident(
         "weights restored in mid-run", "h.0.mlp.up.weight is set back to where it was before step 6, before step 7", 7,

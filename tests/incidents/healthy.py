@@ -62,6 +62,12 @@ def falling(rng: np.random.Generator, step: int, g: Lanes) -> None:
         values *= np.float32(0.1 ** (step / 60))
 
 
+def resting(rng: np.random.Generator, step: int, g: Lanes) -> None:
+    """Gradients that become a thousandth over 40 steps and stay there: a line through them leads too low."""
+    for values in g.values():
+        values *= np.float32(0.001 ** (min(step, 40) / 40))
+
+
 def with_experts() -> HostState:
     """Adapters begin at 0."""
     w = weights(EXPERTS)
@@ -117,6 +123,10 @@ HEALTHY = (
     Healthy("experts and adapters", "a param without a gradient in 3 of 4 steps, one that begins at 0, a scalar",
             lambda: Redrawn(experts, params=EXPERTS, state=with_experts()), 60),
     Healthy("falling gradients", "to a tenth over 60 steps", lambda: Redrawn(falling), 80),
+    Healthy("gradients that fall fast and then rest", "to a thousandth over 40 steps, then as they are",
+            lambda: Redrawn(resting), 120),
+    Healthy("half precision at a small rate", "lr 1e-4: the mirror changes in a few steps",
+            lambda: Drawn(hyper=Hyper(lr=1e-4)), 40, Variant(kernel="f16")),
     Healthy("resumed", "goes on from a state after 50 steps", lambda: Redrawn(bursts, state=resumed(50)), 40),
     Healthy("synthetic", "20,000 elements drawn on the device", lambda: Synthetic.of_size(20_000), 40),
     Healthy("own kernels without a slip", "update, norm and finalize", Drawn, 12,

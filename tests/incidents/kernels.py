@@ -13,12 +13,12 @@ from incidents.incident import ANY, Act, Incident, Wanted
 from incidents.sources import NO_CLIP, PARAMS, Drawn, from_step, in_step, put, times
 from inspector.codecs import Codec
 from inspector.gpu.device import Gpu
-from inspector.gpu.pipelines import SHARED, shader_source
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.plan import Plan, Variant
 from inspector.runtime.engine import Engine
+from inspector.shader_text import SHARED, shader_source
 
 KERNEL = "adamw_update"
 UPDATE_8BIT = "\n".join(shader_source(name) for name in (*SHARED["adamw_8bit_update"], "adamw_8bit_update"))

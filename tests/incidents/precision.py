@@ -21,6 +21,7 @@ WD = "adamw_update wd"
 BIG = (Param("a.weight", (32, 128)), Param("b.weight", (64, 128)))
 """Both large enough for 8-bit state."""
 LINEAR = Variant(kernel="8bit", codec="linear")
+GAINS = tuple(p.name for p in PARAMS if p.name.endswith("norm.weight"))
 RISING = Param("gain.weight", (8, 16))
 
 
@@ -116,5 +117,11 @@ INCIDENTS = (
         Wanted("f16-underflow", 1, "below 2^-25 = 2.98e-8, and lr moves them by 1e-9", ("h.0.mlp.up.weight",), None,
                "adamw_update_f16 wd", {"elements": 26}),
         small_weights, Variant(kernel="f16"),
+    ),
+    Incident(
+        "mirror stands still", "lr 1e-6: half the spacing of float16 is 4.9e-4 at gains of 1 and 1.5e-5 at 0.05", 1,
+        Wanted("stuck-mirror", 8, "64 updates of 1e-6 are below 4.9e-4; told after 8 steps", GAINS, None,
+               "adamw_update_f16 no-wd", {"share": 1.0}),
+        lambda: Drawn(hyper=Hyper(lr=1e-6)), Variant(kernel="f16"),
     ),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from incidents.sources import (
     NO_CLIP,
     PARAMS,
     Drawn,
+    Edit,
     HalfNetwork,
     Lanes,
     WrongTokens,
@@ -84,6 +85,25 @@ def large_weights(name: str, size: float, share: float, rest: float) -> Drawn:
     count = math.ceil(share * len(w[name]))
     w[name][:count], w[name][count:] = size, rest
     return Drawn(state=replace(trained(step=0), w=w, m={}, v={}), hyper=Hyper(lr=1e-8))
+
+
+def falling_but(step: int, factor: float) -> Edit:
+    """Gradients that become a hundredth over 100 steps, and `factor` times as large in one step."""
+
+    def edit(t: int, g: Lanes) -> None:
+        times(0.01 ** (t / 100) * (factor if t == step else 1.0))(g)
+
+    return edit
+
+
+def every_second(first: int, period: int) -> Edit:
+    """From step `first` on gradients in every step that `period` divides evenly from the one before it, else none."""
+
+    def edit(t: int, g: Lanes) -> None:
+        if t >= first and (t - first + 1) % period:
+            times(0.0)(g)
+
+    return edit
 
 
 INCIDENTS = (
@@ -169,6 +189,25 @@ INCIDENTS = (
         "bad batch", "all gradients of step 40 are 30 times as large", 40,
         Wanted("gradient-spike", 40, "above 16 times, when it is there", dispatch=FINALIZE),
         lambda: Drawn(edit=in_step(40, times(30.0))), follows=frozenset({"param-gradient-spike"}),
+    ),
+    Incident(
+        "bad batch while the norm falls", "gradients fall to a hundredth over 100 steps, but for 30 times as "
+        "large ones in step 100", 100,
+        Wanted("gradient-spike", 100, "0.3 of what they were at first: usual for the mean of the window",
+               dispatch=FINALIZE),
+        lambda: Drawn(hyper=NO_CLIP, edit=falling_but(100, 30.0)), follows=frozenset({"param-gradient-spike"}),
+    ),
+    Incident(
+        "steps within an accumulation", "from step 10 on every second step has no gradient at all", 10,
+        Wanted("intermittent-gradient", 24, "8 of the last 16: steps 10, 12, … 24", dispatch=REDUCE,
+               evidence={"steps_without": 8, "period": 2}),
+        lambda: Drawn(edit=every_second(10, 2)),
+    ),
+    Incident(
+        "one gradient in four steps", "micro-batches: only every fourth step has a gradient, from the first on", 1,
+        Wanted("intermittent-gradient", 16, "16 steps are looked at", dispatch=REDUCE,
+               evidence={"steps_without": 12, "period": 4}),
+        lambda: Drawn(edit=every_second(1, 4)),
     ),
     Incident(
         "bad batch for one param", "the gradient of norm.bias is 64 times as large in step 40", 40,

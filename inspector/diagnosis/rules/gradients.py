@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
@@ -15,6 +17,7 @@ from inspector.diagnosis.rules.rule import (
     number,
     of_params,
     percent,
+    the_same_in,
 )
 from inspector.floats import BoolArray
 from inspector.statistics import NonFinite
@@ -34,8 +37,7 @@ def nonfinite_gradient(facts: StepFacts, memory: Memory) -> Seen | None:
     bad = counts.nonfinite
     table = facts.table
     if table is None:
-        where = element_at(facts, bad.first)
-        return alone(bad.total > 0, lambda: _nonfinite(facts, bad, bad, *where), bad.total)
+        return alone(bad.total > 0, lambda: _nonfinite_of_few(facts, bad), bad.total)
     lane = table.lanes["g"]
     each = lane.nonfinite
     share = each / np.maximum(table.numel, 1)
@@ -49,9 +51,34 @@ def nonfinite_gradient(facts: StepFacts, memory: Memory) -> Seen | None:
     return of_params(facts, each > 0, each.astype("f8"), tell, -share)
 
 
+def _nonfinite_of_few(facts: StepFacts, bad: NonFinite) -> Story:
+    """Where the params were not all counted: the param of which the smallest share is hit, or the first element."""
+    shares = {name: kinds.total / max(facts.layout[name].numel, 1) for name, kinds in facts.nonfinite.items()}
+    if not shares:
+        return _nonfinite(facts, bad, None, *element_at(facts, bad.first))
+    # Of equals the first in memory.
+    origin = min(shares, key=lambda name: shares[name])
+    here = facts.nonfinite[origin]
+    story = _nonfinite(facts, bad, here, *element_at(facts, here.first))
+    others = [name for name in sorted(shares, key=lambda name: shares[name]) if name != origin]
+    if not others:
+        return story
+    return replace(
+        story,
+        message=f"{story.message} {the_same_in(others)}",
+        evidence={**story.evidence, "params": len(shares)},
+    )
+
+
 def _nonfinite(
-    facts: StepFacts, total: NonFinite, here: NonFinite, param: str | None, index: int | None, where: str
+    facts: StepFacts,
+    total: NonFinite,
+    here: NonFinite | None,
+    param: str | None,
+    index: int | None,
+    where: str,
 ) -> Story:
+    """`here` is what the param has of them, None where that is not known."""
     assert facts.gradients is not None
     elements = facts.gradients.count
     evidence: dict[str, float | int] = {
@@ -59,7 +86,7 @@ def _nonfinite(
         "share": total.total / max(elements, 1),
     }  # fmt: skip
     of_param = ""
-    if facts.table is not None and param is not None:
+    if here is not None and param is not None:
         numel = facts.layout[param].numel
         evidence |= {"in_param": here.total, "param_share": here.total / max(numel, 1)}
         of_param = (
@@ -134,6 +161,38 @@ def no_gradient(facts: StepFacts, memory: Memory) -> Seen | None:
         )  # fmt: skip
 
     return alone(none, tell)
+
+
+INTERMITTENT_STEPS = 16
+
+
+def intermittent_gradient(facts: StepFacts, memory: Memory) -> Seen | None:
+    """No gradient in most steps, and some again at even distances: stepped within an accumulation, or twice."""
+    if facts.gradients is None or facts.grad_norm is None:
+        return None
+    norms = memory.latest("grad_norm", INTERMITTENT_STEPS)
+    some = np.flatnonzero(np.array(norms) != 0)
+    none = len(norms) - len(some)
+    # A norm of 0 under gradients that are not is another matter.
+    vanishes = facts.grad_norm == 0 and facts.gradients.max_abs > 0
+    period = int(some[-1] - some[-2]) if len(some) > 1 else 0
+    even = len(some) > 1 and bool((np.diff(some) == period).all()) and some[0] < period
+    hit = len(norms) == INTERMITTENT_STEPS and 2 * none >= INTERMITTENT_STEPS and even and not vanishes
+
+    def tell() -> Story:
+        return Story(
+            f"Every gradient of every param was 0 in {none} of the last {INTERMITTENT_STEPS} steps: only every "
+            f"{_nth(period)} has any. The moments decay in between, and weights move by what is left of them.",
+            "Step the optimizer once gradients are accumulated and not with every micro-batch; look for a second call "
+            "of step after zero_grad.",
+            {"steps_without": none, "of": INTERMITTENT_STEPS, "period": period}, dispatch=0,
+        )  # fmt: skip
+
+    return alone(hit, tell)
+
+
+def _nth(number: int) -> str:
+    return {2: "second", 3: "third"}.get(number, f"{number}th")
 
 
 # --- where the norm goes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -67,6 +67,8 @@ class Rule:
     needs: StatsLevel = "light"
     needs_coding: bool = False
     beyond_rows: bool = False
+    beyond_light_rows: bool = False
+    """The same of steps whose params were not counted: there what was recorded of a step is what is told of it."""
     each: bool = False
     """Every subject is told by itself, not the foremost for all: settings, lanes."""
 
@@ -116,6 +118,16 @@ def element_at(facts: StepFacts, element: int | None) -> tuple[str | None, int |
         return None, None, ""
     index = element - segment.offset
     return segment.name, index, f"{segment.name}{multi_index(index, segment.param.shape)}"
+
+
+NAMED = 3
+"""So many other params are named in a finding that holds for many."""
+
+
+def the_same_in(others: Sequence[str]) -> str:
+    """Which other params a finding holds for, as a sentence."""
+    more = f" and {len(others) - NAMED:,} more" if len(others) > NAMED else ""
+    return f"The same in {', '.join(others[:NAMED])}{more}."
 
 
 def number(value: float) -> str:

@@ -16,6 +16,8 @@ LOSS_RISE = 0.25
 NORM_RATIO = 16.0
 PARAM_RATIO = 32.0
 DIVERGING_STEPS = 16
+RECENT = 8
+"""Steps whose mean is where a norm has come to."""
 LEAST_SPREAD = 0.05
 """Of log₂ norms and of losses relative to their mean: a window calmer than that makes no spike of a small rise."""
 
@@ -107,15 +109,18 @@ def gradient_spike(facts: StepFacts, memory: Memory) -> Seen | None:
     if len(usual) < LEAST or not 0 < norm < math.inf:
         return NOTHING
     logs = np.log2(usual)
-    mean, spread = float(logs.mean()), max(float(logs.std()), LEAST_SPREAD)
-    z, ratio = (math.log2(norm) - mean) / spread, norm / 2**mean
+    expected, deviation = _trend(logs)
+    # Where it falls it is held against where it has come to; where it rises, against what that leads to.
+    level = max(expected, float(logs[-RECENT:].mean()))
+    spread = max(deviation, LEAST_SPREAD)
+    z, ratio = (math.log2(norm) - level) / spread, norm / 2**level
 
     def tell() -> Story:
         return Story(
-            f"The gradient norm is {number(norm)}, {number(ratio)} times the {number(2**mean)} that it was over the "
-            f"{len(usual)} steps before (z = {number(z)} of its logarithm).",
+            f"The gradient norm is {number(norm)}, {number(ratio)} times the {number(2**level)} that the {len(usual)} "
+            f"steps before lead to (z = {number(z)} of its logarithm about their trend).",
             "Look at the params whose own norms jumped, and at the batch of this step.",
-            {"grad_norm": norm, "usual": 2**mean, "ratio": ratio, "z": z, "window": len(usual)},
+            {"grad_norm": norm, "usual": 2**level, "ratio": ratio, "z": z, "window": len(usual)},
             dispatch=facts.dispatch_writing("grad_stats"),
         )  # fmt: skip
 

@@ -9,6 +9,7 @@ import numpy as np
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
 from inspector.diagnosis.rules.rule import Seen, Story, alone, element_at, number, of_params
+from inspector.diagnosis.rules.transitions import exchanged_moments
 from inspector.diagnosis.rules.updates import second_moment_lag
 from inspector.floats import F64Array
 from inspector.param_statistics import counts_of
@@ -128,7 +129,11 @@ def _reset_at_1(facts: StepFacts) -> Story:
 
 
 def step_counter_stuck(facts: StepFacts, memory: Memory) -> Seen | None:
-    """A step that float32 cannot count up to: t + 1 = t, so that frameworks that keep t in float32 stand still."""
+    """A step that float32 cannot count up to: t + 1 = t, so that frameworks that keep t in float32 stand still; or the
+    counts of params as a run recorded them, which do."""
+    standing = _standing(facts, memory)
+    if standing:
+        return alone(True, lambda: _counts_stand(facts, standing), len(standing))
 
     def tell() -> Story:
         return Story(
@@ -140,6 +145,41 @@ def step_counter_stuck(facts: StepFacts, memory: Memory) -> Seen | None:
         )
 
     return alone(facts.step >= LAST_COUNT, tell)
+
+
+def _standing(facts: StepFacts, memory: Memory) -> list[int]:
+    """The numbers of params that took this step and the one before with the same count."""
+    before, now = memory.before.facts, facts.hyper.per_param
+    if before is None or before.step != facts.step - 1 or now is None:
+        return []
+    was = before.hyper.per_param
+    # Where all share the settings of the run, their count is that of the run.
+    of = (0,) * len(now.of) if was is None else was.of
+    pairs = list(zip(now.of, of, strict=False))
+
+    def stands(pair: tuple[int, int]) -> bool:
+        here = now.classes[pair[0]]
+        behind, idle = (0, False) if was is None else (was.classes[pair[1]].behind, was.classes[pair[1]].idle)
+        return not here.idle and not idle and here.t(facts.step) == facts.step - 1 - behind
+
+    bad = {pair for pair in set(pairs) if stands(pair)}
+    return [number for number, pair in enumerate(pairs) if pair in bad] if bad else []
+
+
+def _counts_stand(facts: StepFacts, standing: list[int]) -> Story:
+    per_param = facts.hyper.per_param
+    assert per_param is not None
+    numbered = facts.layout.given
+    name = numbered[standing[0]].name
+    t = per_param.classes[per_param.of[standing[0]]].t(facts.step)
+    more = f" and {len(standing) - 1:,} more" if len(standing) > 1 else ""
+    return Story(
+        f"The step count of {name}{more} was {t:,} in the step before and is {t:,} in this one: the counter does not "
+        "move, and the bias correction stays what it is at that count.",
+        "Look at what advances the counter: a count kept in float32 beyond 2^24 or in float16 beyond 2,048, a state "
+        "that is loaded again in every step, or a graph that was captured with a constant.",
+        {"t": t, "step": facts.step, "params": len(standing)}, name,
+    )  # fmt: skip
 
 
 # --- moments that do not belong to the params
@@ -171,8 +211,10 @@ def missing_moments(facts: StepFacts, memory: Memory) -> Seen | None:
 
 def swapped_moments(facts: StepFacts, memory: Memory) -> Seen | None:
     """Moments of params of the same shape exchanged: v of each fits the gradients of another."""
-    if facts.table is None or memory.first != facts.step or facts.step == 1 or facts.clip_scale is None:
+    if facts.table is None or facts.step == 1 or facts.clip_scale is None:
         return None
+    if memory.first != facts.step:
+        return _exchanged_in_mid_run(facts, memory)
     pairs = _swapped_pairs(facts)
     hit = np.zeros(len(facts.table), bool)
     hit[list(pairs)] = True
@@ -193,6 +235,31 @@ def swapped_moments(facts: StepFacts, memory: Memory) -> Seen | None:
     for row, (_, own, _) in pairs.items():
         rank[row] = abs(math.log2(own))
     return of_params(facts, hit, hit.astype("f8"), tell, rank)
+
+
+def _exchanged_in_mid_run(facts: StepFacts, memory: Memory) -> Seen:
+    """Moments that belonged to another param in the step before."""
+    assert facts.table is not None
+    pairs = exchanged_moments(facts, memory)
+    hit = np.zeros(len(facts.table), bool)
+    hit[list(pairs)] = True
+
+    def tell(row: int) -> Story:
+        segment, other = facts.segment(row), facts.segment(pairs[row])
+        assert facts.table is not None
+        lanes = facts.table.lanes
+        return Story(
+            f"m and v of {segment.name} do not follow from what they were before step {facts.step - 1:,}, and do from "
+            f"those of {other.name}, which has the same shape: their moments were exchanged in between.",
+            "Look at what restored or moved optimizer state there: by name, not by position.",
+            {
+                "m_norm": float(lanes["m"].norm[row]), "v_norm": float(lanes["v"].norm[row]),
+                "other": other.name,
+            },
+            segment.name, None, facts.dispatch_updating(segment.offset),
+        )  # fmt: skip
+
+    return of_params(facts, hit, hit.astype("f8"), tell)
 
 
 def _swapped_pairs(facts: StepFacts) -> dict[int, tuple[int, float, float]]:

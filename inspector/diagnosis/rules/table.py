@@ -64,6 +64,7 @@ RULES: tuple[Rule, ...] = (
         "param with the smallest share first; the kernels take them as 0",
         _EXACT,
         gradients.nonfinite_gradient,
+        beyond_light_rows=True,
     ),
     Rule(
         "negative-second-moment",
@@ -217,7 +218,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "step-counter-stuck",
         "warning",
-        "the step is beyond 2^24, up to which float32 counts",
+        "the step is beyond 2^24, up to which float32 counts, or the recorded step count of params stands still",
         _EXACT,
         state.step_counter_stuck,
     ),
@@ -232,8 +233,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "swapped-moments",
         "warning",
-        "moments of params of one shape are exchanged: v fits the gradients of another",
-        "8 times apart either way, and within 2 exchanged",
+        "moments of params of one shape are exchanged: at first v fits the gradients of another, later m and v follow "
+        "from those of another",
+        "8 times apart either way, and within 2 exchanged; later what a sum of two vectors can come to",
         state.swapped_moments,
         needs="full",
     ),
@@ -249,7 +251,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "gradient-spike",
         "warning",
-        "the gradient norm is 16 times what is usual, and 6 standard deviations away",
+        "the gradient norm is 16 times what its trend leads to, and 6 standard deviations about that away",
         f"{_HEALTHY}: up to 7.6 times",
         spikes.gradient_spike,
     ),
@@ -290,6 +292,14 @@ RULES: tuple[Rule, ...] = (
         _EXACT,
         gradients.no_gradient,
         beyond_rows=True,
+    ),
+    Rule(
+        "intermittent-gradient",
+        "warning",
+        "all gradients are 0 in at least half of 16 steps, and there again after as many steps each time: the "
+        "optimizer steps more often than gradients come",
+        _EXACT,
+        gradients.intermittent_gradient,
     ),
     Rule(
         "clip-collapse",
@@ -423,6 +433,15 @@ RULES: tuple[Rule, ...] = (
         half.f16_underflow,
         needs="full",
     ),
+    Rule(
+        "stuck-mirror",
+        "warning",
+        "half of the weights of a param need more than 64 steps, all in one direction, to change in half precision, "
+        "for 8 steps",
+        f"the spacing of float16; {_HEALTHY} in half precision: up to 2 steps",
+        half.stuck_mirror,
+        needs="full",
+    ),
     # What comes of it.
     Rule(
         "loss-spike",
@@ -451,5 +470,6 @@ HELD: dict[str, Held] = {
     "stuck": updates.is_stuck,
     "lost": updates.is_lost,
     "eps": updates.is_ruled_by_eps,
+    "mirror": half.is_behind,
 }
 """What may go on for several steps in a row, by param: the memory counts for how many."""

@@ -7,6 +7,7 @@ own kernels run (`own_kernels.py`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +16,13 @@ from inspector.diagnosis.memory import Columns, Memory
 from inspector.diagnosis.rules.rule import Seen, Story, number, of_params
 from inspector.floats import BoolArray, F64Array
 from inspector.optimizers import optimizer
+from inspector.stores import Lane
 
 SLACK = 1e-4
 """Of the norms: rounding of elements comes to a thousandth of it."""
 LEAST_NORM = 1e-30
 """Below it squares and moments leave the normal float32 numbers."""
+MOMENTS: tuple[Lane, ...] = ("m", "v")
 SEEN = 1e-5
 """An update of that share of the weights cannot leave norm, least and largest of them as they are."""
 
@@ -99,10 +102,25 @@ def unexplained_weights(facts: StepFacts, memory: Memory) -> Seen | None:
     return of_params(facts, hit, np.where(hit, off / np.maximum(pair.old.update, LEAST_NORM), 0.0), tell)
 
 
-def unexplained_moments(facts: StepFacts, memory: Memory) -> Seen | None:
-    """m or v whose norm cannot follow from the moments and gradients of the step before."""
-    pair = _pair(facts, memory)
-    if pair is None or pair.was.clip_scale is None or not np.isfinite(pair.was.clip_scale):
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bounds:
+    """What norms of m and v can come to in a step, by lane and param."""
+
+    low: dict[Lane, F64Array]
+    high: dict[Lane, F64Array]
+
+    def outside(self, lane: Lane, norm: F64Array, rows: Any = slice(None)) -> F64Array:
+        """How far beyond them the norms are, at these rows; at most 0 within."""
+        return np.asarray(np.maximum(norm - self.high[lane][rows], self.low[lane][rows] - norm))
+
+    def slack(self, lane: Lane) -> F64Array:
+        """What rounding may add."""
+        return SLACK * self.high[lane] + LEAST_NORM
+
+
+def _bounds(facts: StepFacts, pair: _Pair) -> _Bounds | None:
+    """None where norms alone do not tell, or settings are not those of AdamW."""
+    if pair.was.clip_scale is None or not np.isfinite(pair.was.clip_scale):
         return None
     # Codes round m and v by far more; the decay in the gradient adds to it.
     if facts.variant.kernel == "8bit" or optimizer(facts.variant.optimizer).decay_in_gradient:
@@ -116,21 +134,58 @@ def unexplained_moments(facts: StepFacts, memory: Memory) -> Seen | None:
     m_old, m_new = beta1 * pair.old.m, (1 - beta1) * scale * pair.old.g
     v_old = beta2 * pair.old.v
     v_new = rest2 * scale**2 * pair.old.g_max * pair.old.g
-    lows = {"m": np.abs(m_old - m_new), "v": v_old}
-    highs = {"m": m_old + m_new, "v": v_old + v_new}
-    off: dict[str, F64Array] = {}
-    for lane in ("m", "v"):
-        norm = getattr(pair.new, lane)
-        slack = SLACK * highs[lane] + LEAST_NORM
-        outside = np.maximum(norm - highs[lane], lows[lane] - norm)
+    return _Bounds({"m": np.abs(m_old - m_new), "v": v_old}, {"m": m_old + m_new, "v": v_old + v_new})
+
+
+def exchanged_moments(facts: StepFacts, memory: Memory) -> dict[int, int]:
+    """Pairs of params of one shape, both ways, whose m and v follow from those of the other and not from their own."""
+    pair = _pair(facts, memory)
+    bounds = _bounds(facts, pair) if pair is not None else None
+    if pair is None or bounds is None:
+        return {}
+    norms = {lane: getattr(pair.new, lane) for lane in MOMENTS}
+    off = np.zeros(len(pair.clean), bool)
+    for lane in MOMENTS:
+        off |= bounds.outside(lane, norms[lane]) > bounds.slack(lane)
+    odd = np.flatnonzero(off & pair.clean)
+    shapes: dict[tuple[int, ...], list[int]] = {}
+    for row in odd.tolist():
+        shapes.setdefault(facts.segment(row).param.shape, []).append(row)
+    found: dict[int, int] = {}
+    for rows in shapes.values():
+        for a in rows:
+            others = np.array([b for b in rows if b not in found and b != a], np.int64)
+            if a in found or not len(others):
+                continue
+            fits = np.ones(len(others), bool)
+            for lane in MOMENTS:
+                slack = bounds.slack(lane)
+                fits &= bounds.outside(lane, norms[lane][a], others) <= slack[others]
+                fits &= bounds.outside(lane, norms[lane][others], a) <= slack[a]
+            if fits.any():
+                b = int(others[np.flatnonzero(fits)[0]])
+                found[a], found[b] = b, a
+    return found
+
+
+def unexplained_moments(facts: StepFacts, memory: Memory) -> Seen | None:
+    """m or v whose norm cannot follow from the moments and gradients of the step before."""
+    pair = _pair(facts, memory)
+    bounds = _bounds(facts, pair) if pair is not None else None
+    if pair is None or bounds is None:
+        return None
+    lows, highs = bounds.low, bounds.high
+    off: dict[Lane, F64Array] = {}
+    for lane in MOMENTS:
+        outside = bounds.outside(lane, getattr(pair.new, lane))
         off[lane] = np.where(
-            pair.clean & (outside > slack), outside / np.maximum(highs[lane], LEAST_NORM), 0.0
+            pair.clean & (outside > bounds.slack(lane)), outside / np.maximum(highs[lane], LEAST_NORM), 0.0
         )
     hit = (off["m"] > 0) | (off["v"] > 0)
 
     def tell(row: int) -> Story:
         segment = facts.segment(row)
-        lane = "m" if off["m"][row] >= off["v"][row] else "v"
+        lane: Lane = "m" if off["m"][row] >= off["v"][row] else "v"
         formula = "β₁·m + (1-β₁)·g'" if lane == "m" else "β₂·v + (1-β₂)·g'²"
         norm = float(getattr(pair.new, lane)[row])
         return Story(

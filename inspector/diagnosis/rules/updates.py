@@ -176,7 +176,7 @@ def is_stuck(facts: StepFacts, past: Past) -> BoolArray:
     """Params that have gradients and an update of 0."""
     table = facts.table
     assert table is not None
-    rounded = (table.update.lost + table.update.skipped >= table.numel) & (not _at_an_end(facts, past))
+    rounded = (table.update.lost + table.update.skipped >= table.numel) & (not at_an_end(facts, past))
     still = (table.update.norm == 0) | rounded | (table.update.skipped >= table.numel)
     return np.asarray((table.lanes["g"].norm > 0) & still & _moves(facts))
 
@@ -214,11 +214,11 @@ def is_lost(facts: StepFacts, past: Past) -> BoolArray:
     table = facts.table
     assert table is not None
     return np.asarray(
-        (table.update.lost > LOST_SHARE * table.numel) & (table.numel > 0) & (not _at_an_end(facts, past))
+        (table.update.lost > LOST_SHARE * table.numel) & (table.numel > 0) & (not at_an_end(facts, past))
     )
 
 
-def _at_an_end(facts: StepFacts, past: Past) -> bool:
+def at_an_end(facts: StepFacts, past: Past) -> bool:
     """True at either end of a schedule, where the rate is as small as it is meant to be: rising, or nearly gone."""
     lr = facts.hyper.lr
     rising = past.facts is not None and lr > past.facts.hyper.lr

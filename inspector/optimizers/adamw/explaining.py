@@ -89,24 +89,28 @@ class Explanation:
         return f"No known kind: {'; '.join(parts)}."
 
 
-def explain_difference(given: Given, after: Lanes, *, rounding: str | None = None) -> Explanation:
+def explain_difference(
+    given: Given, after: Lanes, *, rounding: str | None = None, all_peers: bool = True
+) -> Explanation:
     """What accounts for `after`, which another program wrote; `rounding` is the key of the peer it is known to be.
+
+    Without `all_peers` roundings are named after the first peer that they may be of, the known one before others.
 
     Of any length; some twenty evaluations of the param where it is explained by rounding, a few more and those of a
     sample where it is not. Elements whose gradient or state is not finite are judged apart.
     """
     # What overflows, underflows or is not finite is judged by what comes of it.
     with np.errstate(all="ignore"):
-        return _explain(given, after, rounding)
+        return _explain(given, after, rounding, all_peers)
 
 
-def _explain(given: Given, after: Lanes, rounding: str | None) -> Explanation:
+def _explain(given: Given, after: Lanes, rounding: str | None, all_peers: bool) -> Explanation:
     finite = _finite(given, after)
     lost = len(finite) - int(np.count_nonzero(finite))
     if lost:
         there = PEERS[0].step(given)
         apart = {lane: compare_step(*_three(lane, given, after, there), given.dtype) for lane in LANES}
-        told = _explain(given.take(finite), after.take(finite), rounding)
+        told = _explain(given.take(finite), after.take(finite), rounding, all_peers)
         return _with_lost(given, after, ~finite, told, apart)
     lanes: dict[str, LaneUlp] = {}
     for peer in _ordered(rounding):
@@ -115,6 +119,10 @@ def _explain(given: Given, after: Lanes, rounding: str | None) -> Explanation:
             found = {lane: compare_step(*_three(lane, given, after, made), given.dtype) for lane in LANES}
             lanes = lanes or found
             if all(_within(lane, given, after, getattr(made, lane)) for lane in LANES):
+                if not all_peers:
+                    left = {lane: each.max_ulp for lane, each in found.items()}
+                    exact = not any(each.differing for each in found.values())
+                    return Explanation(True, (), (peer,), exact, found, left, dtype=given.dtype)
                 return _rounding(given, after, found, rounding)
     if _unchanged(given.before, after):
         return Explanation(
@@ -179,8 +187,8 @@ def _every_bit(given: Given, after: Lanes, peer: Peer) -> bool:
 
 def _mistakes(given: Given, after: Lanes, lanes: Mapping[str, LaneUlp]) -> Explanation:
     either: list[Named] = []
-    first = _answer(given, after, ("m", "v"), own_moments, moment_candidates, either)
-    second = _answer(given, after, ("w",), by_rule(own_rule(given)), weight_candidates, either)
+    first = _answer(given, after, ("m", "v"), (own_moments, *_moments_of_peers()), moment_candidates, either)
+    second = _answer(given, after, ("w",), (by_rule(own_rule(given)),), weight_candidates, either)
     if second is None and moved_too_little(given, after):
         second = [(Named("amsgrad"), None)]
     if first is None or second is None:
@@ -200,7 +208,7 @@ def _mistakes(given: Given, after: Lanes, lanes: Mapping[str, LaneUlp]) -> Expla
 
 
 def _answer(
-    given: Given, after: Lanes, about: tuple[str, ...], plain: Make,
+    given: Given, after: Lanes, about: tuple[str, ...], plain: Sequence[Make],
     candidates: Callable[[Given, Lanes], Iterator[Candidate]], either: list[Named],
 ) -> list[tuple[Named, Make | None]] | None:  # fmt: skip
     """The first candidate that holds on the sample and then on all; others that hold as well go to `either`.
@@ -210,7 +218,7 @@ def _answer(
     at = _sample(given, after)
     small = given.take(at), after.take(at)
     parts = [(given.take(part), after.take(part)) for part in _chunks(len(after.w))]
-    if all(_holds(plain, *each, about, given.dtype) for each in (small, *parts)):
+    if any(all(_holds(make, *each, about, given.dtype) for each in (small, *parts)) for make in plain):
         return []
     found: list[tuple[Named, Make | None]] = []
     for name, make in candidates(given, after):
@@ -224,6 +232,19 @@ def _answer(
             else:
                 found.append((name, make))
     return found or None
+
+
+def _moments_of_peers() -> tuple[Make, ...]:
+    """m and v in the roundings of each peer, which a gradient far larger than m lets show."""
+
+    def of(peer: Peer) -> Make:
+        def make(given: Given, after: Lanes) -> tuple[Array, ...]:
+            made = peer.step(given)
+            return made.m, made.v
+
+        return make
+
+    return tuple(of(peer) for peer in PEERS if peer.key != "published")
 
 
 FITTED = frozenset({"beta1", "beta2", "gradient-factor", "unscaled-missing", "lr-other", "decay-other"})

@@ -90,7 +90,7 @@ def _fitted_moments(given: Given, after: Lanes) -> Iterator[Candidate]:
     m1, v1 = after.m.astype(np.float64), after.v.astype(np.float64)
     by = 1 / unit(given.before.m, after.m)
     c = _fit(g * (1 - h.beta1) * by, (m1 - h.beta1 * m0) * by)
-    if c and not (given.l2 and given.decay):
+    if c and _is_other(c, 1.0) and not (given.l2 and given.decay):
         power = float(2.0 ** np.round(np.log2(abs(c))))
         whole = abs(abs(c) / power - 1) < WHOLE
         c = float(np.copysign(power, c)) if whole else c
@@ -98,9 +98,9 @@ def _fitted_moments(given: Given, after: Lanes) -> Iterator[Candidate]:
     b1 = _fit((m0 - g) * by, (m1 - g) * by)
     by = 1 / unit(given.before.v, after.v)
     b2 = _fit((v0 - g * g) * by, (v1 - g * g) * by)
-    if b1 is not None and 0 <= b1 < 1:
+    if b1 is not None and 0 <= b1 < 1 and _is_other(b1, h.beta1):
         yield Named("beta1", _number(b1)), _with_betas(b1, h.beta2)
-    if b2 is not None and 0 <= b2 < 1:
+    if b2 is not None and 0 <= b2 < 1 and _is_other(b2, h.beta2):
         yield Named("beta2", _number(b2)), _with_betas(h.beta1, b2)
 
 
@@ -222,10 +222,10 @@ def _fitted_weights(given: Given, after: Lanes, own: Rule) -> Iterator[Candidate
     by = 1 / unit(given.before.w, after.w)
     ratio = _ratio(given, after, own)
     lr = _fit((ratio + own.decay * w0) * by, (w0 - w1) * by)
-    if lr is not None:
+    if lr is not None and _is_other(lr, own.lr):
         yield Named("lr-other", _number(lr)), by_rule(replace(own, lr=lr))
     decay = _fit(own.lr * w0 * by, (w0 - own.lr * ratio - w1) * by)
-    if decay is not None:
+    if decay is not None and _is_other(decay, own.decay):
         yield Named("decay-other", f"λ {_number(decay)}"), by_rule(replace(own, decay=decay))
 
 
@@ -267,6 +267,11 @@ def _fit(x: F64Array, y: F64Array) -> float | None:
         return None
     power = float(np.dot(x, x))
     return float(np.dot(x, y)) / power if power > 0 and np.isfinite(power) else None
+
+
+def _is_other(found: float, own: float) -> bool:
+    """False where a number that was worked out is the setting itself but for roundings."""
+    return abs(found - own) > 1e-5 * abs(own)
 
 
 def _number(value: float) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from inspector.errors import UsageError
-from inspector.files import anything_at
 from inspector.session.tensorfile import MAX_HEADER_BYTES, TensorFile
 from inspector.tensor_tree import StoredTensor, TensorDocument
 
@@ -23,22 +22,6 @@ NAMES_SUFFIX = ".txt"
 _WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin", "adapter_model.safetensors", "adapter_model.bin")
 _STATE_FILES = ("optimizer.safetensors", "optimizer.pt", "optimizer.bin", "optimizer.pth")
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)")
-
-
-def named_files(spec: str) -> tuple[Path, ...]:
-    """The files that a SOURCE names, several joined by +; () where there is no such file."""
-    if anything_at(Path(spec)):
-        return (Path(spec),)
-    parts = spec.split("+")
-    found: list[Path] = []
-    begin = 0
-    for end in range(1, len(parts) + 1):
-        # A name may have a + of its own.
-        path = Path("+".join(parts[begin:end]))
-        if str(path) != "." and anything_at(path):
-            found.append(path)
-            begin = end
-    return tuple(found) if begin == len(parts) else ()
 
 
 def is_pickled(path: Path) -> bool:

@@ -39,7 +39,6 @@ class Checkpoint:
         self.name = name
         self.schedule = schedule or Schedule()
         self.last_step: int | None = None
-        self.remarks = self._contents.remarks
         self.origin = settled.origin if settled else ""
         self.unreplayable = settled.unreplayable if settled else ""
         self._seed = seed
@@ -58,6 +57,7 @@ class Checkpoint:
         self.finished_steps = settled.finished_steps if settled else 0
         self.form: Variant | None = self._form() if settled else None
         self.description = self._description()
+        self.remarks = self._contents.remarks
 
     @property
     def stored(self) -> Mapping[str, Mapping[str, str]]:
@@ -127,6 +127,17 @@ class Checkpoint:
             kernel="8bit" if dynamic else "f32",
             codec="dynamic" if dynamic else "linear",
         )
+
+    @property
+    def on_gradients(self) -> str:
+        """That they are drawn, or 0; "" where the files hold those of the next step."""
+        if self.has_gradients:
+            return ""
+        if any(s.m is not None for s in self._contents.states.values()):
+            return (
+                "A checkpoint holds no gradients: those of its steps are drawn from what m and v say of them."
+            )
+        return "Without gradients, and without m and v to draw them from, all gradients are 0."
 
     def _description(self) -> str:
         elements = sum(p.numel for p in self.params)

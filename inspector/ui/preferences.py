@@ -1,0 +1,75 @@
+"""What a person has set, put into effect and kept: options, and what was done last in the palette."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from PySide6.QtCore import QObject, QSettings
+from PySide6.QtWidgets import QApplication
+
+from inspector.ui import theme
+from inspector.ui.actions import Actions
+from inspector.ui.docks import names
+from inspector.ui.navigator import Navigator
+from inspector.ui.options import THEMES, Options, read_options, write_options
+from inspector.ui.palette_entries import MOST_RECENT
+from inspector.ui.settings_view import SettingsView
+from inspector.ui.view import View
+
+RECENT_KEY = "palette/recent"
+
+
+class Preferences(QObject):
+    """Joins the page of settings with the file they are kept in. Where there is no file, changes hold until the end."""
+
+    def __init__(
+        self,
+        window: QObject,
+        settings: Callable[[], QSettings | None],
+        actions: Actions,
+        navigator: Navigator,
+        page: View | None,
+    ) -> None:
+        super().__init__(window)
+        self._settings = settings
+        kept = settings()
+        self.options = read_options(kept)
+        if kept is not None:
+            navigator.recent = names(kept.value(RECENT_KEY))[:MOST_RECENT]
+        navigator.recent_changed.connect(self._keep_recent)
+        self._themes = {name: actions[f"theme_{name}"] for name in THEMES}
+        for name, action in self._themes.items():
+            action.setChecked(name == self.options.theme)
+            action.triggered.connect(
+                lambda _checked=False, name=name: self._take(replace(self.options, theme=name))
+            )
+        self._page = page if isinstance(page, SettingsView) else None
+        if self._page is not None:
+            self._page.show_options(self.options, kept.fileName() if kept is not None else "")
+            self._page.changed.connect(self._take)
+
+    def offer(self, adapters: Callable[[], tuple[str, ...]]) -> None:
+        """Where the page gets the names of adapters from."""
+        if self._page is not None:
+            self._page.adapters = adapters
+
+    def _take(self, options: Options) -> None:
+        self.options = options
+        self._themes[options.theme].setChecked(True)
+        if self._page is not None:
+            self._page.show_options(options)
+        if (settings := self._settings()) is not None:
+            write_options(settings, options)
+        app = QApplication.instance()
+        if isinstance(app, QApplication):
+            dress(app, options)
+
+    def _keep_recent(self, recent: tuple[str, ...]) -> None:
+        if (settings := self._settings()) is not None:
+            settings.setValue(RECENT_KEY, list(recent))
+
+
+def dress(app: QApplication, options: Options, font_scale: float | None = None) -> None:
+    """Give the application the colours that were chosen; and, at its start, the size of its text."""
+    theme.apply(app, None if options.theme == "system" else options.theme, font_scale)
