@@ -243,7 +243,8 @@ def show(
     rows = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, {report['device']['name']}",
         "run": f"{report['origin']}, {trained['parameters']:,} parameters in {trained['tensors']} tensors",
-        "training": f"{trained['train_s'] / max(steps, 1):.2f} s a step in {trained['threads']} threads, recorded, last loss {trained['loss']:.3f}",
+        "training": f"{trained['train_s'] / max(steps, 1):.2f} s a step in {trained['threads']} threads, recorded",
+        "last loss": f"{trained['loss']:.3f}",
         "session": f"{size / 1e9:.2f} GB, policy {info['policy']}",
         "followed live": f"{len(seen)} times another step, behind by {lag}",
         "compared": f"{report['compared']['steps']} steps, {report['compared']['anchored']} from the very state before",

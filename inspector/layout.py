@@ -311,13 +311,9 @@ def make_layout(
     numbers: list[int] = []
     end = 0
     order = sorted(range(len(params)), key=lambda i: params[i].group)
+    kinds = [(p.block, placed.state_of(p)) for p in params]
     for name, states in _ORDER:
-        places = [
-            (i, state)
-            for state in states
-            for i in order
-            if (params[i].block, placed.state_of(params[i])) == (name, state)
-        ]
+        places = [(i, state) for state in states for i in order if kinds[i] == (name, state)]
         members = [(params[i], state) for i, state in places]
         numbers += [i for i, _ in places]
         if not members:

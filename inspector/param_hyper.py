@@ -111,9 +111,16 @@ def columns(hyper: Hyper, layout: Layout, names: Sequence[str], step: int) -> Hy
         decay = np.where(decays, np.float64(hyper.weight_decay), 0.0)
         idle = np.zeros(len(names), np.bool_)
         return HyperColumns(lr, beta1, beta2, eps, decay, np.asarray(step, np.int64), idle)
+    return numbered_columns(hyper, [layout.number_of(name) for name in names], step)
+
+
+def numbered_columns(hyper: Hyper, of_params: Sequence[int], step: int) -> HyperColumns:
+    """The same of params by their numbers, where they have settings of their own."""
+    own = hyper.per_param
+    assert own is not None
     # One that was not there yet is idle, as of a class of its own.
     classes = (*own.classes, hyper.of_param(len(own.of), decays=False))
-    numbers = np.array([layout.number_of(name) for name in names], np.intp)
+    numbers = np.array(of_params, np.intp)
     of = np.append(np.array(own.of, np.intp), len(own.classes))[np.minimum(numbers, len(own.of))]
     figures = np.array([(c.lr, c.beta1, c.beta2, c.eps, c.weight_decay) for c in classes])[of]
     t = np.array([c.t(step) for c in classes], np.int64)[of]

@@ -334,6 +334,18 @@ def test_a_weight_that_overflows_is_named_after_the_update_that_did_it(gpu: Gpu)
     assert (hit.step, hit.dispatch, hit.after) == (1, 4, True)
 
 
+def test_the_largest_of_all_names_the_param_that_has_it(gpu: Gpu) -> None:
+    """The weight mid.norm[3] goes from 9 to 9.5 by an update of 0.5, beyond all others."""
+    w = {**W, "mid.norm": W["mid.norm"].copy()}
+    steps = gradients()
+    w["mid.norm"][3], steps[0]["mid.norm"][3] = 9.0, -1.0
+    engine = engine_of(gpu, steps, "w_max > 9.25", w=w, **PLAIN)
+    hit = go(engine)
+    assert hit is not None
+    assert (hit.step, hit.dispatch, hit.after, hit.param, hit.index) == (1, 4, True, "mid.norm", None)
+    assert hit.value == pytest.approx(9.5, rel=1e-6)
+
+
 def test_without_one_on_the_state_no_step_is_cut_after_its_updates(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:

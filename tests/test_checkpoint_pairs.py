@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoint_files import adam, loaded, stored, weights
+from checkpoint_files import adam, loaded, opened, stored, weights
+from safetensors.numpy import save_file
 
 from inspector.errors import UsageError
 from inspector.settings import Settings
@@ -82,6 +83,43 @@ def test_a_group_for_each_layer_is_followed(tmp_path: Path) -> None:
     source = loaded(tmp_path, {"model": weights(**shapes), "optimizer": {**state, "param_groups": groups}})
     assert {n: each[0] for n, each in source.initial_state().m.items()} == {"a": 3, "b": 4, "c": 1, "d": 2}
     assert source.hyper.of_param(0, decays=True).lr == 1e-4
+
+
+def test_params_whose_shape_nobody_kept_go_to_the_group_of_their_kind(tmp_path: Path) -> None:
+    """The first layer never had a gradient: its matrix belongs to the decayed group, its vector to the other."""
+    shapes: dict[str, tuple[int, ...]] = {"a__w": (5, 2), "a__b": (5,), "b__w": (3, 2), "b__b": (3,)}
+    for first, second in (([0, 1], [2, 3]), ([2, 3], [0, 1])):
+        state = adam([(), (3, 2), (), (3,)])
+        del state["state"][0], state["state"][2]
+        decay = {0: 0.1, 2: 0.0}
+        groups = [{"params": keys, "weight_decay": decay[keys[0]]} for keys in (first, second)]
+        source = loaded(
+            tmp_path, {"model": weights(**shapes), "optimizer": {**state, "param_groups": groups}}
+        )
+        assert [p.block for p in source.params] == ["wd", "no_wd", "wd", "no_wd"]
+        assert {n: each[0] for n, each in source.initial_state().m.items()} == {"b.w": 2, "b.b": 4}
+
+
+def test_a_group_is_filled_before_the_next_where_shapes_leave_the_choice(tmp_path: Path) -> None:
+    shapes: dict[str, tuple[int, ...]] = {"frozen": (9,), "a": (3,), "b": (3,), "c": (3,), "d": (3,)}
+    state = adam([(3,)] * 4)
+    groups = [{"params": [0, 1], "lr": 1e-3}, {"params": [2, 3], "lr": 1e-4}]
+    source = loaded(tmp_path, {"model": weights(**shapes), "optimizer": {**state, "param_groups": groups}})
+    assert {n: each[0] for n, each in source.initial_state().m.items()} == {"a": 1, "b": 2, "c": 3, "d": 4}
+
+
+def test_each_count_holds_for_the_moments_beside_it(tmp_path: Path) -> None:
+    """Two transformations over parts of the params, as optax.multi_transform has them."""
+    path = tmp_path / "state.safetensors"
+    tensors: dict[str, Any] = {"params/x": np.float32([1]), "params/y": np.float32([2])}
+    for part, name, count in (("a", "x", 3), ("b", "y", 5)):
+        base = f"inner_states/{part}/0"
+        tensors |= {f"{base}/mu/{name}": np.float32([0.5]), f"{base}/nu/{name}": np.float32([0.25]),
+                    f"{base}/count": np.int32(count)}  # fmt: skip
+    save_file({name: np.asarray(each) for name, each in tensors.items()}, path)
+    source = opened(path)
+    assert source.finished_steps == 5
+    assert [source.hyper.of_param(i, decays=True).t(6) for i in range(2)] == [4, 6]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,13 @@ from pytestqt.qtbot import QtBot
 from ui_helpers import make_snapshot
 
 from inspector.hyper import Hyper
+from inspector.layout import Param, make_layout
+from inspector.optimizers import plan_step
+from inspector.param_hyper import segment_classes
+from inspector.plan import Limits, Variant
 from inspector.runtime.commands import SetHyper, SetSchedule
 from inspector.runtime.snapshots import Notice, StepRecord
+from inspector.settings import ParamSettings, Settings
 from inspector.stepping import Cursor
 from inspector.ui.hyper_view import TYPING_HINT, HyperView, next_step
 
@@ -210,3 +215,41 @@ def test_words_about_a_field_move_no_other(qtbot: QtBot, view: HyperView) -> Non
     type_over(qtbot, view, "lr", "0,001")
     qtbot.wait(10)
     assert {name: field.geometry() for name, field in view.fields.items()} == before
+
+
+# --- groups of params
+
+
+def test_groups_stand_below_where_params_have_settings_of_their_own(view: HyperView) -> None:
+    assert not view.groups.table.isVisible()
+    params = [
+        Param("a", (8, 8)),
+        Param("b", (8, 8), group=1),
+        Param("c", (8,), group=1),
+        Param("d", (8,), group=1),
+    ]
+    layout = make_layout(params)
+    one, two = Settings(1e-3, 0.9, 0.999, 1e-8, 0.1), Settings(3e-4, 0.8, 0.95, 1e-6, 0.0, behind=2)
+    own = ParamSettings((one, two, replace(two, behind=5, idle=True)), (0, 1, 1, 2))
+    plan = plan_step(layout, Limits(), Variant(), segment_classes(layout, Hyper(per_param=own)))
+    snapshot = replace(
+        make_snapshot(), plan=plan, cursor=Cursor(9, 0, len(plan.dispatches)), step_hyper=Hyper(per_param=own)
+    )
+    view.show_snapshot(snapshot)
+    assert view.groups.table.isVisible()
+    model = view.groups.model
+    rows = [
+        [model.text(row, column) for column in range(model.columnCount())] for row in range(model.rowCount())
+    ]
+    assert rows == [
+        ["0", "1", "9", "0.001", "0.1", "0.9", "0.999", "1e−8"],
+        ["1", "2", "7", "3e−4", "0", "0.8", "0.95", "1e−6"],
+        ["1", "1", "3 idle", "3e−4", "0", "0.8", "0.95", "1e−6"],
+    ]
+    assert "b and 1 more" in str(model.data(model.index(1, 0), Qt.ItemDataRole.ToolTipRole))
+    assert "lr scales that of every group" in view.note.toolTip()
+    # A param that is not in the run yet takes no part either.
+    view.show_snapshot(replace(snapshot, step_hyper=Hyper(per_param=replace(own, of=(0, 1, 1)))))
+    assert [model.text(row, 2) for row in range(model.rowCount())] == ["9", "8 idle", "7"]
+    view.show_snapshot(replace(snapshot, step_hyper=Hyper()))
+    assert not view.groups.table.isVisible()

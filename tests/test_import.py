@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import own_wgsl
 import pytest
 from checkpoint_files import FOLDER, expected, needs_torch
 from safetensors.numpy import load_file, save_file
 
+from inspector.codecs import encode
 from inspector.floats import ulp_distance
 from inspector.session.reader import Session
+from inspector.stores import MOMENTS
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -210,6 +213,23 @@ def test_a_dump_of_several_steps_is_verified_against_the_kernels(call: Call, tmp
         assert (verified["kinds"][0]["kind"] == "decay-off") != good
 
 
+def test_a_state_file_becomes_a_session(call: Call, tmp_path: Path) -> None:
+    """Gradients of steps 4 and 5, and of 7, which follows none."""
+    tensors = {"w/a": [1.0, 2.0], "m/a": [0.5, 0.5], "v/a": [1.0, 1.0], "g/a": [3.0, np.nan]}
+    tensors |= {"g@5/a": [1.0, 1.0], "g@7/a": [1.0, 1.0]}
+    file = tmp_path / "s.safetensors"
+    save_file({name: np.float32(each) for name, each in tensors.items()}, file, {"t": "3", "lr": "0.5"})
+    path = tmp_path / "s.session"
+    document, err = told(call("import", file, "--save", path, "--json"))
+    assert document["steps"] == {"first": 4, "last": 5, "count": 2}
+    assert "no gradients of step 6: later ones are left out" in err
+    with Session.open(path) as session:
+        assert session.keyframe(3).m["a"].tolist() == [0.5, 0.5]
+        assert session.step(4).hyper.lr == 0.5
+        assert (session.step(4).nonfinite.nan, session.step(4).nonfinite.first) == (1, 1)
+        assert session.gradients(5)["a"].tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
@@ -235,3 +255,54 @@ def test_an_import_never_writes_over_what_is_there(call: Call, tmp_path: Path) -
     code, _, err = call("import", FOLDER / "optax-slashes.safetensors", "--save", tmp_path / "x.session")
     assert code == 2
     assert "exists" in err
+
+
+def dumped(folder: Path, **changes: Any) -> tuple[Path, dict[str, Any]]:
+    """One step of one matrix of 320 elements, and what it holds."""
+    rng = np.random.default_rng(3)
+    lanes = {lane: rng.standard_normal(320).astype(np.float32) for lane in "wgmv"}
+    lanes["v"] = np.abs(lanes["v"])
+    for lane, values in lanes.items():
+        (folder / f"{lane}.bin").write_bytes(values.tobytes())
+    layout = {
+        "format": "optimizer-dump",
+        "t": 4,
+        "hyper": {"lr": 1e-3, "weight_decay": 0.1, "max_grad_norm": None},
+        "params": [{"name": "a", "shape": [5, 64], "offset": 0}],
+        "buffers": {lane: f"{lane}.bin" for lane in lanes},
+    }
+    path = folder / "dump.json"
+    path.write_text(json.dumps(layout | changes))
+    return path, lanes
+
+
+@pytest.mark.gpu
+def test_codes_of_a_dump_go_to_the_device_and_back_byte_for_byte(call: Call, tmp_path: Path) -> None:
+    _, lanes = dumped(tmp_path)
+    coded = {lane: encode("linear", lane, lanes[lane]) for lane in MOMENTS}
+    buffers = {"w": "w.bin", "g": "g.bin"}
+    for lane, each in coded.items():
+        for part, values in (("packed", each.codes), ("scale", each.scales)):
+            (tmp_path / f"{lane}.{part}").write_bytes(values.tobytes())
+            buffers[f"{lane}_{part}"] = f"{lane}.{part}"
+    path, _ = dumped(tmp_path, buffers=buffers)
+    out = tmp_path / "out.safetensors"
+    document, _ = told(call("run", path, "--steps", 0, "--out", out, "--json"))
+    assert (document["variant"]["kernel"], document["variant"]["small_state"]) == ("8bit", "8bit")
+    state = load_file(out)
+    for lane, each in coded.items():
+        assert state[f"{lane}.codes/a"].tobytes() == each.codes.tobytes()
+        assert state[f"{lane}.scales/a"].tobytes() == each.scales.tobytes()
+
+
+@pytest.mark.gpu
+def test_own_kernels_run_on_a_dump(call: Call, tmp_path: Path) -> None:
+    """The engine's own update, held against the formula in float64."""
+    path, lanes = dumped(tmp_path)
+    shaders = own_wgsl.write(tmp_path / "wgsl", update=own_wgsl.UPDATE)
+    out = tmp_path / "out.safetensors"
+    document, _ = told(call("run", path, "--steps", 1, "--shaders", shaders, "--out", out, "--json"))
+    assert set(document["shaders"]) == {"adamw_update"}
+    exact = adamw64(lanes["w"], lanes["g"], lanes["m"], lanes["v"], 5, 0.1)
+    # The published bias terms, in float32 from float32 β, are 1.3e-5 off.
+    np.testing.assert_allclose(load_file(out)["w/a"].ravel(), exact, rtol=0, atol=1e-3 * 1e-3)

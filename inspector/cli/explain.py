@@ -17,6 +17,7 @@ from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.plan import Variant
+from inspector.settings import SETTING_NAMES, Settings
 from inspector.sources.base import Source
 
 
@@ -52,6 +53,8 @@ def _document(
         "index": flat,
         "multi_index": [int(i) for i in np.unravel_index(flat, tensor.shape)] if tensor.shape else [],
         "step": found.step,
+        "t": found.t,
+        "settings": None if found.settings is None else _settings(found.settings, tensor),
         "block": dispatch.block,
         "element": found.element,
         "dispatch": {"index": dispatch.index, "label": dispatch.label, "kernel": dispatch.entry_point},
@@ -81,6 +84,11 @@ def _document(
         "coded": [as_dict(line) for line in found.coded],
         "agrees_with_kernel": found.agrees,
     }
+
+
+def _settings(own: Settings, tensor: Param) -> dict[str, Any]:
+    """What the param takes the step with where it has settings of its own."""
+    return {"group": tensor.group, **{name: getattr(own, name) for name in SETTING_NAMES}}
 
 
 def flat_index(text: str, param: Param) -> int:
@@ -114,6 +122,10 @@ def show(document: dict[str, Any]) -> None:
         f"lane {document['lane']} of its vec4",
         markup=False,
     )
+    own = document["settings"]
+    if own is not None:
+        words = ", ".join(f"{name} {shortest(own[name])}" for name in SETTING_NAMES)
+        console.print(f"settings of its own, group {own['group']}: {words}; its step t = {document['t']:,}")
     for lane, value in document["before"].items():
         bound = [b for b in document["bindings"] if b["name"] in (lane, f"{lane}_packed", f"{lane}_scale")]
         places = ", ".join(

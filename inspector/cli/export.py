@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,7 +63,13 @@ def _write_state(session: Session, out: Path, step: int | None) -> dict[str, Any
     if ran is not None and ran.grad_norm is not None and ran.clip_scale is not None:
         stats = GradStats(ran.grad_norm, ran.clip_scale)
     hyper = following.hyper if following is not None else session.about.hyper
-    write_state(out, params, lanes, finished_steps=at, hyper=hyper, stats=stats)
+    own = None
+    if hyper.per_param is not None:
+        own = {p.name: hyper.of_param(i, decays=p.block == "wd") for i, p in enumerate(params)}
+        if following is ran and ran is not None:
+            # What the last step left out has one step less than the run by now.
+            own = {name: replace(each, behind=each.behind + each.idle) for name, each in own.items()}
+    write_state(out, params, lanes, finished_steps=at, hyper=hyper, stats=stats, own=own)
     return {"step": at, "params": len(params), "gradients_of_step": at + 1 if gradients else None}
 
 

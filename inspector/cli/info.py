@@ -121,9 +121,9 @@ def _origin_words(document: dict[str, Any]) -> list[tuple[str, str]]:
 def _group_words(groups: list[dict[str, Any]] | None) -> list[tuple[str, str]]:
     return [
         (
-            f"group {i}",
+            f"settings {i}",
             ", ".join(f"{name} {shortest(group[name])}" for name in SETTING_NAMES)
-            + f": {group['params']:,} params",
+            + f": {group['params']:,} param{'s' if group['params'] != 1 else ''}",
         )
         for i, group in enumerate(groups or ())
     ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from inspector.cli.options import make_console, make_table
 from inspector.errors import UsageError
 from inspector.layout import F32_BYTES, make_layout
 from inspector.optimizers import plan_step
+from inspector.param_hyper import segment_classes
 from inspector.plan import Limits, Variant, required_placement
 from inspector.sources.base import Source, remarks_of
 from inspector.sources.checkpoint.source import Checkpoint
@@ -24,13 +26,15 @@ def describe(
     binding = _positive("--max-binding", max_binding, defaults.max_storage_buffer_binding_size)
     buffer = _positive("--max-buffer", max_buffer, None)
     placement = required_placement(variant, device_align)
+    if source.hyper.per_param is not None and variant.kernel == "8bit":
+        placement = replace(placement, bound_alone=True)
     layout = make_layout(source.params, align_bytes=align, max_buffer_bytes=buffer, placement=placement)
     limits = Limits(
         max_storage_buffer_binding_size=binding,
         max_buffer_size=buffer or max(layout.padded_elements * F32_BYTES, defaults.max_buffer_size),
         min_storage_buffer_offset_alignment=device_align,
     )
-    plan = plan_step(layout, limits, variant)
+    plan = plan_step(layout, limits, variant, segment_classes(layout, source.hyper))
     stored = source.stored if isinstance(source, Checkpoint) else {}
     return {
         "remarks": list(remarks_of(source, steps=False)),
@@ -40,6 +44,7 @@ def describe(
                 "shape": list(s.param.shape),
                 "numel": s.numel,
                 "block": s.block,
+                "group": s.param.group,
                 "offset": s.offset * F32_BYTES,
                 "nbytes": s.numel * F32_BYTES,
                 "state": s.state,

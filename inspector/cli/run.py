@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ from inspector.runtime.breakpoints import Breakpoints
 from inspector.runtime.engine import Engine
 from inspector.runtime.lockstep import Asked
 from inspector.runtime.snapshots import StepRecord
-from inspector.sources.base import EndOfSourceError, Source
+from inspector.settings import SETTING_NAMES, Settings
+from inspector.sources.base import AsRecorded, EndOfSourceError, Source
 from inspector.sources.statefile import StateFile, write_state
 from inspector.statistics import EXPONENT_BIAS, StatsLevel
 
@@ -124,6 +126,7 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> tuple[dict[st
                     counted.append(_counted(engine, stepper.layout) if listed else {})
                     picture = engine.eight_bit.picture(stepper)
                     add_coding(counted[-1].get("params", ()), picture)
+                    counted[-1] |= _classes(engine)
                     counted[-1] |= lockstep_document(picture)
                 progress.advance(task)
                 if stop is not None:
@@ -183,7 +186,20 @@ def _write(request: Request, engine: Engine, stepper: GpuStepper) -> None:
         stats=stats,
         later=later,
         coded=state.coded,
+        own=_own_settings(engine, state.finished_steps),
     )
+
+
+def _own_settings(engine: Engine, finished: int) -> dict[str, Settings] | None:
+    """What params with settings of their own take the next step with, by name; None where all share theirs."""
+    if engine.hyper.per_param is None:
+        return None
+    recorded = isinstance(engine.source, AsRecorded)
+    used = engine.course.hyper_at(finished + 1) if recorded else engine.hyper
+    layout, more = engine.stepper.layout, 0 if recorded else finished - engine.began_at
+    found = {s.name: used.of_param(layout.number_of(s.name), decays=s.block == "wd") for s in layout}
+    # An idle one falls behind with every step of the run.
+    return {name: replace(own, behind=own.behind + more * own.idle) for name, own in found.items()}
 
 
 def _step(record: StepRecord) -> dict[str, Any]:
@@ -202,6 +218,25 @@ def _step(record: StepRecord) -> dict[str, Any]:
             {"name": k.name, "block": k.block, "ms": k.ms, "clock": k.clock, "cold": k.cold}
             for k in record.kernels
         ],
+    }
+
+
+def _classes(engine: Engine) -> dict[str, Any]:
+    """The classes of params in the step at the cursor, where they have settings of their own."""
+    own = engine.step_hyper.per_param
+    if own is None:
+        return {}
+    step, counts = engine.stepper.cursor.step, Counter(own.of)
+    return {
+        "classes": [
+            {
+                **{name: getattr(each, name) for name in SETTING_NAMES},
+                "t": each.t(step),
+                "idle": each.idle,
+                "params": counts[i],
+            }
+            for i, each in enumerate(own.classes)
+        ]
     }
 
 

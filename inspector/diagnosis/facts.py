@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from inspector.coding_error import ParamCodingError
-from inspector.floats import F64Array
+from inspector.floats import BoolArray, F64Array
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Segment
+from inspector.param_hyper import HyperColumns, columns
 from inspector.param_statistics import ParamTable
 from inspector.plan import Plan, Variant
 from inspector.statistics import BufferStats, NonFinite
@@ -85,6 +88,32 @@ class StepFacts:
         """Elements of each param of the table, float64[params]."""
         assert self.table is not None
         return self.table.numel.astype("f8")
+
+    @cached_property
+    def own(self) -> HyperColumns:
+        """What each param of the table takes the step with."""
+        assert self.table is not None
+        return columns(self.hyper, self.layout, self.table.names, self.step)
+
+    def each(self, name: str) -> F64Array | float:
+        """A setting of the params of the table, or `t`, their step count: one number where they share it."""
+        if self.hyper.per_param is None:
+            return float(self.step if name == "t" else getattr(self.hyper, name))
+        values: F64Array = getattr(self.own, name)
+        return values
+
+    def of_row(self, name: str, row: int) -> float:
+        """The same of one row."""
+        found = self.each(name)
+        return found if isinstance(found, float) else float(found[row])
+
+    @property
+    def idle(self) -> BoolArray:
+        """Params of the table that take no part in the step; all False where they share their settings."""
+        if self.hyper.per_param is None:
+            assert self.table is not None
+            return np.zeros(len(self.table), np.bool_)
+        return self.own.idle
 
     def segment(self, row: int) -> Segment:
         """The param of a row of the table."""

@@ -16,7 +16,9 @@ import numpy.typing as npt
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.floats import BoolArray, F64Array
+from inspector.hyper import Hyper
 from inspector.layout import Layout
+from inspector.param_hyper import columns
 from inspector.param_statistics import ParamTable
 
 WINDOW = 128
@@ -62,7 +64,8 @@ class Past:
 
     `total`, `squares` and `values` are over log₂ of the gradient norms of the last WINDOW counted steps, by param:
     int64[params], in units of 1/65536 and of its square. `runs` are int64[params]: for how many counted steps in a row
-    something has held, this one included. `lr_peak` is the largest learning rate so far.
+    something has held, this one included. `lr_peak` is the largest learning rate so far, `own_peaks` that of each param
+    in the order of the source, as long as params have rates of their own.
     """
 
     step: int
@@ -72,6 +75,7 @@ class Past:
     """Of the step itself, without its table."""
     columns: Columns | None = None
     lr_peak: float = 0.0
+    own_peaks: F64Array = field(default_factory=lambda: np.zeros(0))
     counted: int = 0
     """Steps whose params were counted."""
     total: I64Array = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -80,6 +84,21 @@ class Past:
     runs: dict[str, I64Array] = field(default_factory=dict)
     began: F64Array = field(default_factory=lambda: np.zeros(0))
     """‖w‖ of each param in the first step that was counted."""
+
+    def rates(
+        self, hyper: Hyper, layout: Layout, names: Sequence[str]
+    ) -> tuple[F64Array | float, F64Array | float]:
+        """The rate in this step, and the largest so far, of params that in the next have the settings `hyper`.
+
+        One number each where they share it. A rate that is not known is infinite: nothing rises above it.
+        """
+        if self.facts is None:
+            return math.inf, self.lr_peak
+        if hyper.per_param is None:
+            return self.facts.hyper.lr, self.lr_peak
+        numbers = np.array([layout.number_of(name) for name in names], np.intp)
+        peaks = np.append(self.own_peaks, np.zeros(len(layout.segments)))
+        return columns(self.facts.hyper, layout, names, self.facts.step).lr, peaks[numbers]
 
     def run(self, name: str) -> I64Array:
         """For how many steps in a row something has held, by param."""
@@ -152,8 +171,8 @@ class Memory:
         for name in SCALARS[:3]:
             value = getattr(facts, name)
             self._scalars[name].append(math.nan if value is None else float(value))
-        self._scalars["lr"].append(facts.hyper.lr)
-        lr = facts.hyper.lr
+        lr = _rate(facts.hyper)
+        self._scalars["lr"].append(lr)
         now = replace(
             past,
             step=facts.step,
@@ -161,6 +180,7 @@ class Memory:
             facts=replace(facts, table=None, coding=None, gradients=None),
             columns=None,
             lr_peak=max(past.lr_peak, lr) if math.isfinite(lr) else past.lr_peak,
+            own_peaks=_own_peaks(past.own_peaks, facts.hyper),
             runs={},
         )
         self.now = now if facts.table is None else self._counted(now, past, facts, facts.table)
@@ -263,3 +283,27 @@ def _nbytes(past: Past) -> int:
     arrays = [past.total, past.squares, past.values, *past.runs.values()]
     columns = 9 if past.columns is not None else 0
     return 1200 + sum(a.nbytes for a in arrays) + 8 * columns * len(past.names)
+
+
+def _rate(hyper: Hyper) -> float:
+    """The learning rate of a step: where params have their own, the largest that any takes the step with."""
+    if hyper.per_param is None:
+        return hyper.lr
+    return max((each.lr for each in hyper.per_param.classes if not each.idle), default=hyper.lr)
+
+
+def _own_peaks(before: F64Array, hyper: Hyper) -> F64Array:
+    """The largest rates of params so far, by their numbers; nothing where they share one."""
+    own = hyper.per_param
+    if own is None:
+        return before
+    rates = np.array([0.0 if each.idle or not math.isfinite(each.lr) else each.lr for each in own.classes])
+    now = rates[np.array(own.of, np.intp)] if own.of else np.zeros(0)
+    peaks = now.copy()
+    known = min(len(before), len(now))
+    peaks[:known] = np.maximum(before[:known], now[:known])
+    # Unchanged it stays the same array: thousands of steps are kept.
+    if np.array_equal(peaks, before):
+        return before
+    peaks.flags.writeable = False
+    return peaks

@@ -46,12 +46,13 @@ class Counted:
 class FromTable:
     """From the statistics of params: one figure a param. `place` gives the element that has it, -1 for none.
 
-    `state` are of w, m or v as they are, which an update changes.
+    `state` are of w, m or v as they are, which an update changes; `peak` is that of all params the largest of theirs.
     """
 
     read: Callable[[ParamTable], Figures]
     place: Callable[[ParamTable], Figures] | None = None
     state: bool = False
+    peak: bool = False
 
     known: ClassVar[Known] = "finalize"
     needs: ClassVar[StatsLevel] = "full"
@@ -115,7 +116,7 @@ def _lane(lane: Lane, of: str) -> tuple[Metric, ...]:
         _both(f"{lane}_norm", unit, f"L2 norm of {of}, over the finite elements",
               FromTable(lambda t: t.lanes[lane].norm, state=True)),
         _both(f"{lane}_max", unit, f"largest finite magnitude of {of}",
-              FromTable(lambda t: t.lanes[lane].max_abs, state=True)),
+              FromTable(lambda t: t.lanes[lane].max_abs, state=True, peak=True)),
         _both(f"{lane}_zeros", "elements", f"{of} that are 0",
               FromTable(lambda t: t.lanes[lane].zeros, state=True)),
         _both(f"{lane}_nonfinite", "elements", f"{of} that are NaN or infinite",

@@ -6,7 +6,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
@@ -332,6 +332,9 @@ def _judge_table(
     place = -1 if origin.place is None else int(origin.place(table)[rows[at]])
     verdict = Verdict(True, float(values[at]), several=len(true))
     if condition.glob is None:
+        if origin.peak and moment.table is not None:
+            owner = moment.table.names[int(np.argmax(origin.read(moment.table)))]
+            return replace(verdict, param=owner)
         return _at(verdict, moment.layout, place if place >= 0 else None)
     segment = moment.layout.segments[rows[at]]
     index = place - segment.offset if place >= 0 else None

@@ -197,7 +197,10 @@ class GpuLooker:
         if query.kind == "changed":
             pairs = self._memory.changed_views(self._undo.top, lane)
         else:
-            pairs = ((piece, piece) for piece in self._memory.views(lane, start, stop))
+            # From where a binding may start.
+            held = self._memory.layout.between(start, stop)
+            first = min(held[0].offset, start) if held else start
+            pairs = ((piece, piece) for piece in self._memory.views(lane, first, stop))
         return self._find.run(query, pairs, start, stop, at, progress)
 
     def matrix_pixels(self, request: MatrixRequest) -> MapPixels:

@@ -23,6 +23,7 @@ from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper, check_value
 from inspector.layout import Layout
 from inspector.optimizers import optimizer
+from inspector.param_hyper import columns
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Variant, required_placement
 from inspector.runtime.breakpoints import (
@@ -331,7 +332,9 @@ class Engine:
 
     def _count_params(self) -> None:
         table = self.stepper.param_stats(self._step_hyper())
-        self.counted = CountedParams(self.stepper.cursor.step, table, self.stepper.param_stats_ms)
+        step, hyper = self.stepper.cursor.step, self._step_hyper()
+        own = None if hyper.per_param is None else columns(hyper, self.stepper.layout, table.names, step)
+        self.counted = CountedParams(step, table, self.stepper.param_stats_ms, own)
 
     def record_of(self, step: int) -> StepRecord | None:
         """The numbers of a step of this run, None where they are kept no longer, or not known yet."""
@@ -501,7 +504,7 @@ class Engine:
             )
             if captured is not None and self._leads(captured, to):
                 yield Way(captured, to, state=partial(self.recorded.state, captured))
-        elif self._began_at <= to and self._began_at >= self._form_since - 1:
+        elif self._began_at <= to and self.began_at >= self._form_since - 1:
             yield Way(self._began_at, to, state=self.source.initial_state)
 
     def _restore(self, state: State, progress: Callable[[float], None]) -> None:

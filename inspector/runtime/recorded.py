@@ -11,6 +11,8 @@ from inspector.diagnosis.findings import Finding
 from inspector.errors import UsageError
 from inspector.floats import F64Array
 from inspector.history import BoolArray, History, HistoryRecorder
+from inspector.param_hyper import HyperColumns, numbered_columns
+from inspector.param_statistics import ParamTable
 from inspector.runtime.diagnosing import Judging
 from inspector.runtime.hits import STOPPED
 from inspector.runtime.snapshots import METRICS, CountedParams, Mark, Recorded, StepRecord
@@ -74,9 +76,16 @@ class RecordedRun:
         if known is None and step in self.steps:
             table = self.session.param_statistics(step)
             if table is not None:
-                known = CountedParams(step, table, None).with_totals()
+                known = CountedParams(step, table, None, self._own(step, table)).with_totals()
                 self._counted.append(known)
         return known
+
+    def _own(self, step: int, table: ParamTable) -> HyperColumns | None:
+        hyper = self.session.step(step).hyper
+        if hyper.per_param is None:
+            return None
+        numbers = {p.name: i for i, p in enumerate(self.session.about.params)}
+        return numbered_columns(hyper, [numbers[name] for name in table.names], step)
 
     # --- states
 

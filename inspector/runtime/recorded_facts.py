@@ -12,10 +12,11 @@ from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.layout import Layout
 from inspector.param_statistics import ParamTable, counts_of
-from inspector.plan import Limits, Plan, Variant, layout_for
-from inspector.session.plans import recorded_plan
+from inspector.plan import Plan, Variant
+from inspector.session.plans import default_layout, recorded_plan
 from inspector.session.reader import Session
 from inspector.session.records import RecordedLayout, RecordedStep
+from inspector.settings import ParamSettings
 from inspector.statistics import BINS, BufferStats, NonFinite, added_up, buffer_stats
 from inspector.stores import Lane
 
@@ -30,6 +31,8 @@ class RecordedFacts:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._plan: tuple[Variant, RecordedLayout | None, Plan | None] | None = None
+        self._cut: ParamSettings | None = None
+        """The settings of params by which it is cut."""
         self._layouts: dict[Variant, Layout] = {}
         self._initial: tuple[Mapping[str, BufferStats], bool] | None = None
 
@@ -67,20 +70,25 @@ class RecordedFacts:
         return _counted(given, facts.layout)
 
     def _plan_of(self, ran: RecordedStep) -> Plan | None:
-        if self._plan is None or self._plan[:2] != (ran.variant, ran.layout):
+        if self._plan is None or self._plan[:2] != (ran.variant, ran.layout) or not self._cut_alike(ran):
             try:
-                plan = recorded_plan(self._session, ran)
+                plan = recorded_plan(self._session, ran, self._layout_of(ran))
             except UsageError:
                 plan = None
-            self._plan = ran.variant, ran.layout, plan
+            self._plan, self._cut = (ran.variant, ran.layout, plan), ran.hyper.per_param
         return self._plan[2]
+
+    def _cut_alike(self, ran: RecordedStep) -> bool:
+        """True where the same params share settings as when the plan was made."""
+        own = ran.hyper.per_param
+        return self._cut is own or (self._cut is not None and own is not None and own.cuts_like(self._cut))
 
     def _layout_of(self, ran: RecordedStep) -> Layout:
         known = self._session.layout(ran.step)
         if known is None:
             known = self._layouts.get(ran.variant)
         if known is None:
-            known = self._layouts[ran.variant] = layout_for(self._session.about.params, Limits(), ran.variant)
+            known = self._layouts[ran.variant] = default_layout(self._session, ran)
         return known
 
     def initial_state(self) -> tuple[Mapping[str, BufferStats], bool]:

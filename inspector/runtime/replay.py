@@ -341,8 +341,10 @@ class Replay:
         lanes = None
         if keyframe and state is not None:
             places = {s.name: s.offset for s in stepper.layout}
+            # What joins the run later has no state before that can be run from.
+            there = self.source.params[: session.about.params_in(step)]
             updates = update_dispatches(dispatches, places)
-            differing, lanes = state_differences(session.keyframe(step), state, self.source.params, updates)
+            differing, lanes = state_differences(session.keyframe(step), state, there, updates)
             found += differing
         facts = replace(facts, grad_norm=ran.grad_norm, clip_scale=ran.clip_scale)
         findings = tuple(self._diagnosis.observe(facts))

@@ -106,6 +106,10 @@ def saved_about(
         hyper=with_values(parent.hyper, changes.hyper),
         schedule=parent.schedule if changes.schedule is None else str(changes.schedule),
         device=device,
+        # The kernels here made it, in float32, whatever made its parent.
+        origin="",
+        dtypes=(),
+        unreplayable="",
         finished_steps=span.first - 1,
         policy=capture or _lasting(parent.policy),
         software=f"inspector {__version__}",

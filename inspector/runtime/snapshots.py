@@ -17,6 +17,7 @@ from inspector.floats import F32Array
 from inspector.history import EMPTY_HISTORY, History
 from inspector.hyper import Hyper
 from inspector.looking import MatrixRequest
+from inspector.param_hyper import HyperColumns
 from inspector.param_statistics import ParamStats, ParamTable, totals
 from inspector.plan import Plan
 from inspector.policies import PolicyTable
@@ -144,6 +145,8 @@ class CountedParams:
     step: int
     params: ParamTable
     ms: float | None
+    own: HyperColumns | None = None
+    """What each param takes the step with, where they have settings of their own."""
 
     @cached_property
     def totals(self) -> tuple[ParamStats, ...]:
@@ -248,6 +251,8 @@ class Snapshot:
     plan: Plan | None = None
     cursor: Cursor | None = None
     hyper: Hyper = field(default_factory=Hyper)
+    step_hyper: Hyper | None = None
+    """What the step at the cursor runs with, the schedule applied; of the first step before it."""
     schedule: str = "constant"
     record: StepRecord | None = None
     """The step at the cursor."""

@@ -134,6 +134,7 @@ class Travel:
             picture,
             cursor=self.cursor,
             uniforms=self.engine.uniforms_of(glance.step),
+            step_hyper=self.engine.course.hyper_at(glance.step),
             record=record,
             counted=recorded.counted(glance.step),
             dispatch_times=times,

@@ -963,6 +963,7 @@ class Worker:
             plan=stepper.plan,
             cursor=stepper.cursor,
             hyper=engine.hyper,
+            step_hyper=engine.step_hyper if stepper.cursor.step else engine.course.hyper_at(1),
             schedule=str(engine.schedule),
             record=engine.record,
             dispatch_times=tuple(engine.dispatch_times),

@@ -33,6 +33,7 @@ from inspector.session.records import (
 )
 from inspector.session.setting_rows import unpack_settings
 from inspector.session.step_rows import (
+    HAS_SETTINGS,
     HAS_STATISTICS,
     STEP,
     StepColumns,
@@ -150,6 +151,10 @@ class Contents:
             if not 0 <= form.layout < len(layouts):
                 raise ValueError(f"layout {form.layout} of step {step} is missing")
             return replace(ran, layout=layouts[form.layout])
+
+    def has_own_settings(self) -> bool:
+        """True where any step ends with settings of params."""
+        return any((part.fixed["has"] & HAS_SETTINGS).any() for part in self._read_parts())
 
     def forms(self) -> tuple[tuple[int, Variant], ...]:
         """The form of the first step, and each step from which another holds."""

@@ -27,6 +27,7 @@ from inspector.session.compare import (
     tensor_difference,
     update_dispatches,
 )
+from inspector.session.own_settings import own_differences
 from inspector.session.plans import recorded_plan
 from inspector.session.reader import Session
 from inspector.session.records import RecordedLayout, RecordedStep
@@ -135,7 +136,7 @@ def diff(
         check()
         progress((step - steps.start) / len(steps))
         x, y = a.step(step), b.step(step)
-        _settings(found, before, (x, y))
+        _settings(found, before, (x, y), a.about.params)
         before = x, y
         captured = step in keyframes or step in gradients
         if found.first is not None and not captured and step not in tables:
@@ -192,16 +193,18 @@ class _Places:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: dict[Variant, tuple[dict[str, int | None], int | None, tuple[str, ...]]] = {}
+        self._known: dict[object, tuple[dict[str, int | None], int | None, tuple[str, ...]]] = {}
         self._laid: RecordedLayout | None = None
 
     def of(self, step: RecordedStep) -> tuple[dict[str, int | None], int | None]:
         """By param the dispatch that updates it, and the one that writes grad_stats; none where it ran another plan."""
         if step.layout is not self._laid:
             self._laid, self._known = step.layout, {}
-        known = self._known.get(step.variant)
+        own = step.hyper.per_param
+        form = step.variant if own is None else (step.variant, own.of, tuple(c.idle for c in own.classes))
+        known = self._known.get(form)
         if known is None:
-            known = self._known[step.variant] = self._plan(step)
+            known = self._known[form] = self._plan(step)
         updates, norm_at, names = known
         ran = tuple(kernel.name for kernel in step.kernels)
         if ran and ran != names:
@@ -263,6 +266,7 @@ def _settings(
     found: SessionDiff,
     before: tuple[RecordedStep, RecordedStep] | None,
     now: tuple[RecordedStep, RecordedStep],
+    params: Sequence[Param],
 ) -> None:
     """Add what differs now and did not, or differed otherwise, in the step before."""
     if before is not None and [(r.hyper, r.variant) for r in before] == [(r.hyper, r.variant) for r in now]:
@@ -271,12 +275,13 @@ def _settings(
     def differing(pair: tuple[RecordedStep, RecordedStep]) -> dict[str, tuple[object, object]]:
         values = {name: tuple(getattr(r.hyper, name) for r in pair) for name in HYPER_NAMES}
         form = {n: tuple(getattr(r.variant, n) for r in pair) for n in Variant.__dataclass_fields__}
-        return {name: (x, y) for name, (x, y) in {**values, **form}.items() if x != y}
+        own = own_differences(params, *pair)
+        return {name: (x, y) for name, (x, y) in {**values, **form, **own}.items() if x != y}
 
     was = differing(before) if before else {}
     for name, (x, y) in differing(now).items():
         # A schedule changes the rate every step: what stays in the same ratio is told once.
-        if name not in was or (name != "lr" and was[name] != (x, y)):
+        if name not in was or (not name.startswith("lr") and was[name] != (x, y)):
             found.settings.append(Setting(now[0].step, name, x, y))
 
 
@@ -310,7 +315,8 @@ def _compare_state(
     check: Callable[[], None],
 ) -> None:
     totals = found.keyframes[step] = {lane: ArrayDifference() for lane in STATE}
-    order = sorted(a.about.params, key=lambda p: -1 if (at := dispatches.get(p.name)) is None else at)
+    there = min(s.about.params_in(step) for s in (a, b))
+    order = sorted(a.about.params[:there], key=lambda p: -1 if (at := dispatches.get(p.name)) is None else at)
     for param in order:
         check()
         for lane in STATE:

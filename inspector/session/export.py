@@ -13,6 +13,7 @@ from inspector.errors import UsageError
 from inspector.files import replacing, write_text
 from inspector.floats import shortest
 from inspector.hyper import HYPER_NAMES
+from inspector.session.own_settings import group_settings
 from inspector.session.plans import recorded_plan
 from inspector.session.reader import Session
 from inspector.stepping import KernelTime
@@ -24,12 +25,14 @@ COLUMNS = ("step", "loss", "grad_norm", "clip_scale", *HYPER_NAMES, "nan", "posi
 
 
 def write_csv(session: Session, out: Path, *, check: Callable[[], None] = lambda: None) -> int:
-    """One row a step: `COLUMNS`, then what each kernel took in ms; the number of rows.
+    """One row a step: `COLUMNS`, settings of groups of params if there are any, then kernels in ms; the number of rows.
 
     A cell is empty where the number is unknown; NaN and infinities are written as in JSON documents.
     """
     kernels = [name for name in session.metric_names() if name.startswith(("ms/", "cold/"))]
-    times = [session.metric(name) for name in kernels]
+    groups = group_settings(session)
+    times = [*(values for _, values in groups), *(session.metric(name) for name in kernels)]
+    kernels = [*(name for name, _ in groups), *kernels]
     with replacing(out) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         _write_rows(session, file, kernels, times, check)
     return len(session.steps)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from inspector.layout import Layout
 from inspector.optimizers import plan_step
+from inspector.param_hyper import segment_classes
 from inspector.plan import Limits, Plan, layout_for
 from inspector.session.reader import Session
 from inspector.session.records import RecordedStep
 
 
-def recorded_plan(session: Session, step: RecordedStep) -> Plan:
+def default_layout(session: Session, step: RecordedStep) -> Layout:
+    """The params of a step whose layout was not recorded, laid out for a device of WebGPU's default limits."""
+    alone = step.hyper.per_param is not None
+    return layout_for(session.about.params, Limits(), step.variant, alone=alone)
+
+
+def recorded_plan(session: Session, step: RecordedStep, layout: Layout | None = None) -> Plan:
     """The plan of a step of `session`; UsageError where a device of these limits cannot run it.
 
-    Where the recording holds no layout (format 1), that of a device of WebGPU's default limits.
+    Where the recording holds no layout that is `layout`, or the default one.
     """
     if step.layout is None:
-        return plan_step(layout_for(session.about.params, Limits(), step.variant), Limits(), step.variant)
-    layout = session.layout(step.step)
-    assert layout is not None
-    return plan_step(layout, step.layout.limits, step.variant)
+        layout = layout or default_layout(session, step)
+        return plan_step(layout, Limits(), step.variant, segment_classes(layout, step.hyper))
+    laid = session.layout(step.step)
+    assert laid is not None
+    return plan_step(laid, step.layout.limits, step.variant, segment_classes(laid, step.hyper))

@@ -191,6 +191,10 @@ class Session:
         self._check_step(step)
         return self._contents.step(step)
 
+    def has_own_settings(self) -> bool:
+        """True where in any step params had settings of their own."""
+        return self._contents.has_own_settings()
+
     def forms(self) -> tuple[tuple[int, Variant], ...]:
         """The form in which the first step ran, and each step from which on another held."""
         return self._contents.forms()
@@ -329,6 +333,7 @@ class Session:
         return [
             {**{name: getattr(each, name) for name in SETTING_NAMES}, "params": counts[i]}
             for i, each in enumerate(own.classes)
+            if counts[i]
         ]
 
     def _parent_info(self) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from inspector.files import making_folder
 from inspector.param_statistics import LaneColumns, ParamTable
+from inspector.session.own_settings import group_settings
 from inspector.session.reader import Session
 from inspector.statistics import EXPONENT_BIAS
 from inspector.stores import LANES, Lane
@@ -116,6 +117,10 @@ def _scalars(session: Session) -> list[tuple[str, np.ndarray[Any, Any], np.ndarr
         values = session.metric(name)
         if len(values) and (values != values[0]).any():
             found.append((name, values, np.ones(len(values), np.bool_)))
+    for name, values in group_settings(session):
+        # As the run's own: what changes, and the rate.
+        if name.startswith("lr/") or (len(values) and (values != values[0]).any()):
+            found.append((name.replace("/group ", "/group_"), values, ~np.isnan(values)))
     for name in session.metric_names():
         if name.startswith(("ms/", "cold/")):
             values = session.metric(name)

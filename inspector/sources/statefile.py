@@ -4,6 +4,7 @@ Tensors w/NAME and g/NAME, optional m/NAME and v/NAME; g@T/NAME is the gradient 
 steps), lr, beta1, beta2, eps, weight_decay, max_grad_norm, no_decay. Beside the m and v of a param with 8-bit state may
 stand their codes and scales (m.codes/NAME, m.scales/NAME, the same of v; codec in the metadata), from which a run goes
 on byte for byte. m/NAME and v/NAME are what counts: codes that stand for other values are left aside.
+Params with settings of their own stand in the metadata `groups`, see state_groups.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from inspector.hyper import HYPER_NAMES, Hyper, with_values
 from inspector.layout import Param
 from inspector.schedule import Schedule
 from inspector.session.tensorfile import TensorData, TensorFile, write_tensors
+from inspector.settings import Settings
 from inspector.sources.base import EndOfSourceError, ReadWeights
+from inspector.sources.state_groups import KEY, read_groups, write_groups
 from inspector.stepping import GradStats, HostGradients, HostState
 from inspector.stores import MOMENTS
 
@@ -60,8 +63,9 @@ class StateFile:
         self.last_step: int | None = max(self._steps)
         self._check_shapes()
         self._check_codes()
-        self.params = self._params()
-        self.hyper = self._hyper()
+        self.params, self.hyper = read_groups(
+            self.name, self._file.metadata.get(KEY), self._params(), self._hyper(), self.finished_steps
+        )
         elements = sum(p.numel for p in self.params)
         steps = "1 step" if len(self._steps) == 1 else f"{len(self._steps):,} steps"
         self.description = f"{elements:,} elements in {len(self.params):,} params, gradients of {steps}"
@@ -243,9 +247,11 @@ def write_state(
     stats: GradStats | None,
     later: Mapping[str, F32Array] | None = None,
     coded: Mapping[str, Moments8bit] | None = None,
+    own: Mapping[str, Settings] | None = None,
 ) -> None:
     """Write w, g, m, v (`lanes` by name, flat) after step `finished_steps` as a state file; m and v as far as given.
 
+    `own` are the settings of params that have some of their own, by name.
     `coded` are the codes behind m and v of params with 8-bit state, of one codec.
     `later` are gradients of steps that have not run, by tensor name.
     `stats` go to the metadata as gradNorm and clipScale, the repr of the float32.
@@ -270,6 +276,8 @@ def write_state(
         raise UsageError(
             f"{path} cannot be written: it would list params without decay, and a name has a comma in it."
         )
+    if own is not None:
+        metadata[KEY] = write_groups(params, own, finished_steps)
     if stats is not None:
         metadata["gradNorm"] = shortest(np.float32(stats.grad_norm))
         metadata["clipScale"] = shortest(np.float32(stats.clip_scale))

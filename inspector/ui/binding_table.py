@@ -35,6 +35,7 @@ class BindingTable(QTableWidget):
             self.setHorizontalHeaderItem(column, header)
         self.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
         self.setSelectionMode(QTableWidget.SelectionMode.NoSelection)
+        self.setAccessibleName("Bindings of the dispatch")
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setShowGrid(False)
         self.setAlternatingRowColors(True)

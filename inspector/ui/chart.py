@@ -152,6 +152,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
         for z, item in ((900, self._title_back), (901, self._title)):
             item.setZValue(z)
             item.setPos(TITLE_POS)
+        self.setAccessibleName("Plot")
         self._bounds: tuple[float, float] | None = None
         self._picking = False
         self.scene().sigMouseClicked.connect(self._on_scene_clicked)
@@ -174,6 +175,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
         """Write the text in the upper left corner."""
         if text != self._title.text():
             self._title.setText(text)
+            self.setAccessibleName(f"Plot: {text}" if text.strip() else "Plot")
             self._title_back.setRect(self._title.boundingRect())
 
     def set_titles(self, *titles: str) -> None:

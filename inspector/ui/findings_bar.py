@@ -29,6 +29,7 @@ class FindingsBar(QWidget):
         self.words = QLineEdit()
         self.words.setPlaceholderText("Filter by words (/)")
         self.words.setToolTip("Words that cause, param or message have, in any order; step 30 finds a step")
+        self.words.setAccessibleName("Filter findings by words")
         self.words.setClearButtonEnabled(True)
         self.words.setMinimumWidth(10 * theme.GRID)
         self.words.textChanged.connect(self.filtered)

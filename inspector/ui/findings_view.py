@@ -86,6 +86,7 @@ class FindingsView(View):
     def _make_tree(self) -> None:
         tree = self.tree = QTreeView()
         tree.setObjectName("findings-tree")
+        tree.setAccessibleName("Findings by cause")
         tree.setModel(self.model)
         tree.setUniformRowHeights(True)
         tree.setAlternatingRowColors(True)
@@ -125,6 +126,7 @@ class FindingsView(View):
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
         scroll = QScrollArea()
+        scroll.setAccessibleName("The finding in full")
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidgetResizable(True)
         scroll.setWidget(self.detail)

@@ -17,6 +17,7 @@ from inspector.runtime.commands import SetHyper, SetSchedule
 from inspector.runtime.snapshots import Snapshot
 from inspector.schedule import Schedule
 from inspector.stepping import Cursor
+from inspector.ui.group_table import GroupTable
 from inspector.ui.view import View, same_run
 
 
@@ -136,7 +137,8 @@ class Field(QLineEdit):
 
 
 class HyperView(View):
-    """The six hyper-parameters and the schedule; what is typed is checked here and sent on Enter."""
+    """The six hyper-parameters and the schedule; what is typed is checked here and sent on Enter. Below them the groups
+    of params, where these have settings of their own."""
 
     PERIOD_S = 0.2
 
@@ -188,6 +190,7 @@ class HyperView(View):
         grid.setColumnStretch(1, 1)
         grid.setRowStretch(row + 2, 1)
         scroll = QScrollArea()
+        scroll.setAccessibleName("Hyper-parameters")
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidgetResizable(True)
         scroll.setWidget(body)
@@ -195,7 +198,9 @@ class HyperView(View):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
+        self.groups = GroupTable()
         outer.addWidget(scroll, 1)
+        outer.addWidget(self.groups.table, 1)
         outer.addWidget(self.note)
         self._show_note()
 
@@ -212,6 +217,8 @@ class HyperView(View):
             self._hyper = snapshot.hyper
             for setting in SETTINGS:
                 self.fields[setting.name].show_value(number_text(getattr(snapshot.hyper, setting.name)))
+        if self.groups.show_snapshot(snapshot):
+            self._show_note()
         if snapshot.schedule != self._schedule or refused:
             self._schedule = snapshot.schedule
             self.fields["schedule"].show_value(snapshot.schedule)
@@ -268,6 +275,8 @@ class HyperView(View):
         names = [self._hinted, *self.hints] if self._hinted else [*self.hints]
         name = next((n for n in names if self.hints[n]), None)
         text = f"A change applies from step {next_step(self._cursor):,}."
+        if self.groups.model.rows:
+            text += " lr scales that of every group; another setting replaces the value where a group has the old one."
         if self._why_not:
             text = f"Nothing can run on from here with other settings. {self._why_not}"
         elif name is not None:

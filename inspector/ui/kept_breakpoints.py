@@ -12,6 +12,7 @@ from inspector.errors import UsageError
 from inspector.runtime.hits import Breakpoint
 
 KEY = "breakpoints"
+MOST_KEPT = 1000
 
 
 def keep(settings: QSettings, breakpoints: Iterable[Breakpoint]) -> None:
@@ -28,7 +29,8 @@ def keep(settings: QSettings, breakpoints: Iterable[Breakpoint]) -> None:
 def kept(settings: QSettings) -> tuple[Breakpoint, ...]:
     """What was kept; what this version cannot read is left out."""
     found: list[Breakpoint] = []
-    for i in range(settings.beginReadArray(KEY)):
+    # What a file says of its length may be anything.
+    for i in range(min(settings.beginReadArray(KEY), MOST_KEPT)):
         settings.setArrayIndex(i)
         with suppress(UsageError):
             condition, stopping = parse_breakpoint(str(settings.value("condition", "")))

@@ -13,7 +13,7 @@ from inspector.runtime.commands import Command, OpenSource, RecoverDevice, SetBr
 from inspector.runtime.hits import Hit
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
-from inspector.ui import kept_breakpoints, theme
+from inspector.ui import kept_breakpoints, tab_order, theme
 from inspector.ui.actions import Actions
 from inspector.ui.arrangements import STEP
 from inspector.ui.asking import Asking
@@ -21,6 +21,7 @@ from inspector.ui.banner import Banner
 from inspector.ui.breakpoints_view import BreakpointsView
 from inspector.ui.bus import Bus
 from inspector.ui.findings_view import FindingsView
+from inspector.ui.focus_ring import FocusRing
 from inspector.ui.form_menu import FormMenu
 from inspector.ui.menus import Menus
 from inspector.ui.opening import Opening
@@ -86,6 +87,7 @@ class MainWindow(QMainWindow):
             self.ways.navigator,
             self.views.get("settings"),
         )
+        self._focus_ring = FocusRing(self)
         self._assemble()
         self._connect()
         # Else Qt gives them to the first that takes any, the source in the toolbar, which they would change.
@@ -153,6 +155,9 @@ class MainWindow(QMainWindow):
     def restore_default_layout(self) -> None:
         """Put every panel back in its place."""
         self.ways.layouts.apply(STEP)
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        return tab_order.go_on(self, forward=forward)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         if self._settings is not None:

@@ -14,7 +14,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.session.database import DATABASE_NAME
 
 FILE_FILTER = (
-    "Checkpoints, state files, dumps and packed recordings "
+    "Checkpoints, states, dumps, recordings "
     "(*.safetensors *.pt *.pth *.bin *.ckpt *.json *.zip);;All files (*)"
 )
 RECENT_KEY = "recent/sources"

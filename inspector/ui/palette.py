@@ -127,6 +127,7 @@ class Palette(QFrame):
         self._before: QWidget | None = None
         self.field = QLineEdit(self)
         self.field.setObjectName("palette_field")
+        self.field.setAccessibleName("What to do, or where to go")
         self.field.setClearButtonEnabled(True)
         self.model = RowsModel(self)
         self.list = QListView(self)

@@ -30,6 +30,8 @@ class Column:
     alarm: bool = False
     """Drawn in vermilion where it is not 0."""
     is_element: bool = False
+    own: str = ""
+    """The setting of the param that it is, which the statistics do not hold."""
     metric: str = ""
     """What a condition calls it, "" where none is about it."""
 
@@ -72,6 +74,25 @@ UPDATE = (
     Column("f16 under", "Weights after the update that are not 0 and become 0 in half precision: 2⁻²⁵ = 2.98e−8 and "
            "less.", "116,017,920", lambda t: t.update.f16_underflows, count_text, metric="f16_underflows"),
 )  # fmt: skip
+
+
+def _setting(title: str, own: str, help_: str, sample: str, write: Callable[[float], str]) -> Column:
+    return Column(title, help_, sample, lambda t: np.full(len(t), np.nan), write, own=own)
+
+
+def _setting_text(value: float) -> str:
+    return "" if np.isnan(value) else fmt.number(value)
+
+
+OWN = (
+    _setting("lr", "lr", "Learning rate of the param as used, with the schedule applied.", "8.888e−8", _setting_text),
+    _setting("λ", "weight_decay", "Weight decay of the param.", "0.888", _setting_text),
+    _setting("t", "t", "The step that this one is to the param: its bias correction counts by it.", "888,888",
+             lambda value: "" if np.isnan(value) else count_text(value)),
+    _setting("idle", "idle", "Without a gradient a param takes no part in the step: w, m, v and t stay as they are.",
+             "idle", lambda value: "idle" if value == 1 else ""),
+)  # fmt: skip
+"""Beside the figures where params have settings of their own."""
 NAME, SHAPE, BLOCK, STATE, FIRST_FIGURE = range(5)
 WORD_COLUMNS = (
     (
@@ -97,7 +118,7 @@ def lane_columns(lane: Lane) -> tuple[Column, ...]:
         sample: str = "88,888,888",
         *,
         metric: str = "",
-        **more: bool,
+        **more: Any,
     ) -> Column:
         return Column(title, f"{what} of {lane} {when}.", sample, figures, write, lane, metric=metric, **more)
 

@@ -22,6 +22,7 @@ from inspector.ui.params_columns import (
     BLOCK,
     FIRST_FIGURE,
     NAME,
+    OWN,
     SHAPE,
     STATE,
     UPDATE,
@@ -44,7 +45,8 @@ class ParamsModel(QAbstractTableModel):
     def __init__(self) -> None:
         super().__init__()
         self.lane: Lane = "w"
-        self.columns = (*UPDATE, *lane_columns(self.lane))
+        self._own: tuple[Column, ...] = ()
+        self._set_columns()
         self.sorted_by: tuple[int, bool] | None = None
         """Column, and whether the largest comes first; None for the order in memory."""
         self._filter = ""
@@ -70,8 +72,16 @@ class ParamsModel(QAbstractTableModel):
         if counted is self._counted and layout is self._layout:
             return
         fresh = layout is not self._layout or (counted is None) != (self._counted is None)
+        own = OWN if counted is not None and counted.own is not None else ()
+        fresh = fresh or own != self._own
         if fresh:
             self.beginResetModel()
+        if own != self._own:
+            self._own = own
+            self._set_columns()
+            if self.sorted_by is not None and self.sorted_by[0] > FIRST_FIGURE:
+                # Other columns stand there now.
+                self.sorted_by = None
         if layout is not self._layout:
             self._layout = layout
             names = [s.name for s in layout.segments] if layout else []
@@ -93,11 +103,14 @@ class ParamsModel(QAbstractTableModel):
         if lane == self.lane:
             return
         self.lane = lane
-        self.columns = (*UPDATE, *lane_columns(lane))
-        if self.sorted_by is not None and self.sorted_by[0] >= FIRST_FIGURE + len(UPDATE):
+        self._set_columns()
+        if self.sorted_by is not None and self.sorted_by[0] >= FIRST_FIGURE + len(self._own) + len(UPDATE):
             self._put_in_order()
         self._changed()
         self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, self.columnCount() - 1)
+
+    def _set_columns(self) -> None:
+        self.columns = (*UPDATE[:1], *self._own, *UPDATE[1:], *lane_columns(self.lane))
 
     def set_filter(self, text: str) -> None:
         """Show the params whose name holds `text`, or matches it where it has * or ?."""
@@ -231,7 +244,13 @@ class ParamsModel(QAbstractTableModel):
         key = (column.title, sums)
         if key not in self._figures:
             assert self._counted is not None
-            self._figures[key] = column.figures(self._totals if sums else self._counted.params)
+            table, own = self._totals if sums else self._counted.params, self._counted.own
+            if column.own and own is not None and not sums:
+                self._figures[key] = np.broadcast_to(
+                    np.asarray(getattr(own, column.own), np.float64), (len(table),)
+                )
+            else:
+                self._figures[key] = column.figures(table)
         return self._figures[key]
 
     def offers(self, row: int, column: int) -> list[Offer]:

@@ -220,7 +220,10 @@ class ParamsView(LazyView):
         layout = snapshot.plan.layout if snapshot.plan else None
         if show_kept(self.lane_buttons, snapshot) and not self.lane_buttons[self.model.lane].isEnabled():
             self.lane_buttons["w"].click()
+        columns = self.model.columnCount()
         self.model.show_counted(counted, layout)
+        if self.model.columnCount() != columns:
+            self._set_widths()
         self._show_selection(scroll=False)
         self.pages.setCurrentIndex(int(self.model.rowCount() > 0))
         if not self.level_combo.view().isVisible():

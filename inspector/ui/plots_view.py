@@ -88,6 +88,7 @@ class PlotsView(LazyView):
         self._follow = True
         self._hovered: float | None = None
         self._loss_unit = ""
+        self.setAccessibleName("Metrics over steps")
         self.readout = QLabel(" ")
         self.readout.setTextInteractionFlags(Qt.TextInteractionFlag.NoTextInteraction)
         self.readout.setToolTip(HELP)

@@ -131,6 +131,7 @@ class PoliciesView(LazyView):
         self._selected: tuple[str, int] | None = None
         self.what = ElidedLabel()
         self.work_out = QToolButton()
+        self.work_out.setAccessibleName("Work the policies out, or end that")
         self.work_out.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.work_out.clicked.connect(self._on_work_out)
         self.model = PoliciesModel()

@@ -144,6 +144,7 @@ class SettingsView(View):
     def _add(self, label: str, field: QWidget, when: str = "") -> None:
         name = QLabel(label)
         name.setBuddy(field)
+        field.setAccessibleName(label.replace("&", ""))
         field.setFixedWidth(FIELD_WIDTH)
         if when:
             field.setToolTip(f"{field.toolTip()}\nHolds {when}.")

@@ -59,6 +59,7 @@ def dense_table(model: QAbstractItemModel, name: str, parent: QWidget | None = N
     """A table that selects whole rows, never wraps, and costs nothing for rows out of sight."""
     table = QTableView(parent)
     table.setObjectName(name)
+    table.setAccessibleName(name.replace("-", " "))
     table.setModel(model)
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)

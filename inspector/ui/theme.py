@@ -27,6 +27,8 @@ LANE_COLOURS: dict[Lane, QColor] = {
 NONFINITE = QColor("#D55E00")
 AA_CONTRAST = 4.5
 """What WCAG 2.2 level AA asks of text."""
+MARK_CONTRAST = 3.0
+"""What it asks of lines and signs that have to be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ LIGHT = Colours(
     gap=QColor("#D9DCE2"),
     info=QColor("#2B5C9E"),
     warning=QColor("#855800"),
-    error=QColor("#B3261E"),
+    error=QColor("#AA1828"),
     ok=QColor("#1E6B3C"),
     overlays=(QColor("#1F8FCB"), QColor("#8A6D00"), QColor("#7D828B")),
 )
@@ -152,11 +154,20 @@ def contrast(a: QColor, b: QColor) -> float:
 
 def ink(colour: QColor, background: QColor | None = None) -> QColor:
     """`colour` moved towards black or white until it can be read as text on `background`."""
+    return _until(colour, background, AA_CONTRAST)
+
+
+def mark(colour: QColor, background: QColor | None = None) -> QColor:
+    """`colour`, moved as far as a line or a sign has to stand out from `background`."""
+    return _until(colour, background, MARK_CONTRAST)
+
+
+def _until(colour: QColor, background: QColor | None, least: float) -> QColor:
     ground = background or colours().base
     towards = 0.0 if _luminance(ground) > 0.18 else 1.0
     result = QColor(colour)
     for part in range(1, 21):
-        if contrast(result, ground) >= AA_CONTRAST:
+        if contrast(result, ground) >= least:
             break
         share = part / 20
         result = QColor.fromRgbF(

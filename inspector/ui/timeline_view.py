@@ -37,6 +37,7 @@ class TimelineView(View):
     """A scrubber over steps. Position x is the number of finished steps; a step in progress lies between."""
 
     LOCAL_KEYS = KEYS
+    SHOWS_FOCUS = True
 
     loop_wanted = Signal(object)
     """(first, last) of the steps to loop over."""

@@ -95,6 +95,7 @@ class Transport(QWidget):
             button.setObjectName(f"transport_{name}")
             button.setAutoRaise(True)
             button.setToolTip(tip)
+            button.setAccessibleName(tip)
             button.setIcon(self.style().standardIcon(shape))
             button.setIconSize(QSize(10, 10))
             button.setFocusPolicy(Qt.FocusPolicy.NoFocus)

@@ -37,6 +37,8 @@ class View(QWidget):
 
     LOCAL_KEYS: ClassVar[tuple[tuple[str, str], ...]] = ()
     """The keys that mean something in this view alone, as people read them, each with what it does."""
+    SHOWS_FOCUS: ClassVar[bool] = False
+    """True where the view itself shows that it has the keys."""
     STEPS_ALONG_X: ClassVar[bool] = False
     """True for a view that shows the same steps as others with such an axis."""
     PERIOD_S: ClassVar[float] = 0.0

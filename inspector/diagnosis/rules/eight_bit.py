@@ -102,15 +102,16 @@ def coding_error_too_large(facts: StepFacts, memory: Memory) -> Seen | None:
     """Errors of coding beyond what the codec can give for values of that size."""
     if not facts.coding or facts.table is None or facts.clip_scale is None:
         return None
-    table, hyper, scale = facts.table, facts.hyper, abs(facts.clip_scale)
+    table, scale = facts.table, abs(facts.clip_scale)
+    beta1, beta2 = facts.each("beta1"), facts.each("beta2")
     if not math.isfinite(scale):
         return None
     rows = {name: row for row, name in enumerate(table.names)}
     g_max = scale * table.lanes["g"].max_abs
     if optimizer(facts.variant.optimizer).decay_in_gradient:
-        g_max = g_max + hyper.weight_decay * table.lanes["w"].max_abs
-    m_max = hyper.beta1 * table.lanes["m"].max_abs + (1 - hyper.beta1) * g_max
-    v_max = hyper.beta2 * table.lanes["v"].max_abs + (1 - hyper.beta2) * g_max**2
+        g_max = g_max + facts.each("weight_decay") * table.lanes["w"].max_abs
+    m_max = beta1 * table.lanes["m"].max_abs + (1 - beta1) * g_max
+    v_max = beta2 * table.lanes["v"].max_abs + (1 - beta2) * g_max**2
     ratio: F64Array = np.zeros(len(rows))
     worst: dict[int, tuple[str, LaneCodingError, float]] = {}
     for error in facts.coding:

@@ -125,6 +125,13 @@ def dead_gradient(facts: StepFacts, memory: Memory) -> Seen | None:
 
     def tell(row: int) -> Story:
         segment, steps = facts.segment(row), int(runs[row])
+        if facts.idle[row]:
+            return Story(
+                f"{segment.name} has had no gradient for {steps:,} steps, in which it takes no part, while other "
+                "params have some: it does not train.",
+                "Check that it takes part in the loss; leave it out of the optimizer where it is frozen on purpose.",
+                {"steps": steps, "elements": segment.numel}, segment.name, None, 0,
+            )  # fmt: skip
         return Story(
             f"Every gradient of {segment.name} has been 0 for {steps:,} steps, while other params have some: "
             "it does not "
@@ -135,8 +142,17 @@ def dead_gradient(facts: StepFacts, memory: Memory) -> Seen | None:
             {"steps": steps, "elements": segment.numel}, segment.name, None, 0,
         )  # fmt: skip
 
-    hit = (runs >= DEAD_STEPS) & some
+    hit = (runs >= DEAD_STEPS) & some & _there(facts)
     return of_params(facts, hit, hit.astype("f8"), tell)
+
+
+def _there(facts: StepFacts) -> BoolArray:
+    """Params that the run has by now: others join it later."""
+    assert facts.table is not None
+    own = facts.hyper.per_param
+    if own is None or len(own.of) >= len(facts.layout.segments):
+        return np.ones(len(facts.table), np.bool_)
+    return np.array([facts.layout.number_of(name) < len(own.of) for name in facts.table.names], np.bool_)
 
 
 NO_GRADIENT_STEPS = 8

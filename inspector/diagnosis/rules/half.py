@@ -7,7 +7,7 @@ import numpy as np
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory, Past
 from inspector.diagnosis.rules.rule import Seen, Story, number, of_params, percent
-from inspector.diagnosis.rules.updates import at_an_end
+from inspector.diagnosis.rules.updates import at_an_end, moving
 from inspector.floats import BoolArray, F64Array
 from inspector.statistics import BINS, EXPONENT_BIAS
 
@@ -47,21 +47,17 @@ def is_behind(facts: StepFacts, past: Past) -> BoolArray:
     """Params whose half-precision mirror stays as it is in most elements, whichever way the master weights go."""
     table = facts.table
     assert table is not None
-    if (
-        facts.variant.kernel != "f16"
-        or facts.hyper.lr <= 0
-        or facts.clip_scale == 0
-        or at_an_end(facts, past)
-    ):
+    if facts.variant.kernel != "f16":
         return np.zeros(len(table), bool)
-    return np.asarray((_stuck(facts) > STUCK_SHARE * table.numel) & (table.lanes["g"].norm > 0))
+    moves = moving(facts) & ~at_an_end(facts, past)
+    return np.asarray((_stuck(facts) > STUCK_SHARE * table.numel) & (table.lanes["g"].norm > 0) & moves)
 
 
 def _stuck(facts: StepFacts) -> F64Array:
     """Weights that STUCK_SPAN of the largest update of their param, all one way, take less than half a spacing on."""
     table = facts.table
     assert table is not None
-    reach = STUCK_SPAN * table.update.largest * facts.hyper.lr
+    reach = STUCK_SPAN * table.update.largest * facts.each("lr")
     return np.asarray((table.lanes["w"].exponents * (reach[:, None] < _HALF_SPACING)).sum(axis=1), np.float64)
 
 
@@ -75,7 +71,7 @@ def stuck_mirror(facts: StepFacts, memory: Memory) -> Seen | None:
 
     def tell(row: int) -> Story:
         segment = facts.segment(row)
-        largest = float(table.update.largest[row] * facts.hyper.lr)
+        largest = float(table.update.largest[row] * facts.of_row("lr", row))
         return Story(
             f"{int(stuck[row]):,} weights of {segment.name} ({percent(share[row])}) stay as they are in half precision "
             f"for more than {STUCK_SPAN} steps, even if all go one way: the largest update is {number(largest)}, and "

@@ -8,6 +8,7 @@ from itertools import combinations
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
 from inspector.diagnosis.rules.rule import Seen, Story, alone, element_at
+from inspector.param_hyper import IDLE
 from inspector.plan import Binding, Dispatch, Plan
 
 Check = Callable[[StepFacts, Plan], Iterator[Story]]
@@ -91,7 +92,10 @@ def _overlapping(facts: StepFacts, plan: Plan) -> Iterator[Story]:
 def _unwritten(facts: StepFacts, plan: Plan) -> Iterator[Story]:
     ranges = sorted(d.elements for d in plan.dispatches if d.updates)
     at = 0
-    for segment in facts.layout:
+    classes = plan.classes or (0,) * len(facts.layout.segments)
+    for segment, of in zip(facts.layout, classes, strict=True):
+        if of == IDLE:
+            continue
         done = segment.offset
         while at < len(ranges) and ranges[at][1] <= done:
             at += 1

@@ -94,10 +94,13 @@ def step_counter_reset(facts: StepFacts, memory: Memory) -> Seen | None:
     if memory.first != facts.step or facts.table is None or facts.clip_scale is None:
         return None
     # Later the bias correction of a counter that is too low makes v̂ too large for the gradients.
-    beta2, steps = facts.hyper.beta2, facts.step - 1
-    if not 0 < beta2 < 1:
+    steps = facts.step - 1
+    # Params may have β₂ and step counts of their own: the middle one stands for all.
+    betas, counts = np.atleast_1d(facts.each("beta2")), np.atleast_1d(facts.each("t")) - 1
+    if not ((betas > 0) & (betas < 1)).all() or not len(betas):
         return None
-    correction = 1 - beta2**steps
+    beta2 = float(np.median(betas))
+    correction = float(np.median(1 - betas**counts))
     fit = 1 / second_moment_lag(facts)
     known = fit[np.isfinite(fit)]
     too_large = float(np.median(known)) if len(known) else math.nan

@@ -16,6 +16,7 @@ from inspector.diagnosis.memory import Columns, Memory
 from inspector.diagnosis.rules.rule import Seen, Story, number, of_params
 from inspector.floats import BoolArray, F64Array
 from inspector.optimizers import optimizer
+from inspector.param_hyper import columns
 from inspector.stores import Lane
 
 SLACK = 1e-4
@@ -120,17 +121,22 @@ class _Bounds:
 
 def _bounds(facts: StepFacts, pair: _Pair) -> _Bounds | None:
     """None where norms alone do not tell, or settings are not those of AdamW."""
-    if pair.was.clip_scale is None or not np.isfinite(pair.was.clip_scale):
+    if facts.table is None or pair.was.clip_scale is None or not np.isfinite(pair.was.clip_scale):
         return None
     # Codes round m and v by far more; the decay in the gradient adds to it.
     if facts.variant.kernel == "8bit" or optimizer(facts.variant.optimizer).decay_in_gradient:
         return None
     scale = 1.0 if facts.origin else abs(pair.was.clip_scale)
     # As rounded to float32, in which 1 - 0.99999 is 1.4e-3 too large.
-    beta1, beta2 = float(np.float32(pair.was.hyper.beta1)), float(np.float32(pair.was.hyper.beta2))
-    if not (0 <= beta1 < 1 and 0 <= beta2 < 1):
+    used = columns(pair.was.hyper, pair.was.layout, facts.table.names, pair.was.step)
+    beta1, beta2 = (np.asarray(x.astype(np.float32), np.float64) for x in (used.beta1, used.beta2))
+    if not ((beta1 >= 0) & (beta1 < 1) & (beta2 >= 0) & (beta2 < 1)).all():
         return None
-    rest2 = 1 - (beta2 if facts.variant.numerics == "published" else pair.was.hyper.beta2)
+    rest2 = np.asarray(1 - (beta2 if facts.variant.numerics == "published" else used.beta2))
+    if pair.was.hyper.per_param is not None:
+        # What takes no part stays as it is.
+        beta1, beta2 = (np.where(used.idle, 1.0, beta) for beta in (beta1, beta2))
+        rest2 = np.where(used.idle, 0.0, rest2)
     m_old, m_new = beta1 * pair.old.m, (1 - beta1) * scale * pair.old.g
     v_old = beta2 * pair.old.v
     v_new = rest2 * scale**2 * pair.old.g_max * pair.old.g

@@ -38,9 +38,9 @@ def _rms(norm: F64Array, facts: StepFacts) -> F64Array:
     return norm / np.sqrt(np.maximum(facts.numel, 1))
 
 
-def _moves(facts: StepFacts) -> bool:
-    """True where the settings let weights move."""
-    return facts.hyper.lr > 0 and facts.clip_scale != 0
+def moving(facts: StepFacts) -> BoolArray:
+    """Params whose settings let weights move."""
+    return np.asarray((np.asarray(facts.each("lr")) > 0) & (facts.clip_scale != 0) & ~facts.idle)
 
 
 def large_update(facts: StepFacts, memory: Memory) -> Seen | None:
@@ -62,7 +62,7 @@ def large_update(facts: StepFacts, memory: Memory) -> Seen | None:
             "Lower the learning rate, or lengthen the warm-up; for one param alone check how it was initialised.",
             {
                 "update_ratio": float(ratio[row]), "update_norm": float(table.update.norm[row]),
-                "w_norm": float(table.lanes["w"].norm[row]), "lr": facts.hyper.lr,
+                "w_norm": float(table.lanes["w"].norm[row]), "lr": facts.of_row("lr", row),
             },
             segment.name, None, facts.dispatch_updating(segment.offset),
         )  # fmt: skip
@@ -90,7 +90,7 @@ def lagging_second_moment(facts: StepFacts, memory: Memory) -> Seen | None:
     if table is None:
         return None
     dense = 2 * table.lanes["g"].zeros < table.numel
-    decay = facts.hyper.weight_decay * table.lanes["w"].max_abs
+    decay = facts.each("weight_decay") * table.lanes["w"].max_abs
     large = table.update.largest - decay > LARGEST
     lag = np.zeros(len(table))
     if large.any():
@@ -105,14 +105,14 @@ def lagging_second_moment(facts: StepFacts, memory: Memory) -> Seen | None:
         behind = f"; over the whole param g² is {number(lag[row])} times v̂" if whole[row] else ""
         return Story(
             f"{where or segment.name} moves by {number(table.update.largest[row])} learning rates in this step: v lags "
-            f"behind g², whose size it takes about {number(1 / max(1 - facts.hyper.beta2, 1e-12))} steps to "
+            f"behind g², whose size it takes about {number(1 / max(1 - facts.of_row('beta2', row), 1e-12))} steps to "
             f"learn{behind}. "
             f"{'A loss spike often follows.' if whole[row] else 'It is this element alone.'}",
             "Lower β₂ (0.95 is usual for language models), clip, or skip the step; look at the gradient of "
             "this element.",
             {
                 "largest_update": float(table.update.largest[row]), "lag": float(lag[row]),
-                "beta2": facts.hyper.beta2, "lr": facts.hyper.lr,
+                "beta2": facts.of_row("beta2", row), "lr": facts.of_row("lr", row),
             },
             segment.name, index if param == segment.name else None, facts.dispatch_updating(max(at, 0)),
             severity=None if whole[row] else "info",
@@ -132,8 +132,10 @@ def second_moment_lag(facts: StepFacts, rows: BoolArray | slice = slice(None)) -
     table = facts.table
     assert table is not None
     scale = 1.0 if facts.clip_scale is None else facts.clip_scale
-    correction = 1 - facts.hyper.beta2 ** (facts.step - 1)
-    sums = table.lanes["v"].exponents[rows] @ _MIDDLES / max(correction, 1e-12)
+    correction = np.asarray(1 - facts.each("beta2") ** (facts.each("t") - 1))
+    if correction.ndim:
+        correction = correction[rows]
+    sums = table.lanes["v"].exponents[rows] @ _MIDDLES / np.maximum(correction, 1e-12)
     squares = (scale * table.lanes["g"].norm[rows]) ** 2
     return np.where(sums > 0, squares / np.where(sums > 0, sums, 1.0), np.nan)
 
@@ -146,7 +148,7 @@ def is_starved(facts: StepFacts, past: Past) -> BoolArray:
     table = facts.table
     assert table is not None
     some = (table.lanes["g"].norm > 0) & (table.update.norm > 0)
-    return np.asarray(some & (_rms(table.update.norm, facts) < STARVED * facts.hyper.lr) & _moves(facts))
+    return np.asarray(some & (_rms(table.update.norm, facts) < STARVED * facts.each("lr")) & moving(facts))
 
 
 def starved_update(facts: StepFacts, memory: Memory) -> Seen | None:
@@ -154,7 +156,7 @@ def starved_update(facts: StepFacts, memory: Memory) -> Seen | None:
     if facts.table is None:
         return None
     table, runs = facts.table, memory.now.run("starved")
-    rms = _rms(table.update.norm, facts) / max(facts.hyper.lr, 1e-45)
+    rms = _rms(table.update.norm, facts) / np.maximum(facts.each("lr"), 1e-45)
 
     def tell(row: int) -> Story:
         segment = facts.segment(row)
@@ -176,9 +178,9 @@ def is_stuck(facts: StepFacts, past: Past) -> BoolArray:
     """Params that have gradients and an update of 0."""
     table = facts.table
     assert table is not None
-    rounded = (table.update.lost + table.update.skipped >= table.numel) & (not at_an_end(facts, past))
+    rounded = (table.update.lost + table.update.skipped >= table.numel) & ~at_an_end(facts, past)
     still = (table.update.norm == 0) | rounded | (table.update.skipped >= table.numel)
-    return np.asarray((table.lanes["g"].norm > 0) & still & _moves(facts))
+    return np.asarray((table.lanes["g"].norm > 0) & still & moving(facts))
 
 
 def unchanged_param(facts: StepFacts, memory: Memory) -> Seen | None:
@@ -214,15 +216,16 @@ def is_lost(facts: StepFacts, past: Past) -> BoolArray:
     table = facts.table
     assert table is not None
     return np.asarray(
-        (table.update.lost > LOST_SHARE * table.numel) & (table.numel > 0) & (not at_an_end(facts, past))
+        (table.update.lost > LOST_SHARE * table.numel) & (table.numel > 0) & ~at_an_end(facts, past)
     )
 
 
-def at_an_end(facts: StepFacts, past: Past) -> bool:
-    """True at either end of a schedule, where the rate is as small as it is meant to be: rising, or nearly gone."""
-    lr = facts.hyper.lr
-    rising = past.facts is not None and lr > past.facts.hyper.lr
-    return rising or lr < RATE_LEFT * max(past.lr_peak, lr)
+def at_an_end(facts: StepFacts, past: Past) -> BoolArray:
+    """Params at either end of a schedule, where the rate is as small as it is meant to be: rising, or nearly gone."""
+    lr = np.asarray(facts.each("lr"))
+    assert facts.table is not None
+    before, peak = past.rates(facts.hyper, facts.layout, facts.table.names)
+    return np.asarray((lr > before) | (lr < RATE_LEFT * np.maximum(peak, lr)))
 
 
 def lost_update(facts: StepFacts, memory: Memory) -> Seen | None:
@@ -278,11 +281,11 @@ def eps_dominates(facts: StepFacts, memory: Memory) -> Seen | None:
         assert facts.table is not None
         return Story(
             f"In {percent(share[row])} of the elements of {segment.name} that get gradients √v̂ is below ε = "
-            f"{number(facts.hyper.eps)}: ε sets the size of their updates, for {int(runs[row]):,} steps.",
+            f"{number(facts.of_row('eps', row))}: ε sets the size of their updates, for {int(runs[row]):,} steps.",
             "Lower ε well below the size of the gradients, or scale the loss up; check that gradients are not "
             "divided twice.",
             {
-                "share": float(share[row]), "below_eps": int(below[row]), "eps": facts.hyper.eps,
+                "share": float(share[row]), "below_eps": int(below[row]), "eps": facts.of_row("eps", row),
                 "grad_norm": float(facts.table.lanes["g"].norm[row]),
             },
             segment.name, None, facts.dispatch_updating(segment.offset),
@@ -303,16 +306,16 @@ def zero_second_moment(facts: StepFacts, memory: Memory) -> Seen | None:
     count = np.maximum(table.lanes["v"].zeros - table.lanes["m"].zeros, 0)
     share = count / np.maximum(table.numel, 1)
     # Where all of v is 0 under some m, one element is enough.
-    hit = share > ZERO_V_SHARE
+    hit = (share > ZERO_V_SHARE) & ~facts.idle
 
     def tell(row: int) -> Story:
         segment = facts.segment(row)
         return Story(
             f"At least {int(count[row]):,} second moments of {segment.name} ({percent(share[row])}) are 0 "
             "under a first "
-            f"moment that is not: their update is m̂/ε, with ε {number(facts.hyper.eps)}.",
+            f"moment that is not: their update is m̂/ε, with ε {number(facts.of_row('eps', row))}.",
             "Restore v with m, or set both to 0; where g² vanishes in float32, scale the loss up.",
-            {"elements": int(count[row]), "share": float(share[row]), "eps": facts.hyper.eps},
+            {"elements": int(count[row]), "share": float(share[row]), "eps": facts.of_row("eps", row)},
             segment.name, None, facts.dispatch_updating(segment.offset),
         )  # fmt: skip
 

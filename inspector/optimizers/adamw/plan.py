@@ -59,7 +59,8 @@ def uniforms(hyper: Hyper, step: int, numerics: Numerics) -> Mapping[str, F32Arr
     if hyper.per_param is not None:
         values = {"max_grad_norm": max_grad_norm_uniform(hyper)}
         for i, each in enumerate(hyper.per_param.classes):
-            if not each.idle:
+            # What no param is of may well be set for a time before the run.
+            if not each.idle and (each.t(step) >= 1 or i in hyper.per_param.of):
                 own = alone(hyper, each)
                 values[f"hp:{i}"] = hp_uniform(own, decays=True)
                 values[f"bias:{i}"] = bias_uniform(own, each.t(step), numerics)

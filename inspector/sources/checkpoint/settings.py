@@ -89,7 +89,7 @@ def _of_most(own: Sequence[Settings]) -> Settings:
 
 def _is_one(own: Sequence[Settings], run: Settings) -> bool:
     """True where all params share the settings of the run, but that some are not decayed."""
-    return not run.behind and all(s in (run, replace(run, weight_decay=0.0)) for s in own)
+    return all(s in (run, replace(run, weight_decay=0.0)) for s in own)
 
 
 def _classes(own: Sequence[Settings]) -> ParamSettings:

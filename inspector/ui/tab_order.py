@@ -1,0 +1,66 @@
+"""Where Tab goes: through everything that takes keys, panel by panel, as one reads.
+
+Qt's own chain follows the order in which widgets were made, and leaves out what was put into a panel before the widget
+that has its keys.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QDockWidget, QMainWindow, QToolBar, QWidget
+
+ROW = 16
+"""Pixels: what begins so near each other stands in one row."""
+LINE = 24
+
+
+def go_on(window: QMainWindow, *, forward: bool) -> bool:
+    """Give the keys to the next widget, or the one before; False where there is none."""
+    order = in_reading_order(window)
+    now = window.focusWidget()
+    if not order:
+        return False
+    if now in order:
+        at = (order.index(now) + (1 if forward else -1)) % len(order)
+    else:
+        at = 0 if forward else -1
+    reason = Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason
+    order[at].setFocus(reason)
+    # What was moved to by keys shows it, until the mouse is used.
+    window.setAttribute(Qt.WidgetAttribute.WA_KeyboardFocusChange)
+    return True
+
+
+def in_reading_order(window: QMainWindow) -> list[QWidget]:
+    """What Tab reaches: bars first, then panels from top to bottom and left to right, and so within each."""
+    found = [w for w in window.findChildren(QWidget) if takes_tab(w) and w.window() is window]
+    return sorted(found, key=lambda w: (*_panel(w, window), *_place(w, window)))
+
+
+def takes_tab(widget: QWidget) -> bool:
+    """True where Tab may give a widget the keys now."""
+    return (
+        bool(widget.focusPolicy().value & Qt.FocusPolicy.TabFocus.value)
+        and widget.isVisible()
+        and widget.isEnabled()
+        and widget.focusProxy() is None
+        # An empty view has nothing to do with keys.
+        and not widget.size().isEmpty()
+    )
+
+
+def _panel(widget: QWidget, window: QWidget) -> tuple[int, int, int]:
+    """Which panel a widget is in: bars come before docks."""
+    above: QWidget | None = widget
+    while above is not None and above is not window:
+        if isinstance(above, QDockWidget | QToolBar):
+            place = above.mapTo(window, QPoint())
+            return int(isinstance(above, QDockWidget)), place.y(), place.x()
+        above = above.parentWidget()
+    return 0, 0, 0
+
+
+def _place(widget: QWidget, window: QWidget) -> tuple[int, int]:
+    place = widget.mapTo(window, QPoint())
+    # A box and the field beside it are of different heights, and stand in one row.
+    return (place.y() + min(widget.height(), LINE) // 2) // ROW, place.x()

@@ -1,0 +1,291 @@
+"""Everything can be reached by keys, shows that it has them, and has a name that is read out; colours can be told."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAccessible, QColor, QImage
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QAbstractItemView,
+    QAbstractScrollArea,
+    QApplication,
+    QComboBox,
+    QHeaderView,
+    QLineEdit,
+    QMenu,
+    QMenuBar,
+    QScrollBar,
+    QTabBar,
+    QTabWidget,
+    QWidget,
+)
+from pytestqt.qtbot import QtBot
+from test_palette import Shown
+
+from inspector.ui import theme
+from inspector.ui.app import application, make_views
+
+pytestmark = pytest.mark.qt
+
+BY_ITSELF = (QScrollBar, QTabBar, QTabWidget, QHeaderView, QMenu, QMenuBar)
+"""Of these Qt reads out what is in them."""
+
+
+@pytest.fixture(scope="module")
+def app() -> QApplication:
+    return application()
+
+
+@pytest.fixture
+def whole(qtbot: QtBot) -> Iterator[Shown]:
+    theme.apply(application(), "light")
+    made = Shown(qtbot, views=make_views())
+    made.window.ways.finder.hide()
+    yield made
+    made.bus.blockSignals(True)
+
+
+def is_part_of_another(widget: QWidget) -> bool:
+    """True of what Qt makes inside a widget: the list of a combo, what a scroll area shows, the corner of a table."""
+    parent = widget.parentWidget()
+    inside = isinstance(parent, QAbstractScrollArea) and parent.viewport() is widget
+    above: QWidget | None = parent
+    while above is not None and not isinstance(above, QComboBox):
+        above = above.parentWidget()
+    return (
+        inside
+        or widget.objectName().startswith("qt_")
+        or isinstance(above, QComboBox)
+        or isinstance(parent, QLineEdit)
+    )
+
+
+def interactive(window: QWidget) -> list[QWidget]:
+    kinds = (QAbstractButton, QLineEdit, QComboBox, QAbstractItemView)
+    return [
+        w
+        for w in window.findChildren(QWidget)
+        if (w.focusPolicy() != Qt.FocusPolicy.NoFocus or isinstance(w, kinds))
+        and not isinstance(w, BY_ITSELF)
+        and not is_part_of_another(w)
+    ]
+
+
+def where(widget: QWidget) -> str:
+    names: list[str] = []
+    at: QWidget | None = widget
+    while at is not None:
+        names.append(f"{type(at).__name__} {at.objectName()}".strip())
+        at = at.parentWidget()
+    return " in ".join(names)
+
+
+def test_every_widget_that_takes_keys_or_clicks_has_a_name(whole: Shown) -> None:
+    found = interactive(whole.window)
+    assert len(found) > 80
+    nameless = [
+        where(widget)
+        for widget in found
+        if not QAccessible.queryAccessibleInterface(widget).text(QAccessible.Text.Name).strip()
+    ]
+    assert nameless == []
+
+
+def test_dialogs_and_the_palette_have_names_as_well(whole: Shown) -> None:
+    window = whole.window
+    for name in ("record", "what_if", "keys", "overlay", "open"):
+        window.actions_by_name[name].trigger()
+    window.ways.navigator.open_palette()
+    found = [w for w in interactive(window) if w.window() is not window and "QFileDialog" not in where(w)]
+    found = [w for w in found if "SessionDialog" not in where(w)]
+    assert len(found) >= 6
+    nameless = [
+        where(widget)
+        for widget in found
+        if not QAccessible.queryAccessibleInterface(widget).text(QAccessible.Text.Name).strip()
+    ]
+    assert nameless == []
+    whole.clear()
+
+
+def reached_by_tab(whole: Shown, view: QWidget) -> set[QWidget]:
+    """What gets the keys by Tab alone, beginning at the view."""
+    view.setFocus(Qt.FocusReason.TabFocusReason)
+    seen: set[QWidget] = set()
+    for _ in range(400):
+        widget = QApplication.focusWidget()
+        if widget is None or widget in seen:
+            break
+        seen.add(widget)
+        whole.qtbot.keyClick(widget, Qt.Key.Key_Tab)
+    return seen
+
+
+def test_every_widget_that_takes_keys_is_reached_by_tab(whole: Shown) -> None:
+    for name, view in whole.window.views.items():
+        whole.window.ways.go_to_view(name)
+        whole.qtbot.wait(5)
+        takes = {
+            w
+            for w in interactive(whole.window)
+            if w.isVisible()
+            and w.isEnabled()
+            and view.isAncestorOf(w)
+            and w.focusPolicy().value & Qt.FocusPolicy.TabFocus.value
+            and w.focusProxy() is None
+            and not w.visibleRegion().isEmpty()
+            # Of buttons of which one is down the arrows go from one to the other.
+            and not (isinstance(w, QAbstractButton) and w.group() is not None and w.group().exclusive())
+        }
+        missed = {where(w) for w in takes - reached_by_tab(whole, view.key_target())}
+        assert missed == set(), name
+
+
+def picture(widget: QWidget) -> npt.NDArray[np.uint8]:
+    image = widget.grab().toImage().convertToFormat(QImage.Format.Format_RGB32)
+    pixels = np.frombuffer(image.constBits(), np.uint8).reshape(image.height(), image.bytesPerLine() // 4, 4)
+    return pixels[:, : image.width(), :3].copy()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_has_the_keys_is_seen_to_have_them(whole: Shown, scheme: theme.Scheme) -> None:
+    """The picture with the focus on it differs from that without it, by at least a thin line's worth of pixels."""
+    theme.apply(application(), scheme)
+    window = whole.window
+    hidden: list[str] = []
+    for name, view in window.views.items():
+        window.ways.go_to_view(name)
+        whole.qtbot.wait(5)
+        for widget in interactive(window):
+            if not (widget.isVisible() and widget.isEnabled() and view.isAncestorOf(widget)):
+                continue
+            if (
+                widget.focusPolicy() == Qt.FocusPolicy.NoFocus
+                or widget.focusProxy()
+                or widget.visibleRegion().isEmpty()
+            ):
+                continue
+            window.setFocus()
+            without = picture(view)
+            widget.setFocus(Qt.FocusReason.ShortcutFocusReason)
+            if QApplication.focusWidget() is not widget:
+                continue
+            difference = np.abs(picture(view).astype(int) - without).max(axis=2)
+            if int((difference > 24).sum()) < 12:
+                hidden.append(where(widget))
+    assert hidden == [], chr(10).join(hidden)
+
+
+# --- colours
+
+
+def linear(colour: QColor) -> npt.NDArray[np.float64]:
+    c = np.array([colour.redF(), colour.greenF(), colour.blueF()])
+    return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
+
+
+def lightness(colour: QColor) -> float:
+    return float(linear(colour) @ (0.2126, 0.7152, 0.0722))
+
+
+def contrast(a: QColor, b: QColor) -> float:
+    """WCAG 2.2, worked out here by itself."""
+    high, low = sorted((lightness(a), lightness(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+SCHEMES = pytest.mark.parametrize("colours", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
+
+
+def test_the_contrast_of_the_theme_is_that_of_the_standard() -> None:
+    assert contrast(QColor("black"), QColor("white")) == pytest.approx(21)
+    # 4.54 is the figure that WCAG's own tools give for #767676 on white.
+    assert contrast(QColor("#767676"), QColor("white")) == pytest.approx(4.54, abs=0.005)
+    for a, b in itertools.combinations(map(QColor, ("#0072B2", "#E69F00", "#123456", "#fedcba")), 2):
+        assert theme.contrast(a, b) == pytest.approx(contrast(a, b), rel=1e-6)
+
+
+@SCHEMES
+def test_every_pair_of_text_and_ground_can_be_read(colours: theme.Colours) -> None:
+    grounds = (colours.base, colours.window, colours.raised)
+    texts = (
+        colours.text,
+        colours.muted,
+        colours.accent,
+        colours.info,
+        colours.warning,
+        colours.error,
+        colours.ok,
+    )
+    for text, ground in itertools.product(texts, grounds):
+        assert contrast(text, ground) >= 4.5, (text.name(), ground.name())
+    assert contrast(colours.on_accent, colours.accent) >= 4.5
+    for ground in grounds:
+        for lane in (*theme.LANE_COLOURS.values(), theme.NONFINITE):
+            assert contrast(theme.ink(lane, ground), ground) >= 4.5
+
+
+@SCHEMES
+def test_every_mark_stands_out_from_its_ground(colours: theme.Colours) -> None:
+    """Lines, bars and signs: 3:1 (WCAG 2.2, 1.4.11)."""
+    for mark in (*colours.overlays, colours.accent, colours.info, colours.warning, colours.error):
+        assert contrast(mark, colours.base) >= 3.0, mark.name()
+    for lane in (*theme.LANE_COLOURS.values(), theme.NONFINITE):
+        assert contrast(theme.mark(lane, colours.base), colours.base) >= 3.0, lane.name()
+
+
+DEFICIENT = {
+    # Machado, Oliveira and Fernandes 2009, "A Physiologically-based Model for Simulation of Color Vision Deficiency",
+    # severity 1.0, on linear sRGB.
+    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+    "none": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
+}  # fmt: skip
+TO_XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+WHITE = TO_XYZ @ np.ones(3)
+
+
+def lab(colour: QColor, vision: str) -> npt.NDArray[np.float64]:
+    """CIELAB of a colour as somebody with this vision sees it."""
+    seen = np.clip(np.array(DEFICIENT[vision]) @ linear(colour), 0, 1)
+    t = TO_XYZ @ seen / WHITE
+    f = np.where(t > (6 / 29) ** 3, np.cbrt(t), t / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def apart(a: QColor, b: QColor, vision: str) -> float:
+    return float(np.linalg.norm(lab(a, vision) - lab(b, vision)))
+
+
+def test_the_simulation_is_that_of_the_paper() -> None:
+    """Red and green of equal lightness come near each other, blue and yellow do not."""
+    red, green = QColor("#C83C3C"), QColor("#6E7800")
+    for vision in ("protanopia", "deuteranopia"):
+        assert apart(red, green, vision) < apart(red, green, "none") / 2
+        assert apart(QColor("blue"), QColor("yellow"), vision) > 100
+    assert apart(QColor("white"), QColor("black"), "none") == pytest.approx(100, abs=0.1)
+
+
+@pytest.mark.parametrize("vision", list(DEFICIENT))
+@SCHEMES
+def test_what_stands_side_by_side_is_told_apart_by_everybody(colours: theme.Colours, vision: str) -> None:
+    """At least 10 in CIELAB, four times what is just seen (2.3)."""
+    lanes = [theme.mark(lane, colours.base) for lane in theme.LANE_COLOURS.values()]
+    sets = {
+        "lanes": lanes,
+        "lanes as they are": list(theme.LANE_COLOURS.values()),
+        "severities": [colours.info, colours.warning, colours.error],
+        "overlays and the run": [*colours.overlays, colours.text],
+        "selection": [colours.accent, colours.text, colours.muted],
+    }
+    for name, group in sets.items():
+        for a, b in itertools.combinations(group, 2):
+            assert apart(a, b, vision) >= 10, (name, a.name(), b.name())
