@@ -13,6 +13,7 @@ from inspector.plan import Limits, Plan, Variant
 from inspector.runtime.snapshots import MapImage, Snapshot
 from inspector.ui.binding_table import binding_lines
 from inspector.ui.histogram_view import HistogramView
+from inspector.ui.hyper_view import HyperView
 from inspector.ui.map_paint import MapPainter
 from inspector.ui.params_view import ParamsView
 from inspector.ui.values_view import ValuesView
@@ -60,6 +61,19 @@ def test_params_go_back_to_w_where_the_lane_has_gone(qtbot: QtBot) -> None:
     view.show_snapshot(shown_by("sgd"))
     assert view.model.lane == "w"
     assert not view.lane_buttons["m"].isEnabled()
+
+
+def test_settings_that_are_not_used_are_greyed_out(qtbot: QtBot) -> None:
+    view = HyperView()
+    qtbot.addWidget(view)
+    view.show()
+    view.show_snapshot(shown_by("sgd"))
+    enabled = {name for name, field in view.fields.items() if field.isEnabled()}
+    assert enabled == {"lr", "weight_decay", "max_grad_norm", "schedule"}
+    assert view.fields["eps"].toolTip() == "SGD does not use ε."
+    view.show_snapshot(make_snapshot())
+    assert all(field.isEnabled() for field in view.fields.values())
+    assert "does not use" not in view.fields["eps"].toolTip()
 
 
 def test_the_map_takes_pixels_of_the_lanes_there_are() -> None:
