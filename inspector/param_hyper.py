@@ -11,13 +11,11 @@ import numpy.typing as npt
 from inspector.floats import BoolArray, F64Array
 from inspector.hyper import Hyper
 from inspector.layout import BlockName, Layout
-from inspector.settings import Settings
-
-IDLE = -1
-"""In place of the class of a segment: it takes no part in the step."""
+from inspector.settings import IDLE, Settings
 
 Classes = tuple[int, ...]
-"""The class of each segment of a layout, in the order of memory; IDLE for those that take no part."""
+"""The class of each segment of a layout, in the order of memory, the first of equal ones; IDLE for those that take no
+part."""
 
 
 def segment_classes(layout: Layout, hyper: Hyper) -> Classes | None:
@@ -25,9 +23,8 @@ def segment_classes(layout: Layout, hyper: Hyper) -> Classes | None:
     own = hyper.per_param
     if own is None:
         return None
-    codes = [IDLE if each.idle else i for i, each in enumerate(own.classes)]
-    known = len(own.of)
-    return tuple(codes[own.of[n]] if n < known else IDLE for n in layout.numbers)
+    kinds, known = own.kinds(), len(own.of)
+    return tuple(kinds[own.of[n]] if n < known else IDLE for n in layout.numbers)
 
 
 def moved_classes(classes: Classes, before: Layout, after: Layout) -> Classes:

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
     QApplication,
     QComboBox,
     QHeaderView,
+    QLabel,
     QLineEdit,
     QMenu,
     QMenuBar,
@@ -74,6 +75,8 @@ def interactive(window: QWidget) -> list[QWidget]:
         if (w.focusPolicy() != Qt.FocusPolicy.NoFocus or isinstance(w, kinds))
         and not isinstance(w, BY_ITSELF)
         and not is_part_of_another(w)
+        # A sentence that is not there yet has nothing to read out.
+        and not (isinstance(w, QLabel) and not w.text())
     ]
 
 

@@ -35,10 +35,10 @@ def test_columns_of_what_is_not_kept_are_not_there(qtbot: QtBot) -> None:
     view.show()
     view.show_snapshot(shown_by("lion"))
     assert view.model.lanes == ("w", "g", "m")
-    assert view.lane_boxes["v"].toolTip() == "Lion keeps no v."
+    assert view.bar.lane_boxes["v"].toolTip() == "Lion keeps no v."
     view.show_snapshot(make_snapshot())
     assert view.model.lanes == ("w", "g", "m", "v")
-    assert view.lane_boxes["v"].toolTip() == "Show the columns of v."
+    assert view.bar.lane_boxes["v"].toolTip() == "Show the columns of v."
 
 
 def test_histograms_ask_for_what_is_kept(qtbot: QtBot) -> None:

@@ -127,7 +127,12 @@ class Viewer:
         after["g"] = np.zeros(stop - start, np.float32)
         for array in after.values():
             array.flags.writeable = False
-        return ValuesWindow(asked.param, start, MappingProxyType(after), MappingProxyType({}))
+        codes: dict[Lane, npt.NDArray[np.int16]] = {}
+        if asked.raw == "codes" and layout[asked.param].state == "8bit":
+            kept = recorded.session.codes(step, asked.param)
+            codes["m"], codes["v"] = (each.codes[start:stop].astype(np.int16) for each in (kept.m, kept.v))
+        nothing: MappingProxyType[Lane, F32Array] = MappingProxyType({})
+        return ValuesWindow(asked.param, start, MappingProxyType(after), nothing, MappingProxyType(codes))
 
     def _refreshed(self, name: str, running: bool, old: T | None, make: Callable[[], T | None]) -> T | None:
         if not self._stale[name]:

@@ -19,7 +19,7 @@ MEANS = (
     "The same from the same values in float64 on the host",
     "|float32 − float64| in units of float32's spacing there (ULP)",
 )
-SAMPLES = ("denominato", "m / max(1-β₁ᵗ, 1e", "−8.8888888e−38", "−0.0123456789012345", "100.00")
+SAMPLES = ("denominato", "m / max(1-β₁ᵗ,", "−8.8888888e−38", "−3.244482724928e−4", "100.00")
 
 
 class LinesModel(ColumnsModel):

@@ -20,6 +20,8 @@ CHOOSE = (
     "h.0.attn.qkv.weight[3, 17]."
 )
 SUBSCRIPT = "₀"
+F64_DIGITS = 13
+"""Three more than any float32 needs: the first that differ from it are seen."""
 MEANS = {
     "w₀": "The weight as the update reads it",
     "g₀": "The gradient as the update reads it",
@@ -86,13 +88,13 @@ def _given(picture: ElementPicture, lane: Lane) -> Row:
         where = f"code {code} · scale {fmt.exact(scale)}"
     name = lane + SUBSCRIPT
     return Row(
-        name, where, fmt.exact(value), fmt.number(float(value), 17), "0", _bits(value),
+        name, where, fmt.exact(value), fmt.number(float(value), F64_DIGITS), "0", _bits(value),
         f"{MEANS[name]}. {_binding(picture, lane)}", not np.isfinite(value),
     )  # fmt: skip
 
 
 def _line(line: ExplainedLine, *, known: bool) -> Row:
-    f64 = fmt.number(line.f64, 17) if known else fmt.NA
+    f64 = fmt.number(line.f64, F64_DIGITS) if known else fmt.NA
     return Row(
         line.name, plain(line.formula), fmt.exact(line.f32), f64, ulp_text(line.ulp) if known else fmt.NA,
         _bits(line.f32), MEANS.get(line.name, ""), not np.isfinite(line.f32),

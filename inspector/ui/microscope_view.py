@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, QStringListModel, Qt
-from PySide6.QtGui import QGuiApplication, QHideEvent, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtGui import QGuiApplication, QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
     QCompleter,
     QHBoxLayout,
@@ -36,6 +36,7 @@ from inspector.ui.microscope_model import (
     wrote_differently,
 )
 from inspector.ui.microscope_trail import TrailPlot
+from inspector.ui.shortcuts import bind
 from inspector.ui.tables import dense_table, set_widths
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
@@ -80,16 +81,16 @@ class MicroscopeView(LazyView):
             label.setContentsMargins(theme.GRID, 0, theme.GRID, 0)
         self._assemble()
         self.setFocusProxy(self.address)
-        for key, act in (
-            (QKeySequence(","), lambda: self.step_element(-1)),
-            (QKeySequence("."), lambda: self.step_element(1)),
-            (QKeySequence("A"), self._type_address),
-            (QKeySequence(QKeySequence.StandardKey.Copy), self.copy),
-        ):
-            for where in (self.table, self.trail):
-                shortcut = QShortcut(key, where)
-                shortcut.setContext(Qt.ShortcutContext.WidgetShortcut)
-                shortcut.activated.connect(act)
+        for where in (self.table, self.trail):
+            bind(
+                where,
+                (
+                    (",", lambda: self.step_element(-1)),
+                    (".", lambda: self.step_element(1)),
+                    ("A", self._type_address),
+                    ("Ctrl+C", self.copy),
+                ),
+            )
         theme.changes().changed.connect(self._colour_stage)
         self._say_empty()
 

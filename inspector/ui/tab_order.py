@@ -7,7 +7,7 @@ that has its keys.
 from __future__ import annotations
 
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QDockWidget, QMainWindow, QToolBar, QWidget
+from PySide6.QtWidgets import QDockWidget, QMainWindow, QScrollArea, QToolBar, QWidget
 
 ROW = 16
 """Pixels: what begins so near each other stands in one row."""
@@ -26,6 +26,8 @@ def go_on(window: QMainWindow, *, forward: bool) -> bool:
         at = 0 if forward else -1
     reason = Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason
     order[at].setFocus(reason)
+    if (area := _area_around(order[at])) is not None:
+        area.ensureWidgetVisible(order[at])
     # What was moved to by keys shows it, until the mouse is used.
     window.setAttribute(Qt.WidgetAttribute.WA_KeyboardFocusChange)
     return True
@@ -34,7 +36,7 @@ def go_on(window: QMainWindow, *, forward: bool) -> bool:
 def in_reading_order(window: QMainWindow) -> list[QWidget]:
     """What Tab reaches: bars first, then panels from top to bottom and left to right, and so within each."""
     found = [w for w in window.findChildren(QWidget) if takes_tab(w) and w.window() is window]
-    return sorted(found, key=lambda w: (*_panel(w, window), *_place(w, window)))
+    return sorted(found, key=lambda w: (_panel(w, window), _place(w, window)))
 
 
 def takes_tab(widget: QWidget) -> bool:
@@ -60,7 +62,26 @@ def _panel(widget: QWidget, window: QWidget) -> tuple[int, int, int]:
     return 0, 0, 0
 
 
-def _place(widget: QWidget, window: QWidget) -> tuple[int, int]:
-    place = widget.mapTo(window, QPoint())
+Place = tuple[int, int]
+
+
+def _place(widget: QWidget, window: QWidget) -> tuple[Place, Place]:
+    """Where a widget stands; of one that can be scrolled away, where it stands in what is scrolled."""
+    area = _area_around(widget)
+    scrolled = area.widget() if area is not None else None
+    if area is None or scrolled is None:
+        return _row_and_x(widget, window), (-1, -1)
+    return _row_and_x(area, window), _row_and_x(widget, scrolled)
+
+
+def _row_and_x(widget: QWidget, within: QWidget) -> Place:
+    place = widget.mapTo(within, QPoint())
     # A box and the field beside it are of different heights, and stand in one row.
     return (place.y() + min(widget.height(), LINE) // 2) // ROW, place.x()
+
+
+def _area_around(widget: QWidget) -> QScrollArea | None:
+    above = widget.parentWidget()
+    while above is not None and not isinstance(above, QScrollArea):
+        above = above.parentWidget()
+    return above

@@ -22,7 +22,8 @@ from inspector.statistics import StatsLevel
 
 Tensor = Any
 COPIES = 4
-"""Steps whose tensors may be on their way to the host at once."""
+COPIED_BYTES = 1 << 30
+"""So many copies may be on their way to the host at once, or as many as come to so many bytes."""
 
 
 class Steps:
@@ -227,7 +228,7 @@ class Steps:
 
     def _may_copy(self, pending: Pending, what: str) -> bool:
         self._copies = [copies for copies in self._copies if copies.on_the_way]
-        if len(self._copies) < COPIES:
+        if len(self._copies) < COPIES or sum(copies.nbytes for copies in self._copies) < COPIED_BYTES:
             return True
         pending.gaps.append(f"{what} not captured, copies of the steps before were on their way")
         return False

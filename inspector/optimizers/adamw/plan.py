@@ -13,7 +13,7 @@ from inspector.floats import F32Array
 from inspector.hyper import Hyper, Numerics, bias_uniform, hp_uniform, max_grad_norm_uniform
 from inspector.layout import F32_BYTES, BlockName, Layout, Segment, StateType
 from inspector.optimizers.update_form import UpdateForm
-from inspector.param_hyper import IDLE, Classes, alone
+from inspector.param_hyper import Classes, alone
 from inspector.plan import (
     WORKGROUP_SIZE,
     Access,
@@ -28,6 +28,7 @@ from inspector.plan import (
     required_placement,
     split_grid,
 )
+from inspector.settings import IDLE
 from inspector.stores import GIVEN, MOMENTS, Lane, page_buffer, pieces, store_at, stores
 
 REDUCE_GROUPS = 512
