@@ -21,11 +21,11 @@ from inspector.explaining import (
     line_values,
     place_of,
     same_bits,
+    written_lanes,
 )
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Segment
-from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import clip_scale, kernel_norm
 from inspector.param_hyper import ParamStep, param_step
 from inspector.plan import Plan, Variant
@@ -319,10 +319,9 @@ def _with_lines(
     scale = stats.clip_scale if norm is None else float(clip_scale(norm, hyper.max_grad_norm))
     exact = exact_lines(
         given.as_arrays(), norm=np.nan if norm is None else norm, scale=scale, codec=variant.codec if coded else None,
-        clipped=clipped, hyper=own.hyper, step=own.step, decays=own.decays, numerics=variant.numerics,
-        l2=optimizer(variant.optimizer).decay_in_gradient,
+        clipped=clipped, hyper=own.hyper, step=own.step, decays=own.decays, variant=variant,
     )  # fmt: skip
-    lines = explained(exact, line_values((stats.grad_norm, stats.clip_scale), on_gpu))
+    lines = explained(exact, line_values(exact, (stats.grad_norm, stats.clip_scale), on_gpu))
     if norm is None:
         unknown = [replace(line, f64=float("nan"), ulp=float("nan")) for line in lines[:2]]
         lines = (*unknown, *lines[2:])
@@ -334,7 +333,7 @@ def _with_lines(
     kept: tuple[CodedLine, ...] = ()
     if picture.now.codes is not None:
         kept = tuple(coded_line(lane, by_name[lane], picture.now.codes) for lane in MOMENTS)
-    written: tuple[Lane, ...] = ("w",) if kept else ("w", *MOMENTS)
+    written = written_lanes(picture.plan, coded=bool(kept))
     agrees = all(each.agrees for each in kept) and all(
         same_bits(by_name[lane], picture.now[lane]) for lane in written
     )
