@@ -68,6 +68,8 @@ class Reexecution:
         """Steps `first` to `last`, which follow each other: a verdict where the state after one was captured, else its
         number. `check` is called between steps and params."""
         states = set(self.source.session.captures("keyframe"))
+        # The recording may have been continued from an earlier step since.
+        self._after = None
         for step in range(first, last + 1):
             check()
             yield self._step(step, states, check)
