@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QModelIndex, QTimer
+from PySide6.QtCore import QModelIndex, Qt, QTimer
 from PySide6.QtGui import QGuiApplication, QHideEvent, QShowEvent
 from PySide6.QtWidgets import QStackedLayout, QVBoxLayout, QWidget
 
@@ -15,6 +15,7 @@ from inspector.stores import LANES
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.find_bar import FindBar
+from inspector.ui.kept_lanes import show_kept
 from inspector.ui.matrix_pane import MatrixPane
 from inspector.ui.moment import absent_text
 from inspector.ui.paged_table import PagedTable
@@ -67,6 +68,8 @@ class ValuesView(LazyView):
         self.paged.moved.connect(self._fetch_timer.start)
         self.paged.copy_wanted.connect(self.copy_selection)
         self.setFocusProxy(self.paged)
+        # Whoever goes to the panel has its rows, not what stands above them.
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.table.selectionModel().currentRowChanged.connect(self._on_row_changed)
         self._assemble()
         self._set_widths()
@@ -276,6 +279,8 @@ class ValuesView(LazyView):
             self._requested = None
             self.matrix.forget()
             self._show_param()
+        if show_kept(self.bar.lane_boxes, snapshot):
+            self._on_columns_changed()
         self.model.show_window(snapshot.values)
         self._show_absence()
         self.find_bar.param = self._param
