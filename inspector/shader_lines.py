@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inspector.kernel_slots import KERNEL_SLOTS
 from inspector.own_kernels import OwnKernel
 from inspector.plan import Dispatch, Plan
-from inspector.shader_text import ShaderUnit, unit
+from inspector.shader_text import OPTIMIZERS, ShaderUnit, unit
 from inspector.wgsl import parse
 from inspector.wgsl_tokens import Token, tokens
 
@@ -16,7 +16,9 @@ UPDATED: Mapping[str, str] = {
     "g'": "to.grad", "m": "to.m", "v": "to.v", "m̂": "to.m_hat", "v̂": "to.v_hat", "denominator": "to.denominator",
     "ratio": "to.ratio", "decay": "to.decay", "update": "to.change", "w": "to.w",
 }  # fmt: skip
-"""By line of the update, what `adam` and `coded_adam` assign."""
+"""By line of the update, what `adam` and `updated` assign."""
+OTHERS: Mapping[str, str] = {**UPDATED, "direction": "to.m_hat", "blend": "to.m_hat", "sign": "to.ratio"}
+"""The same by the lines that other optimizers have."""
 PUBLISHED: Mapping[str, str] = {
     "g'": "grad", "m": "m1", "v": "v1", "m̂": "m_hat", "v̂": "v_hat", "denominator": "update", "ratio": "update",
     "decay": "update", "update": "update", "w": "w[i]",
@@ -77,8 +79,11 @@ def _shown(dispatch: Dispatch) -> ShownCode:
     constants = {**DEFAULTS, **dict(dispatch.constants)}
     if dispatch.kernel.startswith("published/"):
         return ShownCode(dispatch.kernel, code, _lines(code.text, ("adamw_update",), PUBLISHED, constants))
+    if dispatch.kernel.startswith(OPTIMIZERS):
+        read = _lines(code.text, (dispatch.entry_point,), GIVEN, constants)
+        return ShownCode(dispatch.kernel, code, read | _lines(code.text, ("updated",), OTHERS, constants))
     coded = any(b.name == "m_packed" for b in dispatch.bindings)
-    functions = ("adam", "coded_adam") if coded else ("adam",)
+    functions = ("adam", "updated") if coded else ("adam",)
     read = _lines(code.text, (dispatch.entry_point,), GIVEN, constants)
     return ShownCode(dispatch.kernel, code, read | _lines(code.text, functions, UPDATED, constants))
 

@@ -68,7 +68,8 @@ def seen(engine: Engine, param: str, index: int, scope: Microscope | None = None
 @pytest.mark.parametrize(
     "variant",
     [Variant(), Variant(fused=False, numerics="precise"), Variant(dispatch="per-tensor"), EIGHT_BIT,
-     Variant(optimizer="adam-l2")],
+     Variant(optimizer="adam-l2"), Variant(optimizer="adam"), Variant(optimizer="lion", numerics="precise"),
+     Variant(optimizer="sgd"), Variant(optimizer="momentum", fused=False)],
     ids=lambda v: f"{v.kernel} {v.fused} {v.dispatch} {v.optimizer}",
 )  # fmt: skip
 @pytest.mark.parametrize(("param", "index"), [("a", 1301), ("b", 69)])

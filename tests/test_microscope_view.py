@@ -16,6 +16,7 @@ from inspector.errors import UsageError
 from inspector.explaining import CodedLine, ElementValues, exact_lines, explained, line_values, place_of
 from inspector.hyper import Hyper
 from inspector.layout import Param, make_layout
+from inspector.optimizers import OPTIMIZERS
 from inspector.runtime.commands import Seek, ViewElement
 from inspector.runtime.element_trail import ElementTrail
 from inspector.runtime.microscope import ElementPicture
@@ -42,12 +43,12 @@ def picture(param: str = PARAM, index: int = 17, **changes: object) -> ElementPi
     plan = small_plan()
     exact = exact_lines(
         GIVEN.as_arrays(), norm=2.0, scale=0.5, codec=None, clipped=False, hyper=Hyper(), step=128, decays=True,
-        numerics="published", l2=False,
+        variant=plan.variant,
     )  # fmt: skip
     f32 = np.array([line.value[0] for line in exact[2:]], np.float32)
     base = ElementPicture(
         param, index, plan.layout[param].offset + index, 128, "given", plan, place_of(plan, param, index), GIVEN, GIVEN,
-        explained(exact, line_values((2.0, 0.5), f32)), trail=trail(w=([1, 2, 3, 128], [1.0, 2.0, np.nan, 3.0])),
+        explained(exact, line_values(exact, (2.0, 0.5), f32)), trail=trail(w=([1, 2, 3, 128], [1.0, 2.0, np.nan, 3.0])),
     )  # fmt: skip
     return replace(base, **changes)  # type: ignore[arg-type]
 
@@ -238,7 +239,13 @@ def test_what_is_kept_in_8_bits_has_its_code_its_scale_and_what_was_lost() -> No
 
 
 def test_every_line_has_its_meaning() -> None:
-    assert {row.name for row in model.rows(picture())} == set(model.MEANS)
+    one = np.ones(1, np.float32)
+    lines = {
+        line.name
+        for each in OPTIMIZERS.values()
+        for line in each.update(one, one, one, one, scale=1.0, hyper=Hyper(), step=1, decays=True).lines
+    }
+    assert {row.name for row in model.rows(picture())} | lines == set(model.MEANS)
 
 
 def test_spikes_and_gaps_survive_the_reduction_to_pixels() -> None:

@@ -83,7 +83,7 @@ def test_a_slip_in_the_line_that_is_lit_shows_in_that_line_first(gpu: Gpu, form:
 
     def computed(lines: list[str]) -> np.ndarray:
         class Changed(Pipelines):
-            def _module(self, kernel: str) -> object:
+            def _module(self, kernel: str, before: tuple[str, ...]) -> object:
                 return self._gpu.device.create_shader_module(label=kernel, code="\n".join(lines))
 
         hyper = Hyper(lr=0.1, weight_decay=0.5)

@@ -20,6 +20,7 @@ from inspector.stores import LANES, Lane
 from inspector.ui import theme
 from inspector.ui.bin_picking import BinPicker
 from inspector.ui.chart import Axis, Chart, dashed_pen, line_pen
+from inspector.ui.kept_lanes import show_kept, words_or
 from inspector.ui.magnitudes import (
     LOG_FLOOR,
     bar_heights,
@@ -161,7 +162,7 @@ class HistogramView(LazyView):
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """The lanes chosen."""
-        return tuple(lane for lane in LANES if self.lane_boxes[lane].isChecked())
+        return tuple(lane for lane, box in self.lane_boxes.items() if box.isChecked() and box.isEnabled())
 
     def _request(self) -> None:
         wanted = ViewHistograms(self._param or None, self.lanes)
@@ -179,6 +180,7 @@ class HistogramView(LazyView):
     def _update(self, snapshot: Snapshot) -> None:
         self._bins.take(snapshot.closeup.found)
         layout = snapshot.plan.layout if snapshot.plan else None
+        changed = show_kept(self.lane_boxes, snapshot)
         if layout is not self._layout:
             self._layout = layout
             with QSignalBlocker(self.combo):
@@ -191,6 +193,8 @@ class HistogramView(LazyView):
             # What was asked of another source says nothing about this one.
             self._requested = None
             self._request()
+        if changed:
+            self._on_lanes_changed()
         eps = snapshot.hyper.eps
         eps_log2 = 2 * math.log2(eps) if eps > 0 and math.isfinite(eps) else None
         overlays, absent = snapshot.beside.overlays, absent_text(snapshot, snapshot.histograms)
@@ -278,7 +282,7 @@ class HistogramView(LazyView):
 
     def _absence(self, histograms: Histograms | None, stats: dict[Lane, BufferStats]) -> str:
         if not self.lanes:
-            return "Tick w, g, m or v to see its magnitudes."
+            return f"Tick {words_or(self.lane_boxes)} to see its magnitudes."
         if self._snapshot is None or self._snapshot.plan is None:
             return "Magnitudes of m and v appear here once a source is open."
         if not stats:

@@ -23,7 +23,7 @@ from inspector.stepping import MapRequest, Quantity
 from inspector.stores import Lane, store_at
 from inspector.ui import format as fmt
 from inspector.ui.map_geometry import Bracket, SegmentIndex, Viewport, whole
-from inspector.ui.map_paint import MapPainter
+from inspector.ui.map_paint import NOT_KEPT, MapPainter
 from inspector.ui.map_rows import LEFT, RIGHT, lane_rects
 from inspector.ui.widgets import CentredWords
 
@@ -199,6 +199,8 @@ class MapCanvas(QWidget):
         if found is None or self.index is None:
             return ""
         element, lane = found
+        if lane is not None and not self._painter.keeps(lane):
+            return NOT_KEPT.format(lane=lane)
         layout = self.index.layout
         store = store_at(layout, lane or "w", element)
         kept = f"buffer {store.buffer}" if lane else "each float32 buffer"

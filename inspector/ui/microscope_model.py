@@ -12,7 +12,7 @@ from inspector.explaining import CodedLine, ExplainedLine
 from inspector.plan import Dispatch
 from inspector.runtime.element_trail import ElementTrail
 from inspector.runtime.microscope import ElementPicture
-from inspector.stores import LANES, Lane, store_at
+from inspector.stores import Lane, store_at
 from inspector.ui import format as fmt
 
 CHOOSE = (
@@ -36,6 +36,9 @@ MEANS = {
     "v̂": "v without the bias towards its start at 0",
     "denominator": "What m_hat is divided by: about the size of recent gradients",
     "ratio": "m_hat measured in recent gradients: no unit, about −1 to 1",
+    "direction": "The gradient with weight decay added to it: of the gradient's unit",
+    "blend": "The gradient blended into the first moment, of which only the sign is used",
+    "sign": "The direction of the step, of the same size for every element: −1, 0 or 1",
     "decay": "What weight decay adds, before the learning rate: of the weight's unit",
     "update": "What is taken off the weight: of the weight's unit",
     "w": "The weight after the update: as it was where the update is not finite",
@@ -69,7 +72,7 @@ def rows(picture: ElementPicture | None) -> tuple[Row, ...]:
     """What the update is given, its lines, and what was kept in 8 bits of m and v."""
     if picture is None or not picture.lines:
         return ()
-    given = tuple(_given(picture, lane) for lane in LANES) if picture.given is not None else ()
+    given = tuple(_given(picture, lane) for lane in picture.plan.lanes) if picture.given is not None else ()
     lines = tuple(_line(line, known=picture.exact_norm or i > 1) for i, line in enumerate(picture.lines))
     return (*given, *lines, *(_coded(line) for line in picture.coded))
 
@@ -150,7 +153,7 @@ def bindings_text(picture: ElementPicture) -> str:
     """What of each buffer the dispatch binds, a line a buffer, and where in it the element lies."""
     if picture.place is None:
         return ""
-    return "\n".join(_binding(picture, lane) for lane in LANES)
+    return "\n".join(_binding(picture, lane) for lane in picture.plan.lanes)
 
 
 def _binding(picture: ElementPicture, lane: Lane) -> str:

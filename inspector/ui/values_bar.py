@@ -93,8 +93,8 @@ class ValuesBar(QWidget):
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """The lanes that are ticked."""
-        return tuple(lane for lane in LANES if self.lane_boxes[lane].isChecked())
+        """The lanes that are ticked, of those that are kept."""
+        return tuple(lane for lane, box in self.lane_boxes.items() if box.isChecked() and box.isEnabled())
 
     @property
     def moments(self) -> tuple[Moment, ...]:

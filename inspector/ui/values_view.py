@@ -15,6 +15,7 @@ from inspector.stores import LANES
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.find_bar import ALL, FindBar
+from inspector.ui.kept_lanes import show_kept
 from inspector.ui.matrix_pane import MatrixPane
 from inspector.ui.moment import absent_text
 from inspector.ui.paged_table import PagedTable
@@ -276,6 +277,8 @@ class ValuesView(LazyView):
             self._fetch.forget()
             self.matrix.forget()
             self._show_param()
+        if show_kept(self.bar.lane_boxes, snapshot):
+            self._on_columns_changed()
         self.model.show_window(snapshot.values)
         self._show_absence()
         self.find_bar.param = self._param
