@@ -120,7 +120,7 @@ def numbered_columns(hyper: Hyper, of_params: Sequence[int], step: int) -> Hyper
     numbers = np.array(of_params, np.intp)
     of = np.append(np.array(own.of, np.intp), len(own.classes))[np.minimum(numbers, len(own.of))]
     figures = np.array([(c.lr, c.beta1, c.beta2, c.eps, c.weight_decay) for c in classes])[of]
-    t = np.array([c.t(step) for c in classes], np.int64)[of]
+    t = np.array([*(c.t(step) for c in own.classes), 0], np.int64)[of]
     idle = np.array([c.idle for c in classes], np.bool_)[of]
     lr, beta1, beta2, eps, decay = figures.T
     return HyperColumns(lr, beta1, beta2, eps, decay, t, idle)

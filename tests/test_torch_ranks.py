@@ -53,7 +53,7 @@ def test_the_first_process_records_what_all_of_them_do_alike(kind: str, tmp_path
         assert session.about.shards == ()
         assert "embed.weight" in {param.name for param in session.about.params}
         assert "parted-rank" not in {finding.rule for finding in session.findings()}
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["run.session", "store"]
+    assert {each.name for each in tmp_path.iterdir()} <= {"run.session", "store"}
 
 
 def test_a_process_whose_weights_part_is_named(tmp_path: Path) -> None:
@@ -76,6 +76,7 @@ def test_each_process_records_the_part_that_it_keeps(tmp_path: Path) -> None:
     names = [param.name for param in first.params]
     torch.manual_seed(0)
     model = runs.Net()
+    model.scale = torch.nn.Parameter(torch.ones(1))
     optimizer = torch.optim.AdamW(runs.split(model), lr=3e-3)
     for step in range(1, 11):
         optimizer.zero_grad()

@@ -19,6 +19,7 @@ def main(kind: str, rank: int, world: int, store: str, path: str) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model: torch.nn.Module = runs.Net()
+    model.scale = torch.nn.Parameter(torch.ones(1))  # FSDP takes no scalars.
     if kind == "fsdp":
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
@@ -34,7 +35,7 @@ def main(kind: str, rank: int, world: int, store: str, path: str) -> None:
     def part(step: int) -> None:
         if kind == "parts" and rank == 1 and step == 3 * world + rank:
             with torch.no_grad():
-                next(model.parameters())[0, 0] += 1e-6
+                dict(model.named_parameters())["module.embed.weight"][0, 0] += 1e-6
 
     with recorded as recording:
         for step in range(1, 11):

@@ -99,6 +99,7 @@ class MainWindow(QMainWindow):
     def send(self, command: Command) -> None:
         """Send a command of a person to the worker; it can be undone and gone back from."""
         self.ways.sent(command)
+        self.status.working.sent(command)
         self._bus.send(command)
 
     def show_snapshot(self, snapshot: Snapshot) -> None:

@@ -180,6 +180,12 @@ class TrailPlot(QWidget):
     ) -> None:
         """Lines through neighbouring steps, a dot for each step that has none beside it."""
         painter.setPen(pen)
+        # Smooth lines are slow where they are many, and no smoother there.
+        dense = len(points) > self._width / 3
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, on=not dense)
+        if dense:
+            pen.setWidth(0)
+            painter.setPen(pen)
         start = 0
         for end in [*(np.flatnonzero(~joined) + 1).tolist(), len(points)]:
             run = points[start:end]
@@ -190,6 +196,7 @@ class TrailPlot(QWidget):
                 painter.drawEllipse(run[0], DOT / 2, DOT / 2)
                 painter.setBrush(Qt.BrushStyle.NoBrush)
             start = end
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
 
     def _paint_steps(self, painter: QPainter) -> None:
         colours, (first, last) = theme.colours(), self.span

@@ -78,7 +78,7 @@ class MicroscopeView(LazyView):
         self.where = ElidedLabel()
         self.stage = ElidedLabel()
         for label in (self.where, self.stage):
-            label.setContentsMargins(theme.GRID, 0, theme.GRID, 0)
+            label.setContentsMargins(theme.GRID, 1, theme.GRID, 1)
         self._assemble()
         self.setFocusProxy(self.address)
         for where in (self.table, self.trail):

@@ -10,6 +10,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui.moment import session_text
 from inspector.ui.widgets import ElidedLabel
+from inspector.ui.working import Working
 
 
 class StatusLine(QStatusBar):
@@ -25,6 +26,9 @@ class StatusLine(QStatusBar):
         self.recording = QLabel(self)
         self.session = QLabel(self)
         self.addWidget(self.adapter, 1)
+        self.working = Working(self)
+        self.addPermanentWidget(self.working)
+        self.working.hide()
         for label, name, tip in (
             (
                 self.session,
@@ -50,6 +54,7 @@ class StatusLine(QStatusBar):
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Show the figures of this moment."""
+        self.working.show_snapshot(snapshot)
         device = snapshot.device
         if device is not None:
             kind = " · runs on the CPU" if device.software else ""

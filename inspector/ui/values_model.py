@@ -43,6 +43,7 @@ class ValuesModel(QAbstractTableModel):
         self.moments: tuple[Moment, ...] = ("before", "after")
         self._window: ValuesWindow | None = None
         self._pending = PENDING
+        self._fonts: dict[tuple[bool, bool], QFont] = {}
 
     # --- what is shown
 
@@ -176,11 +177,18 @@ class ValuesModel(QAbstractTableModel):
             bad = value is not None and not np.isfinite(value)
             return theme.ink(theme.NONFINITE) if bad else None
         if role == Qt.ItemDataRole.FontRole:
-            font = theme.mono_font() if self.form in MONO else theme.ui_font()
-            if after and self.changed(lane, element):
-                font.setWeight(QFont.Weight.Bold)
-            return font
+            return self._font(bold=after and self.changed(lane, element))
         return self._tooltip(lane, element)
+
+    def _font(self, *, bold: bool) -> QFont:
+        """Made once each: asking the system for a font takes longer than writing the cell."""
+        key = (self.form in MONO, bold)
+        if key not in self._fonts:
+            font = theme.mono_font() if key[0] else theme.ui_font()
+            if bold:
+                font.setWeight(QFont.Weight.Bold)
+            self._fonts[key] = font
+        return self._fonts[key]
 
     def text(self, element: int, column: int) -> str:
         """What stands in a column for an element; see `set_pending` while it is not at hand."""
@@ -216,23 +224,20 @@ class ValuesModel(QAbstractTableModel):
 
     def _written(self, lane: Lane, moment: Moment, element: int) -> str | None:
         """A cell in the form chosen; None where it is not at hand."""
-        before, after = (self.value(lane, element, before=was) for was in (True, False))
-        if before is None or after is None:
-            return None
         if self.form == "i8 code":
             codes = [self.code(lane, element, before=was) for was in (True, False)]
             if codes[0] is None or codes[1] is None:
-                return fmt.NA
+                return None if self.value(lane, element, before=False) is None else fmt.NA
             one = {"before": codes[0], "after": codes[1], "difference": codes[1] - codes[0]}[moment]
             return str(one).replace("-", fmt.MINUS)
         if moment == "difference":
-            return difference_text(before, after, self.form)
+            before, after = (self.value(lane, element, before=was) for was in (True, False))
+            return None if before is None or after is None else difference_text(before, after, self.form)
+        value = self.value(lane, element, before=moment == "before")
         half = self.half(element) if self.form == "f16" and lane == "w" and moment == "after" else None
-        return (
-            half_text(half)
-            if half is not None
-            else value_text(after if moment == "after" else before, self.form)
-        )
+        if value is None:
+            return None
+        return half_text(half) if half is not None else value_text(value, self.form)
 
     def _column(self, column: int) -> tuple[Lane | None, Moment]:
         if column < FIRST_LANE:

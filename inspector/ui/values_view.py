@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QModelIndex, QTimer
+from PySide6.QtCore import QModelIndex, Qt, QTimer
 from PySide6.QtGui import QGuiApplication, QHideEvent, QShowEvent
 from PySide6.QtWidgets import QStackedLayout, QVBoxLayout, QWidget
 
@@ -68,6 +68,8 @@ class ValuesView(LazyView):
         self.paged.moved.connect(self._fetch_timer.start)
         self.paged.copy_wanted.connect(self.copy_selection)
         self.setFocusProxy(self.paged)
+        # Whoever goes to the panel has its rows, not what stands above them.
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.table.selectionModel().currentRowChanged.connect(self._on_row_changed)
         self._assemble()
         self._set_widths()

@@ -29,13 +29,13 @@ COPIED_BYTES = 1 << 30
 class Steps:
     """Follows the steps of `run`, on the thread that trains. Nothing here waits for a device."""
 
-    def __init__(self, run: Run, *, stats: StatsLevel, stats_every: int) -> None:
+    def __init__(self, run: Run, *, stats: StatsLevel, stats_every: int, loss_after: bool = False) -> None:
         self.run = run
         self._stats, self._every = stats, stats_every
         self._current: Pending | None = None
         self._held: Pending | None = None
         """A step that ran, and may still be given its loss."""
-        self._order: str | None = None
+        self._order: str | None = "after" if loss_after else None
         """Whether the script tells the loss "before" or "after" the step that it belongs to."""
         self._losses: list[Number] = []
         self._clippings: list[Clipping] = []
@@ -49,6 +49,11 @@ class Steps:
     def began(self) -> bool:
         """True within a step."""
         return self._current is not None
+
+    @property
+    def has_loss(self) -> bool:
+        """True where the loss of the step to come was told."""
+        return bool(self._losses)
 
     def begin(self, *, skipped: bool = False) -> None:
         """The gradients of a step are in place, and nothing is updated yet; nor will be where it is `skipped`."""

@@ -12,9 +12,14 @@ from inspector.session.reader import Session
 from inspector.session.recorder import Recorder
 
 
-def check_same(session: Session, path: Path, params: Sequence[Param]) -> None:
-    """UsageError unless it is a folder and a recording of these params from PyTorch."""
+def check_same(session: Session, path: Path, params: Sequence[Param], policy: str | None = None) -> None:
+    """UsageError unless it is a folder and a recording of these params from PyTorch, captured by `policy`."""
     about = session.about
+    if policy is not None and policy != about.policy:
+        raise UsageError(
+            f"{path} is recorded with capture={about.policy!r}: give the same to go on with it, or name another "
+            "session."
+        )
     if not path.is_dir():
         raise UsageError(
             f"{path} is a packed session, which is not written to: name another one, or unpack it and go on with that."
