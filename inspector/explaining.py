@@ -10,11 +10,13 @@ import numpy as np
 
 from inspector.codecs import BLOCK, Codec, ambiguous, decode_one, encode_with
 from inspector.floats import F32Array, ulp_size
-from inspector.hyper import Hyper, Numerics
-from inspector.optimizers.adamw.oracle import Line, update
+from inspector.hyper import Hyper
+from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle_8bit import update_decoded
-from inspector.plan import WORKGROUP_SIZE, Dispatch, Plan
-from inspector.stores import LANES, Lane
+from inspector.optimizers.definition import LINE_SLOTS
+from inspector.optimizers.evaluation import Line
+from inspector.plan import WORKGROUP_SIZE, Dispatch, Plan, Variant
+from inspector.stores import LANES, MOMENTS, Lane
 
 LINES = 10
 """Lines of the update itself, from the gradient as clipped to w; gradNorm and clipScale stand before them."""
@@ -132,24 +134,24 @@ def exact_lines(
     hyper: Hyper,
     step: int,
     decays: bool,
-    numerics: Numerics,
-    l2: bool,
+    variant: Variant,
 ) -> tuple[Line, ...]:
     """All lines in float64 from the values before: gradNorm, clipScale, then the update's.
 
     `norm` is that of all gradients, `scale` the clip scale; `clipped` where a pass before has multiplied g by that
-    already. `codec` is that of m and v, None where they are float32.
+    already. `codec` is that of m and v, None where they are float32; `variant` the form that runs.
     """
     values = (before["w"], before["g"], before["m"], before["v"])
-    used = 1.0 if clipped else scale
+    used, rule, numerics = 1.0 if clipped else scale, optimizer(variant.optimizer), variant.numerics
     if codec is None:
-        lines = update(
-            *values, scale=used, hyper=hyper, step=step, decays=decays, numerics=numerics, l2=l2
+        lines = rule.update(
+            *values, scale=used, hyper=hyper, step=step, decays=decays, numerics=numerics
         ).lines
     else:
         lines = update_decoded(
-            *values, codec=codec, scale=used, hyper=hyper, step=step, decays=decays, numerics=numerics, l2=l2
-        )[1]
+            *values, codec=codec, scale=used, hyper=rule.as_used(hyper), step=step, decays=decays, numerics=numerics,
+            l2=rule.decay_in_gradient,
+        )[1]  # fmt: skip
     return (
         Line("gradNorm", "√Σg² over finite g", np.array([norm])),
         Line("clipScale", "min(1, max_grad_norm / max(gradNorm, 1e-6))", np.array([scale])),
@@ -158,7 +160,7 @@ def exact_lines(
 
 
 def explained(exact: Sequence[Line], values: F32Array) -> tuple[ExplainedLine, ...]:
-    """Each line beside the value that was computed for it, float32[12]."""
+    """Each line beside the value that was computed for it, float32, one a line."""
     return tuple(_explained(line, value) for line, value in zip(exact, values, strict=True))
 
 
@@ -194,6 +196,12 @@ def same_bits(a: np.float32, b: np.float32) -> bool:
     return bool(one.view(np.uint32)[0] == other.view(np.uint32)[0]) or bool(np.isnan(a) and np.isnan(b))
 
 
-def line_values(stats: tuple[float, float], update_lines: F32Array) -> F32Array:
-    """gradNorm and clipScale before the lines of the update: float32[12]."""
-    return np.concatenate([np.array(stats, np.float32), update_lines])
+def line_values(exact: Sequence[Line], stats: tuple[float, float], update_lines: F32Array) -> F32Array:
+    """The values of lines: gradNorm and clipScale, then those of the update, of what the kernels give, float32[10]."""
+    slots = [LINE_SLOTS[line.name] for line in exact[2:]]
+    return np.concatenate([np.array(stats, np.float32), update_lines[slots]])
+
+
+def written_lanes(plan: Plan, *, coded: bool) -> tuple[Lane, ...]:
+    """The lanes whose values the update leaves as they are in its lines: not codes, and no moment that is not kept."""
+    return tuple(lane for lane in plan.lanes if lane != "g" and not (coded and lane in MOMENTS))

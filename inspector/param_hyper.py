@@ -11,13 +11,11 @@ import numpy.typing as npt
 from inspector.floats import BoolArray, F64Array
 from inspector.hyper import Hyper
 from inspector.layout import BlockName, Layout
-from inspector.settings import Settings
-
-IDLE = -1
-"""In place of the class of a segment: it takes no part in the step."""
+from inspector.settings import IDLE, Settings
 
 Classes = tuple[int, ...]
-"""The class of each segment of a layout, in the order of memory; IDLE for those that take no part."""
+"""The class of each segment of a layout, in the order of memory, the first of equal ones; IDLE for those that take no
+part."""
 
 
 def segment_classes(layout: Layout, hyper: Hyper) -> Classes | None:
@@ -25,9 +23,8 @@ def segment_classes(layout: Layout, hyper: Hyper) -> Classes | None:
     own = hyper.per_param
     if own is None:
         return None
-    codes = [IDLE if each.idle else i for i, each in enumerate(own.classes)]
-    known = len(own.of)
-    return tuple(codes[own.of[n]] if n < known else IDLE for n in layout.numbers)
+    kinds, known = own.kinds(), len(own.of)
+    return tuple(kinds[own.of[n]] if n < known else IDLE for n in layout.numbers)
 
 
 def moved_classes(classes: Classes, before: Layout, after: Layout) -> Classes:
@@ -123,7 +120,7 @@ def numbered_columns(hyper: Hyper, of_params: Sequence[int], step: int) -> Hyper
     numbers = np.array(of_params, np.intp)
     of = np.append(np.array(own.of, np.intp), len(own.classes))[np.minimum(numbers, len(own.of))]
     figures = np.array([(c.lr, c.beta1, c.beta2, c.eps, c.weight_decay) for c in classes])[of]
-    t = np.array([c.t(step) for c in classes], np.int64)[of]
+    t = np.array([*(c.t(step) for c in own.classes), 0], np.int64)[of]
     idle = np.array([c.idle for c in classes], np.bool_)[of]
     lr, beta1, beta2, eps, decay = figures.T
     return HyperColumns(lr, beta1, beta2, eps, decay, t, idle)

@@ -21,6 +21,7 @@ from inspector.layout import (
     make_layout,
 )
 from inspector.own_kernels import NO_OWN_KERNELS, OwnKernel, OwnKernels
+from inspector.stores import LANES, Lane
 
 WORKGROUP_SIZE = 256
 
@@ -197,6 +198,12 @@ class Plan:
     uniforms: tuple[UniformSpec, ...]
     classes: tuple[int, ...] | None = None
     """Of params with settings of their own, as `param_hyper.segment_classes` gives them."""
+
+    @cached_property
+    def lanes(self) -> tuple[Lane, ...]:
+        """The lanes that the optimizer keeps: w and g, and those of the moments that it has."""
+        held = {b.name.partition("[")[0].partition("_")[0] for b in self.buffers if b.kind == "state"}
+        return tuple(lane for lane in LANES if lane in held)
 
     @cached_property
     def uniform_at(self) -> dict[int, UniformSpec]:

@@ -28,6 +28,9 @@ class Settings:
         return step - self.behind - self.idle
 
 
+IDLE = -1
+"""In place of the number of a class: it takes no part in the step."""
+
 SETTING_NAMES: tuple[str, ...] = ("lr", "beta1", "beta2", "eps", "weight_decay")
 """The settings that may differ from param to param."""
 
@@ -62,12 +65,14 @@ class ParamSettings:
             raise ValueError("the step count of a param is ahead of that of the run")
         return self
 
+    def kinds(self) -> tuple[int, ...]:
+        """The number of the first class with the same settings, of each class; IDLE for those that take no part."""
+        first: dict[Settings, int] = {}
+        return tuple(IDLE if each.idle else first.setdefault(each, i) for i, each in enumerate(self.classes))
+
     def cuts_like(self, other: ParamSettings) -> bool:
         """True where the same params share settings, and the same are idle: whatever these settings are."""
-        if self is other:
-            return True
-        idle = [each.idle for each in self.classes] == [each.idle for each in other.classes]
-        return idle and self.of == other.of
+        return self is other or (self.kinds() == other.kinds() and self.of == other.of)
 
     def each(self, change: Callable[[Settings], Settings]) -> ParamSettings:
         """The same with `change` made to every class."""

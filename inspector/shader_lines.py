@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from inspector.kernel_slots import KERNEL_SLOTS
 from inspector.own_kernels import OwnKernel
 from inspector.plan import Dispatch, Plan
-from inspector.shader_text import ShaderUnit, unit
+from inspector.shader_text import OPTIMIZERS, ShaderUnit, unit
 from inspector.wgsl import parse
 from inspector.wgsl_tokens import Token, tokens
 
@@ -17,12 +16,16 @@ UPDATED: Mapping[str, str] = {
     "g'": "to.grad", "m": "to.m", "v": "to.v", "m̂": "to.m_hat", "v̂": "to.v_hat", "denominator": "to.denominator",
     "ratio": "to.ratio", "decay": "to.decay", "update": "to.change", "w": "to.w",
 }  # fmt: skip
-"""By line of the update, what `adam` and `coded_adam` assign."""
+"""By line of the update, what `adam` and `updated` assign."""
+OTHERS: Mapping[str, str] = {**UPDATED, "direction": "to.m_hat", "blend": "to.m_hat", "sign": "to.ratio"}
+"""The same by the lines that other optimizers have."""
 PUBLISHED: Mapping[str, str] = {
     "g'": "grad", "m": "m1", "v": "v1", "m̂": "m_hat", "v̂": "v_hat", "denominator": "update", "ratio": "update",
     "decay": "update", "update": "update", "w": "w[i]",
 }  # fmt: skip
 """The same in the scalar kernel as it was published, which does the last four in one expression."""
+GIVEN: Mapping[str, str] = {"w₀": "w0", "g₀": "g0", "m₀": "m0", "v₀": "v0"}
+"""By what an update is given, what the kernels of four elements a thread read it into."""
 FINALIZED: Mapping[str, str] = {"gradNorm": "grad_norm", "clipScale": "grad_stats[1]"}
 CONDITIONS = ("PRECISE", "L2", "!CODED||CODEC!=LINEAR")
 """Conditions of the kernels that pipeline constants decide; under any other both branches count as run."""
@@ -76,9 +79,13 @@ def _shown(dispatch: Dispatch) -> ShownCode:
     constants = {**DEFAULTS, **dict(dispatch.constants)}
     if dispatch.kernel.startswith("published/"):
         return ShownCode(dispatch.kernel, code, _lines(code.text, ("adamw_update",), PUBLISHED, constants))
+    if dispatch.kernel.startswith(OPTIMIZERS):
+        read = _lines(code.text, (dispatch.entry_point,), GIVEN, constants)
+        return ShownCode(dispatch.kernel, code, read | _lines(code.text, ("updated",), OTHERS, constants))
     coded = any(b.name == "m_packed" for b in dispatch.bindings)
-    functions = ("adam", "coded_adam") if coded else ("adam",)
-    return ShownCode(dispatch.kernel, code, _lines(code.text, functions, UPDATED, constants))
+    functions = ("adam", "updated") if coded else ("adam",)
+    read = _lines(code.text, (dispatch.entry_point,), GIVEN, constants)
+    return ShownCode(dispatch.kernel, code, read | _lines(code.text, functions, UPDATED, constants))
 
 
 def _own(own: OwnKernel, entry_point: str) -> ShownCode:
@@ -94,20 +101,18 @@ def _own(own: OwnKernel, entry_point: str) -> ShownCode:
             line = {"0]": "gradNorm", "1]": "clipScale"}.get(index, "")
         if line in ("w", "m", "v", "gradNorm", "clipScale"):
             stores.setdefault(line, []).extend(each.lines)
-    lines = MappingProxyType({name: tuple(sorted(set(found))) for name, found in stores.items()})
+    lines = {name: tuple(sorted(set(found))) for name, found in stores.items()}
     return ShownCode(own.place, ShaderUnit(own.source, ((1, own.file),)), lines)
 
 
 def _lines(
     text: str, functions: tuple[str, ...], wanted: Mapping[str, str], constants: Mapping[str, float]
-) -> Mapping[str, tuple[int, ...]]:
+) -> dict[str, tuple[int, ...]]:
     by_target: dict[str, list[int]] = {}
     for function in functions:
         for each in _assignments(text, function, constants):
             by_target.setdefault(each.target, []).extend(each.lines)
-    return MappingProxyType(
-        {name: tuple(sorted(set(by_target.get(target, ())))) for name, target in wanted.items()}
-    )
+    return {name: tuple(sorted(set(by_target.get(target, ())))) for name, target in wanted.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,22 @@ SHARED = {
 """What stands before a kernel's own text; "common" alone where it is not named here."""
 
 
+OPTIMIZERS = "optimizers/"
+"""What the names of kernels in an optimizer's folder begin with."""
+
+
+def shared(kernel: str) -> tuple[str, ...]:
+    """The files that stand before a kernel's own: of one in an optimizer's folder the update of that name."""
+    if kernel.startswith(OPTIMIZERS):
+        folder = kernel.split("/")[1]
+        return "common", f"{OPTIMIZERS}{folder}/{folder}"
+    return SHARED.get(kernel, ("common",))
+
+
 def shader_source(name: str) -> str:
-    """The text of inspector/shaders/NAME.wgsl."""
+    """The text of inspector/shaders/NAME.wgsl, or of inspector/NAME.wgsl of an optimizer's folder."""
+    if name.startswith(OPTIMIZERS):
+        return resources.files("inspector").joinpath(f"{name}.wgsl").read_text(encoding="utf-8")
     return resources.files("inspector").joinpath("shaders", f"{name}.wgsl").read_text(encoding="utf-8")
 
 
@@ -36,10 +50,10 @@ class ShaderUnit:
 
 
 @cache
-def unit(kernel: str) -> ShaderUnit:
-    """A built-in kernel with all that stands before it."""
+def unit(kernel: str, before: tuple[str, ...] | None = None) -> ShaderUnit:
+    """A built-in kernel with all that stands before it; `before` in place of what usually does."""
     parts, files, line = [], [], 1
-    for name in (*SHARED.get(kernel, ("common",)), kernel):
+    for name in (*(shared(kernel) if before is None else before), kernel):
         source = shader_source(name)
         parts.append(source)
         files.append((line, f"{name}.wgsl"))

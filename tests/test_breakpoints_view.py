@@ -314,7 +314,7 @@ def test_keys_come_to_the_field_and_break_on_what_is_not_finite(qtbot: QtBot, op
     assert view.isVisible()
     qtbot.waitUntil(view.field.hasFocus)
     findings = window.views["findings"]
-    window.findChild(QAction, "go_findings").trigger()
+    window.findChild(QAction, "go_to_findings").trigger()
     assert findings.isVisible()
     assert not view.isVisible()
     acts["break_nonfinite"].trigger()

@@ -415,7 +415,7 @@ BAD: list[Sequence[str]] = [
     ["run", "STATE", "--steps", "1", "--reduce", "three-pass"],
     ["run", "STATE", "--steps", "1", "--dispatch", "triple"],
     ["run", "STATE", "--steps", "1", "--kernel", "f64"],
-    ["run", "STATE", "--steps", "1", "--optimizer", "sgd"],
+    ["run", "STATE", "--steps", "1", "--optimizer", "nadam"],
     ["run", "STATE", "--steps", "1", "--adapter", "no such adapter"],
     ["run", "STATE", "--steps", "1", "--out", "FOLDER"],
     ["run", "STATE", "--steps", "1", "--out", "FOLDER/none/after.safetensors"],

@@ -10,6 +10,8 @@ import pytest
 from inspector.cli import COMMANDS
 from inspector.diagnosis.metrics import METRICS
 from inspector.diagnosis.rules import RULES, Rule
+from inspector.optimizers import OPTIMIZERS
+from inspector.optimizers.definition import Optimizer
 
 ROOT = Path(__file__).parent.parent
 MODULES = [
@@ -42,6 +44,13 @@ def test_every_rule_is_in_the_readme(rule: Rule) -> None:
     level = {"light": "", "full": " full"}[rule.needs]
     row = f"| `{rule.name}` | {rule.severity} |{level} | {rule.says} |"
     assert row in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("each", OPTIMIZERS.values(), ids=lambda each: each.name)
+def test_every_optimizer_is_in_the_readme_with_what_it_keeps(each: Optimizer) -> None:
+    kept = ", ".join(each.state) or "nothing"
+    rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert any(row.startswith(f"| `{each.name}` |") and f"| {kept} |" in row for row in rows)
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,13 +12,15 @@ from pytestqt.qtbot import QtBot
 from ui_helpers import make_histograms, make_snapshot
 
 from inspector.hyper import Hyper
-from inspector.runtime.commands import ViewHistograms
-from inspector.runtime.snapshots import Histograms
+from inspector.runtime.commands import FindValue, ViewHistograms
+from inspector.runtime.snapshots import CloseUp, Histograms
+from inspector.runtime.value_finding import Found
 from inspector.statistics import BufferStats, buffer_stats
 from inspector.stepping import Cursor
 from inspector.stores import Lane
 from inspector.ui.histogram_view import HistogramView
 from inspector.ui.magnitudes import bin_text, power_of_two
+from inspector.value_search import matches
 
 pytestmark = pytest.mark.qt
 
@@ -179,3 +182,35 @@ def test_a_param_that_is_gone_falls_back_to_all(qtbot: QtBot) -> None:
     view.show_snapshot(make_snapshot(plan=None, cursor=None))
     view.show_snapshot(make_snapshot())
     assert view.combo.currentIndex() == 0
+
+
+def test_ctrl_and_a_click_go_through_the_elements_of_a_bin(qtbot: QtBot) -> None:
+    view = shown(qtbot, of("p", m=[1, 1.5, 4], v=[2.0, 1.0]))
+    view.select_param("p")
+    sent, picked = sent_by(view), []
+    view.element_selected.connect(lambda name, index: picked.append((name, index)))
+    view.chart.picked.emit(2.5)
+    asked = sent[-1]
+    assert isinstance(asked, FindValue)
+    assert (asked.lane, asked.param, asked.at) == ("m", "p", None)
+    assert matches(asked.query, np.float32([4, -7.99, 8, 3.9])).tolist() == [True, True, False, False]
+    view.chart.picked.emit(2.5)
+    assert len(sent) == 1
+    view.show_snapshot(
+        make_snapshot(histograms=of("p", m=[1]), closeup=CloseUp(found=Found(asked, 1, 2, "p", 7)))
+    )
+    assert picked == [("p", 7)]
+    view.show_snapshot(
+        make_snapshot(histograms=of("p", m=[1, 4]), closeup=CloseUp(found=Found(asked, 1, 2, "p", 7)))
+    )
+    assert picked == [("p", 7)]
+    view.chart.picked.emit(2.5)
+    assert sent[-1] == replace(asked, at=("p", 7))
+    view.show_snapshot(make_snapshot(histograms=of("p", m=[1]), closeup=CloseUp(found=Found(sent[-1], 1, 0))))
+    # Only v has anything in this bin, and nothing in the next.
+    view.show_snapshot(make_snapshot(histograms=of("p", m=[4], v=[1.0])))
+    view.chart.picked.emit(0.5)
+    assert (sent[-1].lane, sent[-1].at) == ("v", None)
+    count = len(sent)
+    view.chart.picked.emit(-30.5)
+    assert len(sent) == count

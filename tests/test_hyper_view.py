@@ -250,6 +250,6 @@ def test_groups_stand_below_where_params_have_settings_of_their_own(view: HyperV
     assert "lr scales that of every group" in view.note.toolTip()
     # A param that is not in the run yet takes no part either.
     view.show_snapshot(replace(snapshot, step_hyper=Hyper(per_param=replace(own, of=(0, 1, 1)))))
-    assert [model.text(row, 2) for row in range(model.rowCount())] == ["9", "8 idle", "7"]
+    assert [model.text(row, 2) for row in range(model.rowCount())] == ["9", "0 idle", "7"]
     view.show_snapshot(replace(snapshot, step_hyper=Hyper()))
     assert not view.groups.table.isVisible()

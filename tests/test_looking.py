@@ -151,7 +151,12 @@ def test_values_are_found_where_numpy_finds_them(gpu: Gpu, variant: Variant, lim
     stepper.begin_step(HostGradients(g))
     stepper.run_until(HYPER, len(stepper.plan.dispatches) - 1)
     end = stepper.layout.segments[-1].stop
-    ranges = [(0, end), *((s.offset, s.stop) for s in stepper.layout)]
+    inside = stepper.layout["d"]
+    ranges = [
+        (0, end),
+        *((s.offset, s.stop) for s in stepper.layout),
+        (inside.offset + 1301, inside.stop - 7),
+    ]
     texts = (
         "NaN",
         "inf",

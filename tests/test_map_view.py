@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Callable
 
@@ -27,8 +28,9 @@ from ui_helpers import (
 from inspector.layout import Layout, make_layout
 from inspector.optimizers import plan_step
 from inspector.plan import Limits, Variant, required_placement
-from inspector.runtime.commands import Seek, ViewMap
-from inspector.runtime.snapshots import MapImage, Mark, Snapshot
+from inspector.runtime.commands import FindValue, Seek, ViewMap
+from inspector.runtime.snapshots import CloseUp, MapImage, Mark, Snapshot
+from inspector.runtime.value_finding import Found
 from inspector.stepping import Cursor, MapRequest, UndoInfo
 from inspector.stores import Lane
 from inspector.ui import theme
@@ -36,6 +38,7 @@ from inspector.ui.map_legend import nonfinite_text, scale_text
 from inspector.ui.map_rows import LEFT, lane_rects
 from inspector.ui.map_view import MapView
 from inspector.ui.timeline_view import TimelineView
+from inspector.value_search import matches
 
 pytestmark = pytest.mark.qt
 
@@ -53,6 +56,8 @@ class Map:
         self.plan = plan_step(self.layout, Limits(1 << 30, 1 << 31), Variant())
         self.sent: list[ViewMap] = []
         self.picked: list[str] = []
+        self.elements: list[tuple[str, int]] = []
+        self.finds: list[FindValue] = []
         self.nonfinite: list[tuple[Lane, int]] = []
         self.answering = True
         self.view = MapView()
@@ -62,6 +67,7 @@ class Map:
         qtbot.addWidget(self.view)
         self.view.command.connect(self._on_command)
         self.view.param_selected.connect(self.picked.append)
+        self.view.element_selected.connect(lambda name, index: self.elements.append((name, index)))
         self.view.resize(1000 + LEFT + 104, 300)
         self.view.show()
         qtbot.waitExposed(self.view)
@@ -71,7 +77,10 @@ class Map:
     def snapshot(self, **changes: object) -> Snapshot:
         return make_snapshot(plan=self.plan, cursor=self.cursor, **changes)
 
-    def _on_command(self, command: ViewMap) -> None:
+    def _on_command(self, command: ViewMap | FindValue) -> None:
+        if isinstance(command, FindValue):
+            self.finds.append(command)
+            return
         self.sent.append(command)
         if command.request and self.answering:
             image = make_map(command.request, self.layout, nonfinite=self.nonfinite)
@@ -178,6 +187,56 @@ def test_a_click_selects_the_param_and_a_gap_selects_none(qtbot: QtBot) -> None:
     shown.canvas.zoom(0.5)
     shown.qtbot.mouseClick(shown.canvas, Left, pos=shown.point(norm.stop + 10))
     assert shown.picked[-1] == ""
+
+
+def test_a_click_picks_the_element_that_the_pixel_shows(shown: Map) -> None:
+    """Of several under a pixel the one of largest magnitude, which the worker finds; close up the one that is there."""
+    segment = small_layout()["h.0.attn.out.weight"]
+    middle = (segment.offset + segment.stop) // 2
+    point = shown.point(middle)
+    shown.qtbot.mouseClick(shown.canvas, Left, pos=point)
+    (asked,) = shown.finds
+    image, lane = shown.canvas.image, asked.lane
+    assert image is not None
+    pixel = shown.canvas.pixel_at(point.toPointF(), lane)
+    assert pixel is not None
+    value = image.values[lane][pixel]
+    low, high = asked.within or (0, 0)
+    assert low <= middle + image.request.elements_per_pixel
+    assert high - low <= image.request.elements_per_pixel / image.request.height + 3
+    assert matches(asked.query, np.array([value, -value, value * 2], np.float32)).tolist() == [
+        True,
+        True,
+        False,
+    ]
+    assert shown.elements == []
+    answer = Found(asked, 5, 1, segment.name, 77)
+    shown.view.show_snapshot(shown.snapshot(map=image, closeup=CloseUp(found=answer)))
+    shown.view.show_snapshot(shown.snapshot(map=image, closeup=CloseUp(found=answer)))
+    assert shown.elements == [(segment.name, 77)]
+    shown.canvas.zoom(5000, shown.canvas.view.x_of(middle) if shown.canvas.view else 0)
+    shown.qtbot.waitUntil(lambda: shown.asked().elements_per_pixel < 1)
+    shown.qtbot.mouseClick(shown.canvas, Left, pos=shown.point(middle + 0.5))
+    assert shown.elements[-1] == (segment.name, middle - segment.offset)
+    assert len(shown.finds) == 1
+
+
+def test_a_click_on_a_pixel_with_a_nan_picks_that(qtbot: QtBot) -> None:
+    shown = Map(qtbot, small_layout())
+    segment = small_layout()["h.0.attn.out.weight"]
+    shown.nonfinite = [("g", segment.offset + 500)]
+    shown.wait_for_request(lambda: shown.canvas.zoom(1.01))
+    image, view = shown.canvas.image, shown.canvas.view
+    assert image is not None
+    assert view is not None
+    row, column = np.argwhere(image.nonfinite["g"] > 0)[0].tolist()
+    element = image.request.start + column * image.request.elements_per_pixel
+    rect = lane_rects(shown.canvas.size())["g"]
+    # The first whole pixel of the screen that lies on it.
+    x = math.ceil(LEFT + view.x_of(element) + 1e-3)
+    y = math.ceil(rect.top() + row / image.request.height * rect.height() - 1e-3)
+    shown.qtbot.mouseClick(shown.canvas, Left, pos=QPoint(x, y))
+    assert [f.query.kind for f in shown.finds] == ["nonfinite"]
 
 
 def test_a_double_click_shows_the_param_from_edge_to_edge(shown: Map) -> None:

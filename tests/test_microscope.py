@@ -68,7 +68,8 @@ def seen(engine: Engine, param: str, index: int, scope: Microscope | None = None
 @pytest.mark.parametrize(
     "variant",
     [Variant(), Variant(fused=False, numerics="precise"), Variant(dispatch="per-tensor"), EIGHT_BIT,
-     Variant(optimizer="adam-l2")],
+     Variant(optimizer="adam-l2"), Variant(optimizer="adam"), Variant(optimizer="lion", numerics="precise"),
+     Variant(optimizer="sgd"), Variant(optimizer="momentum", fused=False)],
     ids=lambda v: f"{v.kernel} {v.fused} {v.dispatch} {v.optimizer}",
 )  # fmt: skip
 @pytest.mark.parametrize(("param", "index"), [("a", 1301), ("b", 69)])
@@ -243,7 +244,9 @@ def test_a_step_that_was_not_captured_says_what_is_missing(gpu: Gpu, tmp_path: P
     scope.glance(made.engine, recorded, Glance(8))
     assert scope.picture is not None
     assert scope.picture.lines == ()
-    assert "state before it was not captured for step 8" in scope.picture.missing
+    assert "Its starting state was not captured for step 8" in scope.picture.missing
+    scope.glance(made.engine, recorded, Glance(9, "It cannot be rebuilt."))
+    assert scope.picture.missing == "It cannot be rebuilt."
     scope.glance(made.engine, recorded, Glance(6))
     assert scope.picture.lines != ()
 

@@ -15,9 +15,9 @@ from inspector.errors import UsageError
 from inspector.hyper import Hyper, bias_uniform, hp_uniform, scheduled, with_settings_of, with_value
 from inspector.layout import Param, make_layout
 from inspector.optimizers import optimizer, plan_step
-from inspector.param_hyper import IDLE, columns, param_step, segment_classes
+from inspector.param_hyper import columns, param_step, segment_classes
 from inspector.plan import KERNELS, DispatchForm, Limits, Variant, layout_for
-from inspector.settings import ParamSettings, Settings
+from inspector.settings import IDLE, ParamSettings, Settings
 
 A = Settings(1e-3, 0.9, 0.999, 1e-8, 0.1)
 B = Settings(3e-4, 0.8, 0.95, 1e-6, 0.0, behind=2)
@@ -96,7 +96,8 @@ def test_columns_have_what_each_param_has() -> None:
     got = columns(own, layout, names, 9)
     assert got.lr.tolist() == [1e-3, 1e-3, 3e-4, 1e-3, 3e-4]
     assert got.weight_decay.tolist() == [0.1, 0.0, 0.0, 0.1, 0.0]
-    assert got.t.tolist() == [9, 8, 7, 4, 7]
+    # w2 is not there yet.
+    assert got.t.tolist() == [9, 0, 7, 4, 7]
     assert got.idle.tolist() == [False, True, False, True, False]
     shared = columns(Hyper(weight_decay=0.2), layout, names, 9)
     assert shared.weight_decay.tolist() == [0.2, 0.2, 0.2, 0.0, 0.0]
@@ -237,3 +238,16 @@ def test_the_uniforms_are_those_of_each_class_at_its_own_step() -> None:
     assert got["bias:1"][0] == np.float32(1 / (1 - 0.8**7))
     assert got["hp:0"].tolist() == np.float32([1e-3, 0.9, 0.999, 0.1]).tolist()
     assert got["max_grad_norm"].tolist() == [0.25]
+
+
+def test_classes_of_equal_settings_are_one() -> None:
+    twin = ParamSettings((A, B, A, OFF), (0, 1, 2, 2, 0))
+    layout = make_layout(PARAMS)
+    # In memory: w0 w2 w1 | n0 n1.
+    assert segment_classes(layout, Hyper(per_param=twin)) == (0, 0, 0, 1, 0)
+    later = twin.each(lambda each: replace(each, lr=each.lr / 2))
+    assert twin.cuts_like(later)
+    # As soon as they part, the plan does.
+    apart = ParamSettings((A, B, replace(A, behind=1), OFF), twin.of)
+    assert not twin.cuts_like(apart)
+    assert segment_classes(layout, Hyper(per_param=apart)) == (0, 0, 2, 1, 2)

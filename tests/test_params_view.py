@@ -19,9 +19,11 @@ from ui_helpers import lane_values, make_snapshot, small_layout, wide_layout
 from inspector.diagnosis.watchpoints import parse_condition
 from inspector.hyper import Hyper
 from inspector.layout import Layout
+from inspector.param_hyper import columns
 from inspector.param_statistics import ParamStats, ParamTable, param_stats, totals
 from inspector.runtime.commands import SetStats
 from inspector.runtime.snapshots import CountedParams, Snapshot
+from inspector.settings import ParamSettings, Settings
 from inspector.stepping import Cursor
 from inspector.stores import LANES
 from inspector.ui import theme
@@ -427,3 +429,37 @@ def test_a_figure_becomes_a_breakpoint_to_look_over(qtbot: QtBot, stats: tuple[P
         menu.actions()[1].trigger()
     assert wanted.args == [offered[1]]
     menu.close()
+
+
+def test_settings_of_params_stand_behind_their_elements_where_they_have_some(
+    stats: tuple[ParamStats, ...],
+) -> None:
+    layout = small_layout()
+    model = ParamsModel()
+    plain = counted_of(stats)
+    model.show_counted(plain, layout)
+    titles = [model.headerData(c, Qt.Orientation.Horizontal) for c in range(model.columnCount())]
+    assert "λ" not in titles
+    of = tuple(i % 2 for i in range(len(layout.segments)))
+    own = Hyper(
+        per_param=ParamSettings(
+            (Settings(1e-3, 0.9, 0.999, 1e-8, 0.1), Settings(2e-4, 0.9, 0.999, 1e-8, 0.0, 28, True)), of
+        )
+    )
+    names = [s.name for s in layout]
+    model.show_counted(replace(plain, own=columns(own, layout, names, 128)), layout)
+    first = FIRST_FIGURE + 1
+    titles = [model.headerData(c, Qt.Orientation.Horizontal) for c in range(first, first + 4)]
+    assert titles == ["lr", "λ", "t", "idle"]
+    even, odd = (layout.given[number].name for number in (0, 1))
+    rows = {
+        name: [model.text(model.row_of(name), c) for c in range(first, first + 4)] for name in (even, odd)
+    }
+    assert rows == {even: ["0.001", "0.1", "128", ""], odd: ["2e−4", "0", "99", "idle"]}
+    # Sums have none.
+    assert [model.text(0, c) for c in range(first, first + 4)] == ["", "", "", ""]
+    model.sort_by(first, largest_first=True)
+    assert layout.number_of(model.name_at(model.total_rows)) % 2 == 0
+    # Without them the other columns are back where they were, and nothing is sorted by what is gone.
+    model.show_counted(plain, layout)
+    assert model.sorted_by is None

@@ -481,7 +481,7 @@ def test_the_published_grid_needs_the_atomic_norm_and_an_unknown_optimizer_names
     with pytest.raises(UsageError, match="--reduce atomic"):
         plan_step(layout, Limits(), Variant(grid="published"))
     with pytest.raises(UsageError, match="adamw"):
-        plan_step(layout, Limits(), Variant(optimizer="sgd"))
+        plan_step(layout, Limits(), Variant(optimizer="nadam"))
 
 
 def test_the_slots_are_those_of_the_published_kernels() -> None:

@@ -21,7 +21,7 @@ from inspector.optimizers.adamw.oracle import update
 from inspector.own_kernels import OwnKernel
 from inspector.own_shaders import load_own_kernels
 from inspector.plan import Limits, Plan, Variant, layout_for
-from inspector.shader_lines import CONDITIONS, FINALIZED, UPDATED, update_code
+from inspector.shader_lines import CONDITIONS, FINALIZED, GIVEN, UPDATED, update_code
 from inspector.shader_text import shader_source, unit
 from inspector.wgsl_tokens import tokens
 
@@ -58,6 +58,12 @@ def test_every_line_of_the_update_has_its_line_of_wgsl_in_every_form() -> None:
                 assert shown.unit is unit(dispatch.kernel if name in NAMES else "finalize_grad_stats")
                 text = shown.unit.text.splitlines()
                 assert all("=" in text[line - 1] for line in lit)
+            if not dispatch.kernel.startswith("published/"):
+                text = unit(dispatch.kernel).text.splitlines()
+                for name, target in GIVEN.items():
+                    lit = code.of(name)[1]
+                    assert lit, (variant, name)
+                    assert f"{target} = " in text[lit[-1] - 1]
 
 
 @pytest.mark.parametrize("form", ["published", "precise", "l2", "8bit linear", "8bit dynamic", "8bit l2"])
@@ -77,7 +83,7 @@ def test_a_slip_in_the_line_that_is_lit_shows_in_that_line_first(gpu: Gpu, form:
 
     def computed(lines: list[str]) -> np.ndarray:
         class Changed(Pipelines):
-            def _module(self, kernel: str) -> object:
+            def _module(self, kernel: str, before: tuple[str, ...]) -> object:
                 return self._gpu.device.create_shader_module(label=kernel, code="\n".join(lines))
 
         hyper = Hyper(lr=0.1, weight_decay=0.5)

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.optimizers.adamw.oracle import update
+from inspector.session.reader import Session
 from inspector.settings import Settings
 from inspector.sources.statefile import StateFile
 
@@ -106,3 +107,15 @@ def test_what_is_no_list_of_groups_is_refused(tmp_path: Path, groups: object, sa
     assert code == 2
     assert says in " ".join(err.split())
     assert "Traceback" not in err
+
+
+@pytest.mark.gpu
+def test_a_run_with_groups_is_recorded_and_verified(tmp_path: Path, call: Call) -> None:
+    path, saved = write(tmp_path / "s.safetensors", GROUPS), tmp_path / "run.session"
+    assert call("run", path, "--steps", 1, "--save", saved, "--capture", "all")[0] in (0, 1)
+    code, text, err = call("replay", saved, "--verify", "--json")
+    assert (code, json.loads(text)["bit_exact"]) == (0, True), err
+    with Session.open(saved) as session:
+        own = session.step(6).hyper.per_param
+        assert own == StateFile(path).hyper.per_param
+        assert session.about.hyper.per_param == own

@@ -18,7 +18,8 @@ from inspector.plan import Plan
 from inspector.runtime.commands import ViewValues
 from inspector.runtime.snapshots import Snapshot, ValuesWindow
 from inspector.ui import theme
-from inspector.ui.values_model import PAGE_ROWS, PENDING, ValuesModel, value_text
+from inspector.ui.value_forms import value_text
+from inspector.ui.values_model import PAGE_ROWS, PENDING, ValuesModel
 from inspector.ui.values_view import ValuesView
 
 pytestmark = pytest.mark.qt
@@ -121,15 +122,16 @@ def test_values_of_another_param_are_not_shown(qtbot: QtBot) -> None:
 
 
 def test_forms(qtbot: QtBot) -> None:
-    assert value_text(np.float32(0.1), "decimal") == "0.1"
+    assert value_text(np.float32(0.1), "f32") == "0.1"
     assert value_text(np.float32(1.0), "hex") == "3f800000"
     assert value_text(np.float32(-1.0), "bits") == "1 01111111 " + "0" * 23
-    assert value_text(np.float32("nan"), "decimal") == "NaN"
+    assert value_text(np.float32("nan"), "f32") == "NaN"
     plan = plan_of(Param("p", (1,)))
     view, _ = shown(qtbot, make_snapshot(plan=plan, values=window("p", [1.0])), "p")
     view.form_combo.setFocus()
-    qtbot.keyClick(view.form_combo, Key.Key_Down)
-    assert cell(view, 0, 2) == "3f800000"
+    for wanted in ("1.0", "n/a", "1,065,353,216", "3f800000", "0 01111111 " + "0" * 23, "0"):
+        qtbot.keyClick(view.form_combo, Key.Key_Down)
+        assert cell(view, 0, 2) == wanted
 
 
 @pytest.mark.parametrize(("text", "element"), [("200", 200), ("1, 8", 200), ("[1,8]", 200), ("12287", 12287)])

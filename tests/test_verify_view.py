@@ -135,6 +135,7 @@ def test_the_step_on_show_is_compared_once_by_itself(
     show(nothing)
     assert sent == [c.VerifyStep(3)]
     view = show(nothing, mode="running", cursor=Cursor(4, 5, 5))
+    show(nothing, following=True, cursor=Cursor(4, 5, 5))
     assert sent == [c.VerifyStep(3)]
     show(nothing, cursor=Cursor(5, 5, 5))
     assert sent[1:] == [c.VerifyStep(5)]

@@ -19,8 +19,8 @@ from inspector.layout import StateType
 from inspector.statistics import StatsLevel
 
 VIEWS = (
-    "map, pipeline, plots, histograms, lockstep, timing, profile, memory, params, compare, verify, start, settings, "
-    "values, hyper, findings, policies, breakpoints, bookmarks or timeline"
+    "map, pipeline, plots, histograms, microscope, lockstep, timing, profile, memory, params, compare, verify, "
+    "start, settings, values, hyper, findings, policies, breakpoints, bookmarks or timeline"
 )
 
 app = typer.Typer(
@@ -303,7 +303,7 @@ def replay(
     last: Annotated[
         int | None, typer.Option("--to", help="Last step; the last there is if left out.")
     ] = None,
-    optimizer: Annotated[o.OptimizerName | None, typer.Option(help="Another optimizer.")] = None,
+    optimizer: Annotated[str | None, typer.Option(**o.OPTIMIZER_OPTION, help="Another optimizer.")] = None,
     kernel: Annotated[plan.Kernel | None, typer.Option(help="Another form of the update kernel.")] = None,
     codec: Annotated[codecs.Codec | None, typer.Option(help="Another codec of 8-bit state.")] = None,
     small_state: Annotated[

@@ -167,11 +167,17 @@ def show(document: dict[str, Any]) -> None:
         (
             "w is bit for bit what the dispatch wrote, m and v have the codes it wrote."
             if document["coded"]
-            else "w, m and v are bit for bit what the dispatch wrote."
+            else f"{_kept(document)} bit for bit what the dispatch wrote."
         )
         if same
         else "The dispatch wrote other bits than these lines: the compiler arranged its arithmetic differently."
     )
+
+
+def _kept(document: dict[str, Any]) -> str:
+    """The lanes that the update writes, as the subject of a sentence."""
+    names = [lane for lane in ("w", "m", "v") if lane in document["before"]]
+    return f"{', '.join(names[:-1])} and {names[-1]} are" if len(names) > 1 else f"{names[0]} is"
 
 
 def _show_own(document: dict[str, Any]) -> None:

@@ -48,7 +48,8 @@ def _write_state(session: Session, out: Path, step: int | None) -> dict[str, Any
         after = "" if step is None else f" after step {step:,}"
         raise UsageError(f"{session.path} has no state{after} to write: {there}.")
     at = keyframes[-1] if step is None else step
-    params = session.about.params
+    # Of those that had joined the run by then.
+    params = session.about.params[: session.about.params_in(at + 1)]
     lanes = {
         lane: {p.name: session.tensor(lane, at, p.name).reshape(-1) for p in params}
         for lane in ("w", "m", "v")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -23,13 +23,21 @@ from inspector.floats import to_json
 from inspector.hyper import Hyper, check_value
 from inspector.integrations.torch_files import load_pickled
 from inspector.layout import StateType
+from inspector.optimizers import OPTIMIZERS, optimizer
 from inspector.own_kernels import NO_OWN_KERNELS
 from inspector.schedule import Schedule
 from inspector.sources.base import Source, remarks_of
 from inspector.sources.open import form_of, open_source
 from inspector.statistics import StatsLevel
 
-OptimizerName = Literal["adamw", "adam-l2"]
+
+def _known(name: str | None) -> str | None:
+    """The name of an optimizer that there is, or none; UsageError for another."""
+    return None if name is None else optimizer(name).name
+
+
+OPTIMIZER_OPTION: dict[str, Any] = {"callback": _known, "metavar": "|".join(OPTIMIZERS)}
+"""What makes an option that of an optimizer; which there are stands in one place."""
 
 SourceArgument = Annotated[
     str,
@@ -42,7 +50,7 @@ SourceArgument = Annotated[
 SessionArgument = Annotated[
     Path, typer.Argument(help="A recorded session: its folder, or a zip file of it.", metavar="SESSION")
 ]
-Optimizer = Annotated[OptimizerName, typer.Option(help="Which optimizer runs.")]
+Optimizer = Annotated[str, typer.Option(**OPTIMIZER_OPTION, help="Which optimizer runs.")]
 Kernel = Annotated[plan.Kernel, typer.Option(help="Form of the update kernel.")]
 CodecName = Annotated[
     codecs.Codec, typer.Option("--codec", help="With --kernel 8bit: how m and v become codes.")
@@ -95,7 +103,7 @@ Break = Annotated[
     ),
 ]
 Lr = Annotated[float | None, typer.Option(help="Learning rate.")]
-Beta1 = Annotated[float | None, typer.Option(help="Decay of the first moment, in [0, 1).")]
+Beta1 = Annotated[float | None, typer.Option(help="Decay of the first moment, in [0, 1); of momentum its μ.")]
 Beta2 = Annotated[float | None, typer.Option(help="Decay of the second moment, in [0, 1).")]
 Eps = Annotated[float | None, typer.Option(help="ε, added to √v̂.")]
 WeightDecay = Annotated[float | None, typer.Option(help="Decoupled weight decay λ of the wd block.")]
@@ -119,7 +127,7 @@ UndoMb = Annotated[int | None, typer.Option("--undo-mb", help="MiB of GPU memory
 
 
 def make_variant(
-    optimizer: OptimizerName,
+    optimizer_name: str,
     kernel: plan.Kernel,
     numerics: hyper.Numerics,
     reduce: plan.Reduce,
@@ -131,7 +139,7 @@ def make_variant(
 ) -> plan.Variant:
     """The variant that the options name."""
     return plan.Variant(
-        optimizer=optimizer, kernel=kernel, numerics=numerics, reduce=reduce, dispatch=dispatch,
+        optimizer=optimizer_name, kernel=kernel, numerics=numerics, reduce=reduce, dispatch=dispatch,
         fused=not unfused, codec=codec, small_state=small_state, grid=grid,
     )  # fmt: skip
 

@@ -114,6 +114,11 @@ def _check_settings(session: Session, at: int, source: Source, variant: Variant,
     pairs += [(name, getattr(form, name), getattr(variant, name)) for name in Variant.__dataclass_fields__]
     if str(source.schedule) != about.schedule:
         pairs.insert(0, ("schedule", about.schedule, str(source.schedule)))
+    if was.per_param != now.per_param:
+        raise UsageError(
+            f"{session.path} was recorded with other settings of its groups of params than the run would go on with: "
+            "give the same source and options."
+        )
     for name, old, new in pairs:
         if old != new:
             raise UsageError(

@@ -13,6 +13,7 @@ from inspector.diagnosis.onsets import Onsets
 from inspector.diagnosis.rules import HELD, NOTHING, RULES, Rule, Seen, the_same_in
 from inspector.findings import Finding, Severity
 from inspector.floats import BoolArray
+from inspector.optimizers import optimizer
 
 Earlier = Callable[[int], StepFacts | None]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
@@ -26,6 +27,14 @@ OF_ADAM = frozenset(
     }
 )  # fmt: skip
 """Rules that say nothing where the update was of another kind: they look at m, v, ε, β, or the update Adam makes."""
+OF_TWO_MOMENTS = frozenset(
+    {
+        "negative-second-moment", "unexplained-moments", "zero-eps", "unstable-betas", "step-counter-reset",
+        "step-counter-stuck", "missing-moments", "swapped-moments", "lagging-second-moment", "starved-update",
+        "eps-dominates", "zero-second-moment",
+    }
+)  # fmt: skip
+"""Rules that say nothing of an optimizer here that has no second moment, ε or bias correction, or another m."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +106,12 @@ class Diagnosis:
     def _look(self, facts: StepFacts) -> list[Finding]:
         self._memory.take(facts)
         found: list[Finding] = []
+        unfit = OF_ADAM if not facts.adam else frozenset()
+        if not optimizer(facts.variant.optimizer).adam:
+            unfit |= OF_TWO_MOMENTS
         with np.errstate(all="ignore"):
             for rule in self.rules:
-                if not facts.adam and rule.name in OF_ADAM:
+                if rule.name in unfit:
                     continue
                 seen = rule.judge(facts, self._memory)
                 onsets = self._onsets[rule.name]

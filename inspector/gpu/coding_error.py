@@ -20,8 +20,9 @@ from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.segment_uniforms import SegmentUniforms
 from inspector.gpu.timing import Timer
 from inspector.layout import F32_BYTES, Layout, Segment
-from inspector.param_hyper import IDLE, Classes
+from inspector.param_hyper import Classes
 from inspector.plan import Access, binding_elements, split_grid
+from inspector.settings import IDLE
 from inspector.statistics import BINS
 from inspector.stores import Store, store_at, stores
 

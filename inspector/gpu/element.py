@@ -32,12 +32,14 @@ def element_lines(
     hp: F32Array,
     bias: F32Array,
     constants: Sequence[tuple[str, float]],
+    rule: Sequence[str] | None = None,
 ) -> F32Array:
     """The lines of the update of one element, float32[10], from its values: nothing of the run is read or written.
 
-    `hp` and `bias` are the uniforms of its param, λ being 0 where it is not decayed; `constants` those of the kernel.
+    `hp` and `bias` are the uniforms of its param, λ being 0 where it is not decayed; `constants` those of the
+    kernel; `rule` are the files with the update of its optimizer, Adam's if left out.
     """
-    pipeline = pipelines.get("explain", "explain", _SLOTS, tuple(constants))
+    pipeline = pipelines.get("explain", "explain", _SLOTS, tuple(constants), rule=rule)
     given: list[F32Array] = [values.as_arrays()[lane] for lane in LANES]
     given.append(np.array([0.0, clip_scale], np.float32))
     read = gpu.storage("explained element", _APART * len(given))

@@ -16,15 +16,15 @@ from inspector.explaining import (
     line_values,
     place_of,
     same_bits,
+    written_lanes,
 )
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
-from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import clip_scale, kernel_norm
 from inspector.param_hyper import param_step
 from inspector.plan import Dispatch
 from inspector.settings import Settings
-from inspector.stores import LANES, MOMENTS, Lane
+from inspector.stores import MOMENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,9 @@ class Explanation:
     """Where an element is worked on, and every line of its update.
 
     `agrees` is True where w, m and v of the lines are bit for bit what the real dispatch then wrote, or have the
-    codes it wrote where the state is coded. `coded` has a line for m and one for v there, else none. `after`
-    is what it wrote. The lines are those of the built-in kernel also where a user's own runs in its place.
+    codes it wrote where the state is coded. `coded` has a line for m and one for v there, else none. `after` is what it
+    wrote; neither it nor `before` has a moment that the optimizer does not keep. The lines are those of the built-in
+    kernel also where a user's own runs in its place.
     """
 
     param: str
@@ -95,21 +96,20 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     scale = float(clip_scale(norm, hyper.max_grad_norm))
     exact = exact_lines(
         before.as_arrays(), norm=norm, scale=scale, codec=variant.codec if coded else None, clipped=clipped,
-        hyper=own.hyper, step=own.step, decays=own.decays, numerics=variant.numerics,
-        l2=optimizer(variant.optimizer).decay_in_gradient,
+        hyper=own.hyper, step=own.step, decays=own.decays, variant=variant,
     )  # fmt: skip
-    lines = explained(exact, line_values((stats.grad_norm, stats.clip_scale), on_gpu))
+    lines = explained(exact, line_values(exact, (stats.grad_norm, stats.clip_scale), on_gpu))
     by_name = {line.name: line.f32 for line in lines}
     kept: tuple[CodedLine, ...] = ()
     if after.codes is not None:
         kept = tuple(coded_line(lane, by_name[lane], after.codes) for lane in MOMENTS)
-    written: tuple[Lane, ...] = ("w",) if kept else ("w", *MOMENTS)
+    written = written_lanes(plan, coded=bool(kept))
     agrees = all(each.agrees for each in kept) and all(
         same_bits(by_name[lane], after[lane]) for lane in written
     )
     return Explanation(
         param, index, element, stepper.cursor.step, place.dispatch, place.workgroup, place.thread, place.lane,
-        {lane: before[lane] for lane in LANES}, {lane: after[lane] for lane in LANES},
+        {lane: before[lane] for lane in plan.lanes}, {lane: after[lane] for lane in plan.lanes},
         lines, agrees, kept,
         None if hyper.per_param is None else hyper.of_param(stepper.layout.number_of(param), decays=True), own.step,
     )  # fmt: skip

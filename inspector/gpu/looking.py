@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from inspector.gpu.matrix_image import MatrixKernel, Part
 from inspector.gpu.memory import ElementRanges, LaneMemory
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.undo import Entry, UndoLog
-from inspector.hyper import Hyper, bias_uniform, hp_uniform
+from inspector.hyper import Hyper
 from inspector.looking import Hits, MatrixRequest, TrailPart
 from inspector.optimizers import optimizer
 from inspector.plan import Plan, Variant
@@ -161,9 +162,11 @@ class GpuLooker:
         variant: Variant,
     ) -> F32Array:
         """The lines of an element's update from its values, as the GPU computes them."""
+        rule = optimizer(variant.optimizer)
+        uniforms = rule.uniforms(replace(hyper, per_param=None), step, variant.numerics)
         constants = (
             ("PRECISE", float(variant.numerics == "precise")),
-            ("L2", float(optimizer(variant.optimizer).decay_in_gradient)),
+            ("L2", float(rule.decay_in_gradient)),
             ("FUSED", float(not clipped)),
             ("CODEC", float(CODEC_NUMBER[variant.codec])),
             ("CODED", float(coded)),
@@ -173,9 +176,10 @@ class GpuLooker:
             self._pipelines,
             values,
             clip_scale=clip_scale,
-            hp=hp_uniform(hyper, decays=decays),
-            bias=bias_uniform(hyper, step, variant.numerics),
+            hp=uniforms["hp:wd" if decays else "hp:no_wd"],
+            bias=uniforms["bias"],
             constants=constants,
+            rule=rule.rule,
         )
 
     # --- values
@@ -193,7 +197,10 @@ class GpuLooker:
         if query.kind == "changed":
             pairs = self._memory.changed_views(self._undo.top, lane)
         else:
-            pairs = ((piece, piece) for piece in self._memory.views(lane, start, stop))
+            # From where a binding may start.
+            held = self._memory.layout.between(start, stop)
+            first = min(held[0].offset, start) if held else start
+            pairs = ((piece, piece) for piece in self._memory.views(lane, first, stop))
         return self._find.run(query, pairs, start, stop, at, progress)
 
     def matrix_pixels(self, request: MatrixRequest) -> MapPixels:

@@ -68,7 +68,10 @@ class ElementRanges:
 
 
 class LaneMemory:
-    """The buffers of a plan, and w, g, m and v in them as float32 whether coded or not."""
+    """The buffers of a plan, and w, g, m and v in them as float32 whether coded or not.
+
+    A moment that the plan's optimizer does not keep has no buffer, and reads as 0 throughout.
+    """
 
     def __init__(self, gpu: Gpu, pipelines: Pipelines, plan: Plan) -> None:
         self._gpu = gpu
@@ -76,11 +79,13 @@ class LaneMemory:
         self.buffers: dict[str, Any] = {}
         self._decoded: dict[tuple[Lane, bool], Any] = {}
         self._coder: Coder | None = None
+        self._zeros: Any = None
         self.use(plan)
 
     def use(self, plan: Plan) -> None:
         """Have the buffers of a plan, keeping those that it shares with the one before."""
         self._plan, self._layout = plan, plan.layout
+        self._absent = frozenset(MOMENTS) - frozenset(plan.lanes) if plan.layout.segments else frozenset()
         wanted = {spec.name for spec in plan.buffers}
         for name in [name for name in self.buffers if name not in wanted]:
             self._gpu.drop(self.buffers.pop(name))
@@ -99,6 +104,9 @@ class LaneMemory:
             self._coder.close()
         for buffer in (*self.buffers.values(), *self._decoded.values()):
             self._gpu.release(buffer)
+        if self._zeros is not None:
+            self._gpu.release(self._zeros)
+            self._zeros = None
         self.buffers.clear()
         self._decoded.clear()
 
@@ -135,6 +143,9 @@ class LaneMemory:
         Of 8-bit state, the codes in `coded` are taken as they are where they are of the plan's codec. `told` is called
         at each param with its number of elements.
         """
+        if lane in self._absent:
+            told(self._layout.elements)
+            return
         bits = {s.name: _as_bits(values[s.name], s.numel) for s in self._layout if s.name in values}
         for store in stores(self._layout, lane):
             if store.coded:
@@ -184,6 +195,8 @@ class LaneMemory:
 
     def read(self, lane: Lane, start: int, count: int) -> F32Array:
         """`count` elements from `start` as they are."""
+        if lane in self._absent:
+            return np.zeros(count, np.float32)
         out = np.empty(count, np.float32)
         for store, low, high in pieces(self._layout, lane, start, start + count):
             if store.coded:
@@ -240,7 +253,9 @@ class LaneMemory:
     # --- single elements
 
     def element_ranges(self, lane: Lane, element: int) -> ElementRanges:
-        """Where an element of a lane is kept, to be read with others at once."""
+        """Where an element of a lane is kept, to be read with others at once; a zero where none is."""
+        if lane in self._absent:
+            return ElementRanges((self._nothing(), 0))
         store = store_at(self._layout, lane, element)
         if not store.coded:
             return ElementRanges((self.buffers[store.buffer], store.offset(element)))
@@ -298,7 +313,9 @@ class LaneMemory:
     def views(self, lane: Lane, start: int, stop: int) -> Iterator[Piece]:
         """Elements [start, stop) as float32 on the device, in pieces that can be bound. `start` begins a segment."""
         for store, low, high in self._bindable(lane, start, stop):
-            if store.coded:
+            if lane in self._absent:
+                yield Piece(self._nothing(), 0, high - low, low)
+            elif store.coded:
                 codes, scales = self._coded_at(store, low)
                 yield self._decoded_piece(lane, codes, scales, low, max(low, start), high, before=False)
             else:
@@ -308,7 +325,7 @@ class LaneMemory:
         """Runs of elements [start, stop), up to the last, of which each lane is one piece of `views`."""
         spans: list[tuple[int, int]] = []
         for store in stores(self._layout, "m"):
-            spans += self._chunks(store, store.start, min(store.stop, self.end))
+            spans += self._chunks(store, store.start, min(store.stop, self.end), small=bool(self._absent))
         return tuple(spans)
 
     def changed_views(self, top: Entry | None, lane: Lane) -> Iterator[tuple[Piece, Piece]]:
@@ -379,12 +396,15 @@ class LaneMemory:
                 if store.coded:
                     apart = self._layout.placement.coded_align
                     first = max(store.origin + (first - store.origin) // apart * apart, store.start)
-                for low, high in self._chunks(store, first, last):
+                for low, high in self._chunks(store, first, last, small=lane in self._absent):
                     yield store, low, high
 
-    def _chunks(self, store: Store, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    def _chunks(
+        self, store: Store, start: int, stop: int, *, small: bool = False
+    ) -> Iterator[tuple[int, int]]:
+        """What a binding can hold; `small` where something is bound that holds the elements of a chunk alone."""
         chunk = binding_elements(self._layout, self._gpu.limits, coded=store.coded)
-        if store.coded:
+        if store.coded or small:
             apart = max(self._layout.align, self._layout.placement.coded_align)
             chunk = min(chunk or stop - start, max(DECODED_ELEMENTS // apart, 1) * apart)
         for low in range(start, stop, chunk):
@@ -396,6 +416,13 @@ class LaneMemory:
             (self.buffers[store.buffer], store.offset(element)),
             (self.buffers[store.scales], store.scale_offset(element)),
         )
+
+    def _nothing(self) -> Any:
+        """Zeros, as many as a chunk has elements."""
+        if self._zeros is None:
+            longest = max((high - low for low, high in self.spans()), default=1)
+            self._zeros = self._gpu.storage("zeros", longest * F32_BYTES)
+        return self._zeros
 
     def _scratch(self, lane: Lane, *, before: bool) -> Any:
         """Room for the float32 values of a chunk of a coded lane, as it is or as it was before."""

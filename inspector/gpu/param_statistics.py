@@ -96,8 +96,16 @@ class ParamStatsKernel:
     """Runs param_stats over a layout. `constants` are those of the update."""
 
     def __init__(
-        self, gpu: Gpu, pipelines: Pipelines, memory: LaneMemory, constants: Sequence[tuple[str, float]]
+        self,
+        gpu: Gpu,
+        pipelines: Pipelines,
+        memory: LaneMemory,
+        constants: Sequence[tuple[str, float]],
+        *,
+        rule: Sequence[str] | None = None,
     ) -> None:
+        """`rule` are the files of the optimizer's update, Adam's if left out."""
+        self._rule = rule
         self._gpu = gpu
         self._pipelines = pipelines
         self._memory = memory
@@ -226,7 +234,9 @@ class ParamStatsKernel:
             ready = part.run
             # The update from coded state may differ, see coded_adam.
             constants = (*self._constants, ("CODED", float(bool(each.prepared))))
-            compute.set_pipeline(self._pipelines.get("param_stats", entry_point, SLOTS, constants))
+            compute.set_pipeline(
+                self._pipelines.get("param_stats", entry_point, SLOTS, constants, rule=self._rule)
+            )
             compute.set_bind_group(0, each.group)
             compute.dispatch_workgroups(
                 *split_grid(part.count, self._gpu.limits.max_compute_workgroups_per_dimension)

@@ -11,9 +11,13 @@ from inspector.gpu.device import Gpu, explained
 from inspector.gpu.own_modules import compiled, own_module
 from inspector.own_kernels import OwnKernel
 from inspector.plan import Access, Plan
-from inspector.shader_text import unit
+from inspector.shader_text import shared, unit
 
 _BUFFER_TYPE = {"read": "read-only-storage", "read_write": "storage", "uniform": "uniform"}
+
+
+ADAM_ONLY = {"CODEC", "CODED"}
+"""Constants that only a rule with codes declares."""
 
 
 class Pipelines:
@@ -32,12 +36,17 @@ class Pipelines:
         slots: Sequence[tuple[int, Access]],
         constants: Sequence[tuple[str, float]] = (),
         own: OwnKernel | None = None,
+        rule: Sequence[str] | None = None,
     ) -> Any:
         """The pipeline of `kernel`, or of a user's `own` in its place, with these slots bound in group 0.
 
+        `rule` are the files with the update of an optimizer other than Adam, which stand before the kernel's own text.
         UsageError with file and line where the compiler does not take the user's.
         """
-        key = (kernel, entry_point, tuple(slots), tuple(constants), own)
+        rule = shared(kernel) if rule is None else tuple(rule)
+        if "codecs" not in rule and own is None:
+            constants = [each for each in constants if each[0] not in ADAM_ONLY]
+        key = (kernel, entry_point, tuple(slots), tuple(constants), own, rule)
         if key not in self._pipelines:
             device = self._gpu.device
             keys = dict(own.overrides) if own else {}
@@ -47,7 +56,7 @@ class Pipelines:
                     label=kernel,
                     layout=layout,
                     compute={
-                        "module": self._module(kernel) if own is None else self._own_module(own),
+                        "module": self._module(kernel, rule) if own is None else self._own_module(own),
                         "entry_point": entry_point,
                         "constants": {keys.get(name, name): value for name, value in constants},
                     },
@@ -96,9 +105,9 @@ class Pipelines:
             self._modules[key] = own_module(self._gpu, own)
         return self._modules[key]
 
-    def _module(self, kernel: str) -> Any:
-        if kernel not in self._modules:
-            self._modules[kernel] = self._gpu.device.create_shader_module(
-                label=kernel, code=unit(kernel).text
-            )
-        return self._modules[kernel]
+    def _module(self, kernel: str, before: tuple[str, ...]) -> Any:
+        key = "\n".join((kernel, *before))
+        if key not in self._modules:
+            text = unit(kernel, before).text
+            self._modules[key] = self._gpu.device.create_shader_module(label=kernel, code=text)
+        return self._modules[key]

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from inspector.floats import F32Array
 from inspector.hyper import Numerics
-from inspector.param_hyper import IDLE, Classes
+from inspector.param_hyper import Classes
+from inspector.settings import IDLE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,10 +32,10 @@ from inspector.gpu.undo import UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
 from inspector.optimizers import optimizer, plan_step
-from inspector.param_hyper import IDLE, moved_classes, segment_classes
+from inspector.param_hyper import moved_classes, segment_classes
 from inspector.param_statistics import ParamTable
 from inspector.plan import Plan, Variant, binding_elements, layout_for, required_placement
-from inspector.settings import ParamSettings
+from inspector.settings import IDLE, ParamSettings
 from inspector.statistics import BufferStats, added_up, buffer_stats
 from inspector.stepping import (
     Cursor,
@@ -93,7 +93,7 @@ class GpuStepper:
         )
         """Looks at single elements, where values lie, and matrices."""
         self._generator: Generator | None = None
-        self._param_stats: dict[tuple[tuple[str, float], ...], ParamStatsKernel] = {}
+        self._param_stats: dict[tuple[str, tuple[tuple[str, float], ...]], ParamStatsKernel] = {}
         self.param_stats_ms: float | None = None
         """GPU time of the last param statistics."""
         self._coding: dict[tuple[tuple[str, float], ...], CodingErrorKernel] = {}
@@ -437,10 +437,13 @@ class GpuStepper:
         )
 
     def _param_kernel(self, constants: tuple[tuple[str, float], ...]) -> ParamStatsKernel:
-        kernel = self._param_stats.get(constants)
+        name = self._plan.variant.optimizer
+        kernel = self._param_stats.get((name, constants))
         if kernel is None:
-            kernel = ParamStatsKernel(self._gpu, self._pipelines, self._memory, constants)
-            self._param_stats[constants] = kernel
+            kernel = ParamStatsKernel(
+                self._gpu, self._pipelines, self._memory, constants, rule=optimizer(name).rule
+            )
+            self._param_stats[name, constants] = kernel
         return kernel
 
     def coding_errors(self, hyper: Hyper) -> tuple[ParamCodingError, ...]:
@@ -558,11 +561,12 @@ class GpuStepper:
         return self._map.run(self._layout, request, seen, change=change)
 
     def state(self) -> HostState:
-        """w, m, v by param name, read back."""
-        lanes = {lane: self.read(lane, 0, self._memory.end) for lane in ("w", "m", "v")}
-        split = {
-            lane: {s.name: values[s.offset : s.stop] for s in self._layout} for lane, values in lanes.items()
-        }
+        """w, m, v by param name, read back; nothing of a moment that the optimizer does not keep."""
+        kept = self._plan.lanes
+        lanes = {lane: self.read(lane, 0, self._memory.end) for lane in ("w", *MOMENTS) if lane in kept}
+        split: dict[str, dict[str, F32Array]] = {"w": {}, "m": {}, "v": {}}
+        for lane, values in lanes.items():
+            split[lane] = {s.name: values[s.offset : s.stop] for s in self._layout}
         coded = self._memory.coded_state()
         return HostState(split["w"], split["m"], split["v"], self._cursor.finished_steps, coded)
 
@@ -654,8 +658,11 @@ class GpuStepper:
         prepared = []
         for dispatch in plan.dispatches:
             slots = tuple((b.slot, b.access) for b in dispatch.bindings)
+            rule = (
+                optimizer(plan.variant.optimizer).rule if dispatch.kernel.startswith("optimizers/") else None
+            )
             pipeline = self._pipelines.get(
-                dispatch.kernel, dispatch.entry_point, slots, dispatch.constants, dispatch.own
+                dispatch.kernel, dispatch.entry_point, slots, dispatch.constants, dispatch.own, rule
             )
             ranges = [(self._buffers[b.buffer], b.offset, b.bound_size) for b in dispatch.bindings]
             group = self._pipelines.bind(slots, ranges)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from inspector.errors import UsageError
 from inspector.layout import Layout
+from inspector.optimizers.adam import ADAM
 from inspector.optimizers.adam_l2 import ADAM_L2
 from inspector.optimizers.adamw import ADAMW
 from inspector.optimizers.definition import Optimizer
+from inspector.optimizers.lion import LION
+from inspector.optimizers.momentum import MOMENTUM
+from inspector.optimizers.sgd import SGD
 from inspector.own_plan import planned_as, with_own_kernels
 from inspector.param_hyper import Classes
 from inspector.plan import Limits, Plan, Variant
 
-OPTIMIZERS: dict[str, Optimizer] = {each.name: each for each in (ADAMW, ADAM_L2)}
+OPTIMIZERS: dict[str, Optimizer] = {each.name: each for each in (ADAMW, ADAM_L2, ADAM, SGD, MOMENTUM, LION)}
 
 
 def optimizer(name: str) -> Optimizer:

@@ -192,6 +192,8 @@ class FindValue:
     param: str | None = None
     at: tuple[str, int] | None = None
     backwards: bool = False
+    within: tuple[int, int] | None = None
+    """Elements [start, stop) of the mega-buffers that it is among, whatever `param`."""
     asker: str = "values"
 
 

@@ -21,13 +21,13 @@ from inspector.explaining import (
     line_values,
     place_of,
     same_bits,
+    written_lanes,
 )
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Segment
-from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import clip_scale, kernel_norm
-from inspector.param_hyper import param_step
+from inspector.param_hyper import ParamStep, param_step
 from inspector.plan import Plan, Variant
 from inspector.runtime.element_trail import NO_TRAIL, ElementTrail, Trail
 from inspector.session.plans import recorded_plan
@@ -165,7 +165,10 @@ class Microscope:
             segment.name, index, element, cursor.step, stage, plan, place, now=now, trail=trail
         )
         if place is None:
-            return replace(picture, missing="No dispatch of this plan updates it.")
+            own = param_step(engine.step_hyper, plan.layout, segment.name, cursor.step)
+            return replace(
+                picture, missing=_takes_no_part(picture, own) or "No dispatch of this plan updates it."
+            )
         if cursor.step < 1 or (cursor.at_end and cursor.step == engine.began_at):
             return replace(picture, missing=_no_step(cursor.step))
         given = looker.element(element, given_to=place.dispatch.index)
@@ -228,14 +231,22 @@ class Microscope:
             self.picture = None
             return
         try:
-            self.picture = self._captured(engine, recorded, glance.step, *found)
+            self.picture = self._captured(engine, recorded, glance.step, *found, lost=glance.missing)
         except UsageError as error:
             old = self.picture
             self.picture = old and replace(old, missing=str(error), given=None, now=None, lines=(), coded=())
 
     def _captured(
-        self, engine: Engine, recorded: RecordedRun, step: int, segment: Segment, index: int
+        self,
+        engine: Engine,
+        recorded: RecordedRun,
+        step: int,
+        segment: Segment,
+        index: int,
+        *,
+        lost: str | None = None,
     ) -> ElementPicture:
+        """The element at a recorded step; `lost` says why its buffers cannot be rebuilt, None where they can."""
         assert self._trail is not None
         session, old = recorded.session, self.picture
         row = session.step(step)
@@ -258,12 +269,11 @@ class Microscope:
         if recorded.has_state(step):
             picture = replace(picture, now=_from_capture(recorded, step, None, segment, index))
         if not recorded.has_state(step - 1) or not recorded.leads(step - 1, step):
-            lacks = "its gradients" if recorded.has_state(step - 1) else "the state before it"
-            return replace(
-                picture,
-                missing=f"{lacks[0].upper()}{lacks[1:]} {'were' if lacks[-1] == 's' else 'was'} not captured for step "
-                f"{step:,}: its lines are worked out once its buffers are rebuilt.",
+            lacks = "gradients were" if recorded.has_state(step - 1) else "starting state was"
+            coming = (
+                f"Its {lacks} not captured for step {step:,}: its lines come once its buffers are rebuilt."
             )
+            return replace(picture, missing=lost or coming)
         if row.grad_norm is None or row.clip_scale is None:
             return replace(picture, missing=f"The gradient norm of step {step:,} was not recorded.")
         given = _from_capture(recorded, step - 1, step, segment, index)
@@ -272,6 +282,16 @@ class Microscope:
             replace(picture, given=given), engine.stepper, segment, row.hyper, stats, None, clipped=False,
             variant=row.variant,
         )  # fmt: skip
+
+
+def _takes_no_part(picture: ElementPicture, own: ParamStep) -> str:
+    """Why there are no lines of an idle param; "" of one that is not."""
+    if not own.idle:
+        return ""
+    return (
+        f"{picture.param} takes no part in step {picture.step:,}: it has no gradient there, and w, m and v stay as "
+        f"they are. The last step that it took was number {max(own.step, 0):,}."
+    )
 
 
 def _with_lines(
@@ -289,12 +309,8 @@ def _with_lines(
     given = picture.given
     assert given is not None
     own = param_step(hyper, picture.plan.layout, picture.param, picture.step)
-    if own.idle:
-        return replace(
-            picture,
-            missing=f"{picture.param} takes no part in step {picture.step:,}: it has no gradient there, and w, m and v "
-            f"stay as they are. The last step that it took was number {own.step:,}.",
-        )
+    if why := _takes_no_part(picture, own):
+        return replace(picture, missing=why)
     coded = segment.state == "8bit"
     on_gpu = stepper.looker.update_lines(
         given, clip_scale=stats.clip_scale, clipped=clipped, hyper=own.hyper, step=own.step,
@@ -303,10 +319,9 @@ def _with_lines(
     scale = stats.clip_scale if norm is None else float(clip_scale(norm, hyper.max_grad_norm))
     exact = exact_lines(
         given.as_arrays(), norm=np.nan if norm is None else norm, scale=scale, codec=variant.codec if coded else None,
-        clipped=clipped, hyper=own.hyper, step=own.step, decays=own.decays, numerics=variant.numerics,
-        l2=optimizer(variant.optimizer).decay_in_gradient,
+        clipped=clipped, hyper=own.hyper, step=own.step, decays=own.decays, variant=variant,
     )  # fmt: skip
-    lines = explained(exact, line_values((stats.grad_norm, stats.clip_scale), on_gpu))
+    lines = explained(exact, line_values(exact, (stats.grad_norm, stats.clip_scale), on_gpu))
     if norm is None:
         unknown = [replace(line, f64=float("nan"), ulp=float("nan")) for line in lines[:2]]
         lines = (*unknown, *lines[2:])
@@ -318,7 +333,7 @@ def _with_lines(
     kept: tuple[CodedLine, ...] = ()
     if picture.now.codes is not None:
         kept = tuple(coded_line(lane, by_name[lane], picture.now.codes) for lane in MOMENTS)
-    written: tuple[Lane, ...] = ("w",) if kept else ("w", *MOMENTS)
+    written = written_lanes(picture.plan, coded=bool(kept))
     agrees = all(each.agrees for each in kept) and all(
         same_bits(by_name[lane], picture.now[lane]) for lane in written
     )

@@ -120,7 +120,12 @@ def _nearest(asked: FindValue, layout: Layout, step: int, find: Find, progress: 
     at = None
     if asked.at is not None and asked.at[0] in layout:
         at = layout[asked.at[0]].offset + asked.at[1]
-    if asked.param is not None:
+    if asked.within is not None:
+        end = max((s.stop for s in layout.segments), default=0)
+        parts = layout.between(*asked.within)
+        low, high = max(asked.within[0], 0), min(asked.within[1], end)
+        spans = [(max(s.offset, low), min(s.stop, high)) for s in parts if s.numel]
+    elif asked.param is not None:
         if asked.param not in layout:
             raise UsageError(f"There is no param {asked.param!r} in this run.")
         segment = layout[asked.param]

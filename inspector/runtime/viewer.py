@@ -18,7 +18,7 @@ from inspector.runtime.commands import ViewHistograms, ViewMap, ViewValues
 from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.snapshots import Glance, Histograms, MapImage, ValuesWindow
 from inspector.stepping import Cursor, MapRequest, Stepper
-from inspector.stores import LANES, MOMENTS, Lane
+from inspector.stores import MOMENTS, Lane
 
 MAX_VALUES = 65_536
 """Rows of one window of values; a table shows fewer than a hundred at a time."""
@@ -127,7 +127,12 @@ class Viewer:
         after["g"] = np.zeros(stop - start, np.float32)
         for array in after.values():
             array.flags.writeable = False
-        return ValuesWindow(asked.param, start, MappingProxyType(after), MappingProxyType({}))
+        codes: dict[Lane, npt.NDArray[np.int16]] = {}
+        if asked.raw == "codes" and layout[asked.param].state == "8bit":
+            kept = recorded.session.codes(step, asked.param)
+            codes["m"], codes["v"] = (each.codes[start:stop].astype(np.int16) for each in (kept.m, kept.v))
+        nothing: MappingProxyType[Lane, F32Array] = MappingProxyType({})
+        return ValuesWindow(asked.param, start, MappingProxyType(after), nothing, MappingProxyType(codes))
 
     def _refreshed(self, name: str, running: bool, old: T | None, make: Callable[[], T | None]) -> T | None:
         if not self._stale[name]:
@@ -146,8 +151,9 @@ class Viewer:
         request = self._asked_map
         if request is None:
             return None
-        pixels = {lane: stepper.map_pixels(lane, request) for lane in LANES if not self._stop()}
-        if len(pixels) < len(LANES):
+        lanes = stepper.plan.lanes
+        pixels = {lane: stepper.map_pixels(lane, request) for lane in lanes if not self._stop()}
+        if len(pixels) < len(lanes):
             return self.map
         ranges = {lane: colour_range(p.values, request.quantity) for lane, p in pixels.items()}
         rgba = {}
@@ -172,7 +178,7 @@ class Viewer:
         start = min(max(asked.start, 0), segment.numel)
         count = min(asked.count, segment.numel - start, MAX_VALUES)
         first = segment.offset + start
-        after = {lane: stepper.read(lane, first, count) for lane in LANES}
+        after = {lane: stepper.read(lane, first, count) for lane in stepper.plan.lanes}
         before = {lane: stepper.read(lane, first, count, before=True) for lane in stepper.changed_lanes()}
         for array in (*after.values(), *before.values()):
             array.flags.writeable = False
@@ -195,8 +201,9 @@ class Viewer:
         asked = self._asked_histograms
         if not asked.lanes or (asked.param is not None and asked.param not in stepper.layout):
             return None
+        lanes = tuple(lane for lane in asked.lanes if lane in stepper.plan.lanes)
         with np.errstate(all="ignore"):
-            stats = {lane: stepper.stats(lane, asked.param) for lane in asked.lanes if not self._stop()}
-        if len(stats) < len(asked.lanes):
+            stats = {lane: stepper.stats(lane, asked.param) for lane in lanes if not self._stop()}
+        if len(stats) < len(lanes):
             return self.histograms
         return Histograms(asked.param, stepper.cursor, MappingProxyType(stats))

@@ -12,6 +12,7 @@ from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Param
+from inspector.optimizers import optimizer
 from inspector.param_hyper import step_of
 from inspector.plan import Variant
 from inspector.policies import PolicyTable, Read, Tensor, weigh
@@ -115,6 +116,7 @@ def weigh_on_device(
         return stepper.read(lane, stepper.layout[name].offset + start, stop - start)
 
     layout = stepper.layout
+    hyper = optimizer(stepper.plan.variant.optimizer).as_used(hyper)
     tensors = tensors_of(layout.params, hyper, stepper.cursor.step, layout.numbers)
     return _weigh(tensors, read, hyper, stepper.cursor.step, stepper.plan.variant, element, progress)
 
@@ -146,6 +148,7 @@ def weigh_on_host(
             return np.zeros(stop - start, np.float32)
         return np.asarray(values, np.float32).reshape(-1)[start:stop]
 
+    hyper = optimizer(variant.optimizer).as_used(hyper)
     tensors = tensors_of(source.params, hyper, step)
     return _weigh(tensors, read, hyper, step, variant, element, progress)
 
@@ -159,7 +162,13 @@ def _weigh(
     element: tuple[str, int] | None,
     progress: Callable[[int, int], None],
 ) -> PolicyTable:
+    rule = optimizer(variant.optimizer)
+    if not rule.adam:
+        raise UsageError(
+            f"Policies are set side by side for AdamW, Adam and Adam with L2; step {step:,} runs {rule.title}, which "
+            "has no second moment: give --optimizer adamw to see what they make of its gradients."
+        )
     return weigh(
         tensors, read, hyper=hyper, step=step, numerics=variant.numerics,
-        l2=variant.optimizer == "adam-l2", element=element, progress=progress,
+        l2=rule.decay_in_gradient, element=element, progress=progress,
     )  # fmt: skip

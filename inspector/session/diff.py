@@ -201,7 +201,7 @@ class _Places:
         if step.layout is not self._laid:
             self._laid, self._known = step.layout, {}
         own = step.hyper.per_param
-        form = step.variant if own is None else (step.variant, own.of, tuple(c.idle for c in own.classes))
+        form = step.variant if own is None else (step.variant, own.of, own.kinds())
         known = self._known.get(form)
         if known is None:
             known = self._known[form] = self._plan(step)

@@ -49,7 +49,8 @@ def _named(hyper: Hyper, number: int, param: Param, step: int) -> dict[str, obje
 def group_settings(session: Session) -> list[tuple[str, F64Array]]:
     """Each setting of each group over the steps, as "lr/group 1": those of the first param of the group.
 
-    Nothing where params share their settings throughout. NaN in steps in which they do.
+    Nothing where params share their settings throughout. NaN in steps in which they do, or before the group has
+    joined the run.
     """
     own = [session.step(step).hyper for step in session.steps] if session.has_own_settings() else []
     params = session.about.params
@@ -58,7 +59,7 @@ def group_settings(session: Session) -> list[tuple[str, F64Array]]:
         for name in SETTING_NAMES:
             values = [
                 math.nan
-                if hyper.per_param is None
+                if hyper.per_param is None or number >= len(hyper.per_param.of)
                 else getattr(hyper.of_param(number, decays=params[number].block == "wd"), name)
                 for hyper in own
             ]

@@ -211,9 +211,8 @@ def peer_of(about: About) -> str | None:
         return None
     device = f"{about.device.name} {about.device.backend} {about.device.description}".lower()
     cuda = "-cuda" if "cuda" in words or "cuda" in device else ""
-    if "fused" in words:
-        return f"torch-fused{cuda}"
-    return "torch-foreach-cuda" if cuda else "torch-loop"
+    way = "fused" if "fused" in words else "foreach" if cuda and "foreach" in words else "loop"
+    return f"torch-{way}{cuda}"
 
 
 # --- the verdict

@@ -39,7 +39,7 @@ fn adamw_8bit_update(
     if any_mine {
         let m0 = decode_m(codes.x, scales.x);
         let v0 = decode_v(codes.y, scales.y);
-        let to = coded_adam(w0, g0, m0, v0, grad_stats[1], hp, bias, 4u * i);
+        let to = updated(w0, g0, m0, v0, grad_stats[1], hp, bias, 4u * i);
         w[i] = select(w0, to.w, mine);
         if FUSED {
             g[i] = select(g0, vec4(0.0), mine);

@@ -1,4 +1,4 @@
-// The update from a coded state, placed after codecs.wgsl.
+// Adam's update, from float32 or from a coded state; placed after codecs.wgsl.
 
 // With linear codes a v may round to 0 beside an outlier, under an m that does not. So that its element does not jump,
 // ε is at least 1e-6 there and the ratio in [-1, 1], as published.
@@ -7,7 +7,7 @@ const LINEAR_EPS_FLOOR = 1e-6;
 // Not set where a kernel that serves both kinds of state works on float32.
 override CODED: bool = true;
 
-fn coded_adam(
+fn updated(
     w: vec4<f32>,
     g: vec4<f32>,
     m: vec4<f32>,

@@ -71,7 +71,8 @@ override L2: bool = false;
 override FUSED: bool = true;
 override WD_ELEMENTS: u32 = 0xffffffffu;
 
-// Every line of an update of four elements.
+// Every line of an update of four elements. `ratio` is what the learning rate multiplies, but for a decay that is
+// decoupled. An optimizer leaves at 0 what it has no use for.
 struct Update {
     grad: vec4<f32>,
     m: vec4<f32>,

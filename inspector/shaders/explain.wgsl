@@ -18,7 +18,7 @@ fn explain() {
     let g0 = vec4(g[index.x]);
     let m0 = vec4(m[index.y]);
     let v0 = vec4(v[index.y]);
-    let to = coded_adam(w0, g0, m0, v0, grad_stats[1], hp, bias, first);
+    let to = updated(w0, g0, m0, v0, grad_stats[1], hp, bias, first);
     lines[0] = to.grad.x;
     lines[1] = to.m.x;
     lines[2] = to.v.x;

@@ -354,7 +354,7 @@ fn param_stats(
             g1 = g[at];
             m1 = m[at];
             v1 = v[at];
-            let to = coded_adam(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.bias, decays);
+            let to = updated(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.bias, decays);
             let squares = vec4(
                 square(in_w.squares, w0), square(in_g.squares, g0), square(in_m.squares, m0),
                 square(in_v.squares, v0),

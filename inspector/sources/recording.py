@@ -179,6 +179,8 @@ def is_recording(path: Path) -> bool:
                 return False
         with zipfile.ZipFile(path) as archive:
             return any(Path(name).name == DATABASE_NAME for name in archive.namelist())
+    except FileNotFoundError:
+        return False
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
         # PyTorch's files are zip archives as well: one that is cut off is told by its name.
         return path.suffix not in (".safetensors", *PICKLED_SUFFIXES)

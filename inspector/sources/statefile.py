@@ -249,7 +249,7 @@ def write_state(
     coded: Mapping[str, Moments8bit] | None = None,
     own: Mapping[str, Settings] | None = None,
 ) -> None:
-    """Write w, g, m, v (`lanes` by name, flat) after step `finished_steps` as a state file.
+    """Write w, g, m, v (`lanes` by name, flat) after step `finished_steps` as a state file; m and v as far as given.
 
     `own` are the settings of params that have some of their own, by name.
     `coded` are the codes behind m and v of params with 8-bit state, of one codec.
@@ -260,6 +260,8 @@ def write_state(
         f"{lane}/{p.name}": np.asarray(values[p.name], dtype=np.float32).reshape(p.shape)
         for lane, values in lanes.items()
         for p in params
+        # Of a moment that the optimizer does not keep there is nothing.
+        if lane not in MOMENTS or p.name in values
     }
     tensors |= later or {}
     metadata = {"t": str(finished_steps)} | {name: shortest(getattr(hyper, name)) for name in HYPER_NAMES}

@@ -93,6 +93,7 @@ def make_view(name: str) -> View:
     from inspector.ui.lockstep_view import LockstepView
     from inspector.ui.map_view import MapView
     from inspector.ui.memory_view import MemoryView
+    from inspector.ui.microscope_view import MicroscopeView
     from inspector.ui.params_view import ParamsView
     from inspector.ui.pipeline_view import PipelineView
     from inspector.ui.plots_view import PlotsView
@@ -110,6 +111,7 @@ def make_view(name: str) -> View:
         "pipeline": PipelineView,
         "plots": PlotsView,
         "histograms": HistogramView,
+        "microscope": MicroscopeView,
         "lockstep": LockstepView,
         "timing": TimingView,
         "profile": ProfileView,

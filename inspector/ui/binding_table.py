@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QTableWidget, QTableWidgetItem, QWidget
 
-from inspector.hyper import Numerics
+from inspector.optimizers import optimizer
 from inspector.plan import Binding, Dispatch, Plan, UniformSpec
 from inspector.runtime.snapshots import StepRecord
 from inspector.ui import format as fmt
@@ -18,10 +18,6 @@ BYTES = "464,071,680"
 SAMPLES = ("8", "   β₁ᵗ = 1.3900845e−06", "grad_stats", "read write", BYTES, BYTES, "116,017,920")
 RIGHT = {4, 5, 6}
 
-BIAS_NAMES: dict[Numerics, tuple[str, ...]] = {
-    "published": ("β₁ᵗ", "β₂ᵗ", "ε", "–"),
-    "precise": ("1/(1-β₁ᵗ)", "1/(1-β₂ᵗ)", "ε", "1-β₂"),
-}
 HP_NAMES = ("lr", "β₁", "β₂", "λ")
 
 Line = tuple[str, ...]
@@ -92,9 +88,10 @@ def binding_lines(
 ) -> tuple[Line, ...]:
     """The rows of the table as text, columns as in COLUMNS."""
     lines: list[Line] = []
+    bias_names = optimizer(plan.variant.optimizer).bias_names[plan.variant.numerics]
     for binding in dispatch.bindings:
         spec = plan.uniform_at.get(binding.offset) if binding.access == "uniform" else None
-        lines += _lines(binding, spec, values, plan.variant.numerics)
+        lines += _lines(binding, spec, values, bias_names)
         if binding.buffer == "grad_stats":
             lines += [("", f"   {text}", *("",) * (len(COLUMNS) - 2)) for text in norm_texts(record, " = ")]
     lines += [
@@ -118,7 +115,7 @@ def _lines(
     binding: Binding,
     spec: UniformSpec | None,
     values: Mapping[str, tuple[float, ...]],
-    numerics: Numerics,
+    bias_names: tuple[str, ...],
 ) -> list[Line]:
     known = () if spec is None else values.get(spec.key, ())
     if spec is not None and spec.constant is not None:
@@ -138,7 +135,7 @@ def _lines(
         )
     ]
     if len(known) > 1:
-        names = {"hp": HP_NAMES, "bias": BIAS_NAMES[numerics]}.get(binding.name, ("x", "y", "z", "w"))
+        names = {"hp": HP_NAMES, "bias": bias_names}.get(binding.name, ("x", "y", "z", "w"))
         rest = ("",) * (len(COLUMNS) - 2)
         lines += [("", f"   {name} = {_number(v)}", *rest) for name, v in zip(names, known, strict=False)]
     return lines

@@ -37,6 +37,7 @@ PANELS = (
         (
             "plots",
             "histograms",
+            "microscope",
             "lockstep",
             "timing",
             "profile",
@@ -58,6 +59,7 @@ PANELS = (
 TAB_TITLES = {
     "plots": "Metrics",
     "histograms": "Histograms",
+    "microscope": "Microscope",
     "lockstep": "8-bit",
     "timing": "GPU time",
     "profile": "Profile",
@@ -75,6 +77,7 @@ TAB_TITLES = {
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
     "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M", "settings": "Ctrl+,",
+    "microscope": "Ctrl+E",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 

@@ -57,7 +57,8 @@ def group_rows(hyper: Hyper, layout: Layout, step: int) -> tuple[GroupRow, ...]:
     rows = []
     for (group, _), at, count in zip(pairs.T.tolist(), first.tolist(), counts.tolist(), strict=True):
         used = hyper.of_param(at, decays=True)
-        rows.append(GroupRow(group, used, count, used.t(step), params[at].name))
+        # What has not joined the run yet has taken no step.
+        rows.append(GroupRow(group, used, count, used.t(step) if at < known else 0, params[at].name))
     return tuple(rows)
 
 

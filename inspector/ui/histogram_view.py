@@ -18,7 +18,9 @@ from inspector.runtime.snapshots import Histograms, Snapshot
 from inspector.statistics import BINS, EXPONENT_BIAS, BufferStats
 from inspector.stores import LANES, Lane
 from inspector.ui import theme
+from inspector.ui.bin_picking import BinPicker
 from inspector.ui.chart import Axis, Chart, dashed_pen, line_pen
+from inspector.ui.kept_lanes import show_kept, words_or
 from inspector.ui.magnitudes import (
     LOG_FLOOR,
     bar_heights,
@@ -55,6 +57,9 @@ class HistogramView(LazyView):
         self._eps_log2: float | None = None
         self._absent = ""
         self._hovered: float | None = None
+        self._bins = BinPicker(self)
+        self._bins.command.connect(self.command)
+        self._bins.found.connect(self.element_selected)
         self.combo = QComboBox()
         self.combo.setToolTip("Whose elements are counted; follows the selection.")
         self.combo.setAccessibleName("param")
@@ -81,6 +86,8 @@ class HistogramView(LazyView):
         self.chart = Chart(left=self._count_axis, bottom=Axis("bottom", whole=True, text=power_of_two))
         self.chart.show_bottom_axis("magnitude")
         self.chart.hovered.connect(self._on_hovered)
+        self.chart.picked.connect(self._on_bin_picked)
+        self.chart.setToolTip("Ctrl and a click go to the next element of a bin.")
         self.chart.box.setMouseEnabled(x=False, y=False)
         self.bars = {lane: pg.PlotCurveItem([0, 1], [0], stepMode="center") for lane in LANES}
         self.eps_line = pg.InfiniteLine(angle=90, label="ε²", labelOpts={"position": 0.82})
@@ -142,12 +149,20 @@ class HistogramView(LazyView):
         self._hovered = at
         self._read_out()
 
+    def _on_bin_picked(self, at: float) -> None:
+        """Go to an element of the bin, again to the next one."""
+        stats = self._shown_stats(self._snapshot.histograms if self._snapshot else None)
+        exponent = math.floor(at)
+        bin_ = exponent + EXPONENT_BIAS
+        lanes = [lane for lane, s in stats.items() if 0 <= bin_ < BINS and s.exponents[bin_]]
+        self._bins.pick(exponent, lanes, self._param or None)
+
     # --- asking
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """The lanes chosen."""
-        return tuple(lane for lane in LANES if self.lane_boxes[lane].isChecked())
+        return tuple(lane for lane, box in self.lane_boxes.items() if box.isChecked() and box.isEnabled())
 
     def _request(self) -> None:
         wanted = ViewHistograms(self._param or None, self.lanes)
@@ -163,7 +178,9 @@ class HistogramView(LazyView):
     # --- drawing
 
     def _update(self, snapshot: Snapshot) -> None:
+        self._bins.take(snapshot.closeup.found)
         layout = snapshot.plan.layout if snapshot.plan else None
+        changed = show_kept(self.lane_boxes, snapshot)
         if layout is not self._layout:
             self._layout = layout
             with QSignalBlocker(self.combo):
@@ -176,6 +193,8 @@ class HistogramView(LazyView):
             # What was asked of another source says nothing about this one.
             self._requested = None
             self._request()
+        if changed:
+            self._on_lanes_changed()
         eps = snapshot.hyper.eps
         eps_log2 = 2 * math.log2(eps) if eps > 0 and math.isfinite(eps) else None
         overlays, absent = snapshot.beside.overlays, absent_text(snapshot, snapshot.histograms)
@@ -263,7 +282,7 @@ class HistogramView(LazyView):
 
     def _absence(self, histograms: Histograms | None, stats: dict[Lane, BufferStats]) -> str:
         if not self.lanes:
-            return "Tick w, g, m or v to see its magnitudes."
+            return f"Tick {words_or(self.lane_boxes)} to see its magnitudes."
         if self._snapshot is None or self._snapshot.plan is None:
             return "Magnitudes of m and v appear here once a source is open."
         if not stats:

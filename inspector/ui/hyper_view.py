@@ -13,6 +13,8 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QLineEdit, QScrollArea, QVBox
 from inspector.errors import UsageError
 from inspector.floats import parse_number, shortest
 from inspector.hyper import Hyper, check_value
+from inspector.optimizers import optimizer
+from inspector.optimizers.definition import Optimizer
 from inspector.runtime.commands import SetHyper, SetSchedule
 from inspector.runtime.snapshots import Snapshot
 from inspector.schedule import Schedule
@@ -152,6 +154,7 @@ class HyperView(View):
         self._cursor: Cursor | None = None
         self._why_not = ""
         """Why nothing can be changed at this step; "" where it can."""
+        self._optimizer = "adamw"
         self.fields: dict[str, Field] = {}
         self._symbols: dict[str, str] = {}
         self.hints: dict[str, str] = {}
@@ -229,11 +232,19 @@ class HyperView(View):
             text = "–" if record is None else f"{record.lr:.6g} at step {record.step:,}"
             self.used_label.setText(text)
         why_not = (snapshot.glance.missing if snapshot.glance else None) or ""
-        if (snapshot.cursor, why_not) != (self._cursor, self._why_not):
-            self._cursor, self._why_not = snapshot.cursor, why_not
-            for field in self.fields.values():
-                field.setEnabled(not why_not)
+        name = snapshot.plan.variant.optimizer if snapshot.plan is not None else "adamw"
+        if (snapshot.cursor, why_not, name) != (self._cursor, self._why_not, self._optimizer):
+            self._cursor, self._why_not, self._optimizer = snapshot.cursor, why_not, name
+            self._show_usable(optimizer(name))
             self._show_note()
+
+    def _show_usable(self, rule: Optimizer) -> None:
+        """Grey out what cannot be changed at this step, or is not used by the optimizer."""
+        for setting in SETTINGS:
+            field, used = self.fields[setting.name], setting.name in rule.settings
+            field.setEnabled(used and not self._why_not)
+            field.setToolTip(setting.tooltip if used else f"{rule.title} does not use {setting.symbol}.")
+        self.fields["schedule"].setEnabled(not self._why_not)
 
     def _add_row(
         self, grid: QGridLayout, row: int, setting: _Setting, check: Callable[[str], object]

@@ -33,6 +33,7 @@ from inspector.ui.status import StatusLine
 from inspector.ui.timeline_view import TimelineView
 from inspector.ui.toolbar import MainToolBar
 from inspector.ui.transport import Transport
+from inspector.ui.values_view import ValuesView
 from inspector.ui.view import View
 from inspector.ui.ways import Ways
 
@@ -132,6 +133,15 @@ class MainWindow(QMainWindow):
         self.ways.navigator.selected(name)
         for view in self.views.values():
             view.select_param(name)
+
+    def _find_value(self, text: str | bool = "") -> None:
+        """Go to the values with what to look for: to be typed, or `text` in all params."""
+        values = self.views.get("values")
+        if isinstance(values, ValuesView):
+            self.ways.go_to("values", "")
+            values.open_find()
+            if isinstance(text, str) and text:
+                values.find_everywhere(text)
 
     def select_element(self, name: str, index: int) -> None:
         """Select an element of a param in every view, by its flat index."""
@@ -233,6 +243,8 @@ class MainWindow(QMainWindow):
         if isinstance(pipeline, PipelineView):
             acts["run_to_dispatch"].triggered.connect(pipeline.run_to_here)
         acts["overlay"].triggered.connect(self.asking.ask_overlay)
+        acts["find_value"].triggered.connect(self._find_value)
+        acts["next_nonfinite"].triggered.connect(lambda: self._find_value("nonfinite"))
         acts["save_report"].triggered.connect(self.asking.ask_report)
         acts["what_if"].triggered.connect(self.asking.ask_what_if)
         acts["keys"].triggered.connect(lambda: self.asking.show_keys(self.ways.keys_text()))

@@ -23,7 +23,7 @@ from inspector.stepping import MapRequest, Quantity
 from inspector.stores import Lane, store_at
 from inspector.ui import format as fmt
 from inspector.ui.map_geometry import Bracket, SegmentIndex, Viewport, whole
-from inspector.ui.map_paint import MapPainter
+from inspector.ui.map_paint import NOT_KEPT, MapPainter
 from inspector.ui.map_rows import LEFT, RIGHT, lane_rects
 from inspector.ui.widgets import CentredWords
 
@@ -51,6 +51,8 @@ class MapCanvas(QWidget):
 
     viewport_changed = Signal()
     param_picked = Signal(str)
+    element_picked = Signal(str, int, object)
+    """An element of a param, flat, and the lane that was clicked, None beside the lanes; the first under the pixel."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -73,6 +75,7 @@ class MapCanvas(QWidget):
         self._brackets: tuple[Bracket, ...] = ()
         self._pressed_at: QPointF | None = None
         self._dragged_from: float | None = None
+        self.clicked_at = QPointF()
 
     # ── what is shown ──
 
@@ -196,6 +199,8 @@ class MapCanvas(QWidget):
         if found is None or self.index is None:
             return ""
         element, lane = found
+        if lane is not None and not self._painter.keeps(lane):
+            return NOT_KEPT.format(lane=lane)
         layout = self.index.layout
         store = store_at(layout, lane or "w", element)
         kept = f"buffer {store.buffer}" if lane else "each float32 buffer"
@@ -215,16 +220,23 @@ class MapCanvas(QWidget):
         ]
         return "\n".join([*lines, *(self._pixel_lines(position, lane) if lane else ())])
 
-    def _pixel_lines(self, position: QPointF, lane: Lane) -> list[str]:
+    def pixel_at(self, position: QPointF, lane: Lane) -> tuple[int, int] | None:
+        """Row and column of the image under a point on a lane."""
         if self.image is None or self.view is None:
-            return []
+            return None
         request = self.image.request
         at = self.view.start + (position.x() - LEFT) * self.view.per_pixel
         column = int((at - request.start) // request.elements_per_pixel)
         rect = lane_rects(self.size())[lane]
         row = int((position.y() - rect.top()) / rect.height() * request.height)
-        if not (0 <= column < request.width and 0 <= row < request.height):
+        inside = 0 <= column < request.width and 0 <= row < request.height
+        return (row, column) if inside else None
+
+    def _pixel_lines(self, position: QPointF, lane: Lane) -> list[str]:
+        pixel = self.pixel_at(position, lane)
+        if pixel is None or self.image is None:
             return []
+        (row, column), request = pixel, self.image.request
         value = float(self.image.values[lane][row, column])
         bad = int(self.image.nonfinite[lane][row, column])
         several = request.elements_per_pixel / request.height
@@ -288,8 +300,11 @@ class MapCanvas(QWidget):
         if event.button() != Qt.MouseButton.LeftButton or self._pressed_at is None:
             return
         if self._dragged_from is None and self.index is not None:
-            segment = self.segment_at(event.position())
+            segment, found = self.segment_at(event.position()), self.element_at(event.position())
             self.param_picked.emit(segment.name if segment else "")
+            if segment is not None and found is not None:
+                self.clicked_at = event.position()
+                self.element_picked.emit(segment.name, found[0] - segment.offset, found[1])
         self._pressed_at = self._dragged_from = None
         self.unsetCursor()
 

@@ -34,6 +34,7 @@ from inspector.ui.map_rows import (
     visible,
 )
 
+NOT_KEPT = "This optimizer keeps no {lane}."
 _Centre = Qt.AlignmentFlag.AlignCenter
 _LeftMiddle = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 
@@ -53,7 +54,7 @@ class MapPainter:
         """Take the worker's pixels over, without copying."""
         self._source = image
         self._images, self._flags, self._pixels = {}, {}, []
-        for lane in LANES if image is not None else ():
+        for lane in image.rgba if image is not None else ():
             assert image is not None
             rgba = np.ascontiguousarray(image.rgba[lane])
             height, width = rgba.shape[:2]
@@ -62,6 +63,10 @@ class MapPainter:
             self._pixels.append(rgba)
             self._scales[lane] = (scale_text(image, lane), nonfinite_text(image, lane))
             self._flags[lane] = runs(np.any(image.nonfinite[lane] > 0, axis=0))
+
+    def keeps(self, lane: Lane) -> bool:
+        """False where pixels came without that lane: the optimizer does not keep it."""
+        return self._source is None or lane in self._source.rgba
 
     def paint(
         self,
@@ -85,6 +90,11 @@ class MapPainter:
         edges = index.edges(view) + LEFT
         gaps = index.gaps(view)
         for lane, rect in rects.items():
+            if not self.keeps(lane):
+                painter.fillRect(rect, c.window)
+                painter.setPen(c.muted)
+                painter.drawText(rect.translated(8, 0), int(_LeftMiddle), NOT_KEPT.format(lane=lane))
+                continue
             self._lane(painter, view, index, lane, rect)
             for gap in gaps:
                 area = QRectF(LEFT + gap.x, rect.top(), gap.width, rect.height()).intersected(rect)
@@ -315,7 +325,7 @@ class MapPainter:
             self._legend(painter, lane, area)
 
     def _legend(self, painter: QPainter, lane: Lane, area: QRectF) -> None:
-        if self._source is None:
+        if self._source is None or not self.keeps(lane):
             return
         c = theme.colours()
         scale, bad = self._scales[lane]

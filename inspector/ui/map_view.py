@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
 
+from inspector.floats import bits
 from inspector.plan import Plan
-from inspector.runtime.commands import ViewMap
-from inspector.runtime.snapshots import Snapshot
+from inspector.runtime.commands import FindValue, ViewMap
+from inspector.runtime.snapshots import MapImage, Snapshot
 from inspector.stepping import QUANTITIES, Cursor, MapRequest, Quantity
+from inspector.stores import Lane
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.map_canvas import KEYS, MapCanvas
@@ -18,6 +21,7 @@ from inspector.ui.map_legend import QUANTITY_HELP, QUANTITY_TEXT
 from inspector.ui.moment import absent_text
 from inspector.ui.view import View
 from inspector.ui.widgets import ElidedLabel
+from inspector.value_search import Query
 
 FRAME_MS = 16
 
@@ -42,11 +46,14 @@ class MapView(View):
         self._plan: Plan | None = None
         self._cursor: Cursor | None = None
         self._asked: MapRequest | None = None
+        self._sought: FindValue | None = None
+        """The element of the pixel that was clicked, of those under it."""
         self._frame = QTimer(self, singleShot=True, interval=FRAME_MS)
         self._frame.timeout.connect(self._ask)
         self.quantity.currentIndexChanged.connect(self._on_quantity)
         self.canvas.viewport_changed.connect(self._on_viewport)
         self.canvas.param_picked.connect(self._on_picked)
+        self.canvas.element_picked.connect(self._on_element_picked)
         theme.changes().changed.connect(self.canvas.update)
         self._lay_out()
 
@@ -61,6 +68,11 @@ class MapView(View):
             self.canvas.set_image(None)
         elif snapshot.map is not None and self._plan is not None:
             self.canvas.set_image(snapshot.map)
+        found = snapshot.closeup.found
+        if self._sought is not None and found is not None and found.asked == self._sought:
+            self._sought = None
+            if found.param is not None:
+                self.element_selected.emit(found.param, found.index)
 
     def select_param(self, name: str) -> None:
         self.canvas.set_selected(name)
@@ -128,6 +140,19 @@ class MapView(View):
         self.canvas.set_selected(name)
         self.param_selected.emit(name)
 
+    def _on_element_picked(self, name: str, index: int, lane: Lane | None) -> None:
+        """The element that the pixel shows, where it covers several; the first of them where that is not known."""
+        self._sought = None
+        image, pixel = self.canvas.image, lane and self.canvas.pixel_at(self.canvas.clicked_at, lane)
+        query = None
+        if image is not None and pixel and lane and image.request.elements_per_pixel > 1:
+            query = shown_under(image, lane, *pixel)
+        if query is None:
+            self.element_selected.emit(name, index)
+            return
+        self._sought = FindValue(query[0], lane or "w", within=query[1], asker="map")
+        self.command.emit(self._sought)
+
     def _ask(self) -> None:
         request = self.canvas.request(self.shown_quantity()) if self.isVisible() else None
         if request != self._asked:
@@ -149,6 +174,21 @@ class MapView(View):
         ]
         binds = f"; off the map: {', '.join(others)}" if others else ""
         self.note.setText(f"{'last' if cursor.at_end else 'next'}: {dispatch.label}{binds}")
+
+
+def shown_under(image: MapImage, lane: Lane, row: int, column: int) -> tuple[Query, tuple[int, int]] | None:
+    """What finds the element that a pixel shows, and the elements under it; None where no value is shown."""
+    request = image.request
+    value = np.float32(image.values[lane][row, column])
+    each = request.elements_per_pixel / request.height
+    low = request.start + column * request.elements_per_pixel + row * each
+    within = int(low), max(int(np.ceil(low + each)) + 1, int(low) + 1)
+    if image.nonfinite[lane][row, column] > 0:
+        return Query("nonfinite", "nonfinite"), within
+    if request.quantity not in ("value", "magnitude") or not np.isfinite(value):
+        return None
+    key = int(bits(np.array([abs(value)], np.float32))[0])
+    return Query("magnitudes", f"|x| = {fmt.exact(abs(value))}", key, key), within
 
 
 def _zoom_text(per_pixel: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from PySide6.QtCore import QEvent, QItemSelectionModel, QObject, QSignalBlocker, Qt, Signal
+from PySide6.QtCore import QEvent, QItemSelection, QItemSelectionModel, QObject, QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHBoxLayout, QScrollBar, QWidget
 
@@ -56,6 +56,16 @@ class PagedTable(QWidget):
     def top(self) -> int:
         """The first element in sight."""
         return self.model.base + self.table.verticalScrollBar().value()
+
+    def selected_rows(self) -> tuple[int, int] | None:
+        """The first element that is selected and the one after the last; None where none is."""
+        selection: QItemSelection = self.table.selectionModel().selection()
+        ranges = [selection.at(i) for i in range(selection.count())] if selection.count() else []
+        if not ranges:
+            return None
+        return self.model.base + min(r.top() for r in ranges), self.model.base + max(
+            r.bottom() for r in ranges
+        ) + 1
 
     def go_to(self, element: int) -> None:
         """Bring an element to the middle and make it the current one."""

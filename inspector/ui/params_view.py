@@ -29,6 +29,7 @@ from inspector.ui import theme
 from inspector.ui.actions import STATS_HELP
 from inspector.ui.break_menu import show_break_menu
 from inspector.ui.frozen_table import FrozenTable
+from inspector.ui.kept_lanes import show_kept
 from inspector.ui.params_columns import FIRST_FIGURE, WORD_COLUMNS
 from inspector.ui.params_model import ParamsModel
 from inspector.ui.tables import set_widths
@@ -217,6 +218,8 @@ class ParamsView(LazyView):
     def _update(self, snapshot: Snapshot) -> None:
         counted = snapshot.counted
         layout = snapshot.plan.layout if snapshot.plan else None
+        if show_kept(self.lane_buttons, snapshot) and not self.lane_buttons[self.model.lane].isEnabled():
+            self.lane_buttons["w"].click()
         columns = self.model.columnCount()
         self.model.show_counted(counted, layout)
         if self.model.columnCount() != columns:

@@ -11,33 +11,39 @@ from PySide6.QtGui import QFont
 
 from inspector.floats import F32Array, bits, shortest, ulp_distance
 from inspector.layout import Param
+from inspector.looking import Moment
 from inspector.runtime.snapshots import ValuesWindow
 from inspector.stores import LANES, Lane
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.tables import FIGURES, AnyIndex
-
-Form = Literal["decimal", "hex", "bits"]
-FORMS: tuple[Form, ...] = ("decimal", "hex", "bits")
+from inspector.ui.value_forms import MONO, Form, difference_text, half_text, value_text
 
 PAGE_ROWS = 1 << 16
 """Rows the table holds at a time: a table keeps some bytes a row, and a param may have 2^31 elements."""
 PENDING = "…"
 FLAT, MULTI, FIRST_LANE = 0, 1, 2
 INF_ULP = 1 << 32
+MOMENT_HELP: dict[Moment, str] = {
+    "before": "as it was before the last dispatch",
+    "after": "as it is",
+    "difference": "after less before: a number, or ULP in the forms of bits",
+}
 
 
 class ValuesModel(QAbstractTableModel):
-    """Rows base to base + PAGE_ROWS of a param: two columns of indices, then before and after by lane."""
+    """Rows base to base + PAGE_ROWS of a param: two columns of indices, then before, after or difference by lane."""
 
     def __init__(self) -> None:
         super().__init__()
         self.param: Param | None = None
         self.base = 0
-        self.form: Form = "decimal"
+        self.form: Form = "f32"
         self.lanes: tuple[Lane, ...] = LANES
+        self.moments: tuple[Moment, ...] = ("before", "after")
         self._window: ValuesWindow | None = None
         self._pending = PENDING
+        self._fonts: dict[tuple[bool, bool], QFont] = {}
 
     # --- what is shown
 
@@ -73,6 +79,17 @@ class ValuesModel(QAbstractTableModel):
         self.lanes = lanes
         self.endResetModel()
 
+    def set_moments(self, moments: tuple[Moment, ...]) -> None:
+        """Show these columns of each lane, in their usual order."""
+        self.beginResetModel()
+        self.moments = tuple(m for m in ("before", "after", "difference") if m in moments)
+        self.endResetModel()
+
+    @property
+    def raw(self) -> Literal["", "codes", "half"]:
+        """What has to be read beside the values for this form."""
+        return "codes" if self.form == "i8 code" else "half" if self.form == "f16" else ""
+
     def has(self, start: int, stop: int) -> bool:
         """True where elements [start, stop) are at hand."""
         if self._window is None:
@@ -92,6 +109,22 @@ class ValuesModel(QAbstractTableModel):
             return None
         return np.float32(source[lane][at])
 
+    def code(self, lane: Lane, element: int, *, before: bool) -> int | None:
+        """An 8-bit code at hand; None where it is not, or the lane is float32."""
+        if self._window is None:
+            return None
+        codes = self._window.codes_after.get(lane)
+        if before and lane in self._window.before:
+            codes = self._window.codes_before.get(lane, codes)
+        at = element - self._window.start
+        return None if codes is None or not 0 <= at < len(codes) else int(codes[at])
+
+    def half(self, element: int) -> np.float16 | None:
+        """The half-precision mirror of w at hand; None where there is none."""
+        half = self._window.half if self._window is not None else None
+        at = element - self._window.start if self._window is not None else 0
+        return None if half is None or not 0 <= at < len(half) else half[at : at + 1].view(np.float16)[0]
+
     def changed(self, lane: Lane, element: int) -> bool:
         """True where the last dispatch changed the bits of the element."""
         before, after = self.value(lane, element, before=True), self.value(lane, element, before=False)
@@ -106,18 +139,20 @@ class ValuesModel(QAbstractTableModel):
         return max(min(self.param.numel - self.base, PAGE_ROWS), 0)
 
     def columnCount(self, parent: AnyIndex = QModelIndex()) -> int:  # noqa: B008
-        """Two indices, then before and after of each lane."""
-        return 0 if parent.isValid() else FIRST_LANE + 2 * len(self.lanes)
+        """Two indices, then the chosen moments of each lane."""
+        return 0 if parent.isValid() else FIRST_LANE + len(self.moments) * len(self.lanes)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
         """The column's name; the lanes in their colours."""
         if orientation != Qt.Orientation.Horizontal:
             return None
-        lane, after = self._column(section)
+        lane, moment = self._column(section)
         if role == Qt.ItemDataRole.DisplayRole:
             if lane is None:
                 return ("flat", "index")[section]
-            return f"{lane} after" if after else f"{lane} before"
+            return f"Δ{lane}" if moment == "difference" else f"{lane} {moment}"
+        if role == Qt.ItemDataRole.ToolTipRole and lane is not None:
+            return f"{lane} {MOMENT_HELP[moment]}"
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return FIGURES
         if role == Qt.ItemDataRole.ForegroundRole and lane is not None:
@@ -131,49 +166,84 @@ class ValuesModel(QAbstractTableModel):
         if role not in _ROLES:
             return None
         element = self.base + index.row()
-        lane, after = self._column(index.column())
+        lane, moment = self._column(index.column())
+        after = moment == "after"
         if role == Qt.ItemDataRole.DisplayRole:
             return self.text(element, index.column())
         if lane is None:
             return theme.colours().muted if role == Qt.ItemDataRole.ForegroundRole else None
-        value = self.value(lane, element, before=not after)
+        value = self.value(lane, element, before=moment == "before")
         if role == Qt.ItemDataRole.ForegroundRole:
             bad = value is not None and not np.isfinite(value)
             return theme.ink(theme.NONFINITE) if bad else None
         if role == Qt.ItemDataRole.FontRole:
-            font = theme.mono_font() if self.form != "decimal" else theme.ui_font()
-            if after and self.changed(lane, element):
-                font.setWeight(QFont.Weight.Bold)
-            return font
+            return self._font(bold=after and self.changed(lane, element))
         return self._tooltip(lane, element)
+
+    def _font(self, *, bold: bool) -> QFont:
+        """Made once each: asking the system for a font takes longer than writing the cell."""
+        key = (self.form in MONO, bold)
+        if key not in self._fonts:
+            font = theme.mono_font() if key[0] else theme.ui_font()
+            if bold:
+                font.setWeight(QFont.Weight.Bold)
+            self._fonts[key] = font
+        return self._fonts[key]
 
     def text(self, element: int, column: int) -> str:
         """What stands in a column for an element; see `set_pending` while it is not at hand."""
         assert self.param is not None
-        lane, after = self._column(column)
+        lane, moment = self._column(column)
         if lane is None:
             return f"{element:,}" if column == FLAT else fmt.multi_index(element, self.param.shape)
-        value = self.value(lane, element, before=not after)
-        if value is None:
+        found = self._written(lane, moment, element)
+        if found is None:
             return self._pending
-        mark = "• " if after and self.changed(lane, element) else ""
-        return mark + value_text(value, self.form)
+        mark = "• " if moment == "after" and self.changed(lane, element) else ""
+        return mark + found
 
     def plain(self, element: int, column: int) -> str:
         """A cell for other programs: no separators, no marks."""
-        lane, after = self._column(column)
+        lane, moment = self._column(column)
         if lane is None:
             return str(element) if column == FLAT else self.text(element, column)
-        value = self.value(lane, element, before=not after)
+        value = self.value(lane, element, before=moment == "before")
         if value is None:
             return ""
-        return shortest(value) if self.form == "decimal" else value_text(value, self.form)
+        if self.form == "f32" and moment != "difference":
+            return shortest(value)
+        return (self._written(lane, moment, element) or "").replace(",", "").replace(fmt.MINUS, "-")
 
-    def _column(self, column: int) -> tuple[Lane | None, bool]:
+    def as_text(self, start: int, stop: int) -> str:
+        """Elements [start, stop), which are at hand, as lines with tabs between columns, below their titles."""
+        columns = range(self.columnCount())
+        role = Qt.ItemDataRole.DisplayRole
+        lines = ["\t".join(str(self.headerData(c, Qt.Orientation.Horizontal, role)) for c in columns)]
+        lines += ["\t".join(self.plain(e, c) for c in columns) for e in range(start, stop)]
+        return "\n".join(lines) + "\n"
+
+    def _written(self, lane: Lane, moment: Moment, element: int) -> str | None:
+        """A cell in the form chosen; None where it is not at hand."""
+        if self.form == "i8 code":
+            codes = [self.code(lane, element, before=was) for was in (True, False)]
+            if codes[0] is None or codes[1] is None:
+                return None if self.value(lane, element, before=False) is None else fmt.NA
+            one = {"before": codes[0], "after": codes[1], "difference": codes[1] - codes[0]}[moment]
+            return str(one).replace("-", fmt.MINUS)
+        if moment == "difference":
+            before, after = (self.value(lane, element, before=was) for was in (True, False))
+            return None if before is None or after is None else difference_text(before, after, self.form)
+        value = self.value(lane, element, before=moment == "before")
+        half = self.half(element) if self.form == "f16" and lane == "w" and moment == "after" else None
+        if value is None:
+            return None
+        return half_text(half) if half is not None else value_text(value, self.form)
+
+    def _column(self, column: int) -> tuple[Lane | None, Moment]:
         if column < FIRST_LANE:
-            return None, False
-        lane, after = divmod(column - FIRST_LANE, 2)
-        return self.lanes[lane], bool(after)
+            return None, "after"
+        lane, moment = divmod(column - FIRST_LANE, len(self.moments))
+        return self.lanes[lane], self.moments[moment]
 
     def _tooltip(self, lane: Lane, element: int) -> str | None:
         before, after = self.value(lane, element, before=True), self.value(lane, element, before=False)
@@ -202,16 +272,6 @@ _ROLES = {
     Qt.ItemDataRole.FontRole,
     Qt.ItemDataRole.ToolTipRole,
 }
-
-
-def value_text(value: np.float32, form: Form) -> str:
-    """A float32 as decimal (shortest that reads back), as hex, or as sign, exponent and fraction bits."""
-    if form == "decimal":
-        return fmt.exact(value)
-    raw = _raw(value)
-    if form == "hex":
-        return f"{raw:08x}"
-    return f"{raw >> 31:01b} {raw >> 23 & 0xFF:08b} {raw & 0x7F_FFFF:023b}"
 
 
 def _raw(value: np.float32) -> int:

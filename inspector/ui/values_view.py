@@ -1,47 +1,43 @@
-"""The values of one param, element by element, before and after the last dispatch."""
+"""The values of one param, element by element or as an image, before and after the last dispatch; looked for in."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QItemSelection, Qt, QTimer
-from PySide6.QtGui import QGuiApplication, QHideEvent, QShowEvent
-from PySide6.QtWidgets import (
-    QCheckBox,
-    QComboBox,
-    QHBoxLayout,
-    QLineEdit,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtWidgets import QStackedLayout, QVBoxLayout, QWidget
 
 from inspector.addresses import parse_index
 from inspector.errors import UsageError
 from inspector.layout import Layout
-from inspector.runtime.commands import ViewValues
+from inspector.runtime.commands import SaveValues
 from inspector.runtime.snapshots import Snapshot
-from inspector.stores import LANES, Lane
+from inspector.stores import LANES
 from inspector.ui import format as fmt
 from inspector.ui import theme
+from inspector.ui.find_bar import ALL, FindBar
+from inspector.ui.kept_lanes import show_kept
+from inspector.ui.matrix_pane import MatrixPane
 from inspector.ui.moment import absent_text
 from inspector.ui.paged_table import PagedTable
+from inspector.ui.shortcuts import bind
 from inspector.ui.tables import set_widths
-from inspector.ui.values_model import FORMS, PENDING, ValuesModel
+from inspector.ui.value_forms import FORMS, SAMPLES
+from inspector.ui.values_bar import ValuesBar
+from inspector.ui.values_fetch import ValuesFetch
+from inspector.ui.values_model import PENDING, ValuesModel
 from inspector.ui.view import LazyView
-from inspector.ui.widgets import ElidedLabel
+from inspector.ui.widgets import ElidedLabel, ask_file
 
-FETCH_AFTER_MS = 30
-MARGIN_ROWS = 64
-"""Fetched beyond either edge, so that a turn of the wheel shows values at once."""
-MOST_COPIED = 100_000
 KEYS = (
     ("Ctrl+Home / End", "the first, the last element"),
     ("Ctrl+C", "copy the selected rows, tab-separated"),
+    ("F3, Shift+F3", "look for the next value, the one before"),
+    ("N, Shift+N", "the next value that is not finite, the one before"),
+    ("C, Shift+C", "the next that the last dispatch changed, the one before"),
+    ("M", "as an image; arrows, + − and Home move in it"),
+    ("E", "write to a CSV file"),
 )
 CHOOSE = "Select a param, on the map or in the pipeline, to see its values."
-SAMPLES = {
-    "decimal": "• −8.8888888e−38",
-    "hex": "• 3f800000 ",
-    "bits": "• 0 00000000 00000000000000000000000 ",
-}
 
 
 class ValuesView(LazyView):
@@ -55,53 +51,77 @@ class ValuesView(LazyView):
         self.setObjectName("values")
         self._layout: Layout | None = None
         self._param = ""
-        self._requested: ViewValues | None = None
-        self._copy: tuple[int, int] | None = None
         self._absent = ""
         self._wanted: int | None = None
         """An element to go to as soon as the param is shown."""
+        self._going = False
         self.model = ValuesModel()
         self.paged = PagedTable(self.model)
         self.table = self.paged.table
-        self._fetch_timer = QTimer(self, singleShot=True, interval=FETCH_AFTER_MS)
-        self._fetch_timer.timeout.connect(self._fetch)
-        self.paged.moved.connect(self._fetch_timer.start)
-        self.paged.copy_wanted.connect(self.copy_selection)
+        self._fetch = ValuesFetch(self.paged, self)
+        self._fetch.command.connect(self.command)
+        self._fetch.said.connect(self._say)
         self.setFocusProxy(self.paged)
+        # Whoever goes to the panel has its rows, not what stands above them.
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.table.selectionModel().currentRowChanged.connect(self._on_row_changed)
+        self._assemble()
+        self._set_widths()
+
+    def _assemble(self) -> None:
+        self.bar = ValuesBar()
+        self.form_combo, self.index_field = self.bar.form_combo, self.bar.index_field
+        self.lane_boxes = self.bar.lane_boxes
+        self.bar.form_chosen.connect(self._on_form_changed)
+        self.bar.index_entered.connect(self._on_index_entered)
+        self.bar.columns_chosen.connect(self._on_columns_changed)
+        self.bar.image_wanted.connect(self._on_image_wanted)
+        self.bar.find_wanted.connect(self.open_find)
+        self.bar.save_wanted.connect(self._choose_file)
+        self.find_bar = FindBar()
+        self.find_bar.command.connect(self.command)
+        self.find_bar.found.connect(self._on_found)
+        self.find_bar.left.connect(self._close_find)
+        self.find_bar.place = lambda: None if self.current is None else (self._param, self.current)
+        self.find_bar.hide()
+        self.matrix = MatrixPane()
+        self.matrix.command.connect(self.command)
+        self.matrix.picked.connect(self._pick)
+        inside = QWidget()
+        self._stack = QStackedLayout(inside)
+        self._stack.addWidget(self.paged)
+        self._stack.addWidget(self.matrix)
         self.note = ElidedLabel()
         self.note.setText(CHOOSE)
         self.note.setContentsMargins(theme.GRID, 0, theme.GRID, theme.GRID)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
-        outer.setSpacing(theme.GRID)
-        outer.addLayout(self._tool_row())
-        outer.addWidget(self.paged, 1)
+        outer.setSpacing(0)
+        outer.addWidget(self.bar)
+        outer.addWidget(self.find_bar)
+        outer.addWidget(inside, 1)
         outer.addWidget(self.note)
-        self._set_widths()
-
-    def _tool_row(self) -> QHBoxLayout:
-        row = QHBoxLayout()
-        row.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, 0)
-        self.form_combo = QComboBox()
-        self.form_combo.addItems(FORMS)
-        self.form_combo.setToolTip("How float32 values are written: shortest decimal, hex, or their bits.")
-        self.form_combo.currentTextChanged.connect(self._on_form_changed)
-        self.index_field = QLineEdit()
-        self.index_field.setPlaceholderText("go to: 1234 or 12, 3")
-        self.index_field.setToolTip("A flat index, or one index a dimension. Enter goes there.")
-        self.index_field.setAccessibleName("go to index")
-        self.index_field.returnPressed.connect(self._on_index_entered)
-        row.addWidget(self.form_combo)
-        row.addWidget(self.index_field, 1)
-        self.lane_boxes: dict[Lane, QCheckBox] = {}
-        for lane in LANES:
-            box = QCheckBox(lane)
-            box.setChecked(True)
-            box.setToolTip(f"Show the columns of {lane}.")
-            box.toggled.connect(self._on_lanes_changed)
-            self.lane_boxes[lane] = box
-            row.addWidget(box)
-        return row
+        look_for = self.find_bar.look_for
+        bind(
+            self,
+            (
+                ("F3", lambda: look_for(backwards=False)),
+                ("Shift+F3", lambda: look_for(backwards=True)),
+            ),
+            inside=True,
+        )
+        for where in (self.table, self.matrix.canvas):
+            bind(
+                where,
+                (
+                    ("N", lambda: self._find_word("nonfinite", backwards=False)),
+                    ("Shift+N", lambda: self._find_word("nonfinite", backwards=True)),
+                    ("C", lambda: self._find_word("changed", backwards=False)),
+                    ("Shift+C", lambda: self._find_word("changed", backwards=True)),
+                    ("M", self.bar.image.toggle),
+                    ("E", self._choose_file),
+                ),
+            )
 
     # --- from outside
 
@@ -109,11 +129,13 @@ class ValuesView(LazyView):
         """Show this param from its first element."""
         if name != self._param:
             self._param = name
-            self._copy = None
+            self._fetch.show_param(name)
             self._show_param()
 
     def select_element(self, name: str, index: int) -> None:
         """Show this param with the element in sight, once its values are."""
+        if (name, index) == (self._param, self.current):
+            return
         self._wanted = index
         if name == self._param and self.model.param is not None:
             self._go_to_wanted()
@@ -129,43 +151,120 @@ class ValuesView(LazyView):
 
     def go_to(self, element: int) -> None:
         """Scroll to an element and select it."""
+        self._going = True
         self.paged.go_to(element)
+        self._going = False
+        self.matrix.canvas.select(element)
+
+    @property
+    def current(self) -> int | None:
+        """The element that is selected, flat."""
+        index = self.table.currentIndex()
+        return self.model.base + index.row() if index.isValid() and self.model.param is not None else None
 
     # --- events
 
     def showEvent(self, event: QShowEvent) -> None:
         """Catch up, and ask for values again."""
         super().showEvent(event)
-        self._fetch_timer.start()
+        self._fetch.seen = True
+        self._fetch.soon()
 
     def hideEvent(self, event: QHideEvent) -> None:
         """Nobody looks: no values have to be read back."""
         super().hideEvent(event)
-        self._fetch_timer.stop()
-        self._requested = None
-        self.command.emit(ViewValues(None))
+        self._fetch.stop()
 
     def _on_form_changed(self, text: str) -> None:
         self.model.set_form(next(f for f in FORMS if f == text))
         self._set_widths()
+        self._fetch.soon()
 
-    def _on_lanes_changed(self) -> None:
-        top = self.paged.top
-        self.model.set_lanes(tuple(lane for lane in LANES if self.lane_boxes[lane].isChecked()))
+    def _on_columns_changed(self) -> None:
+        top, current = self.paged.top, self.current
+        self.model.set_lanes(self.bar.lanes)
+        self.model.set_moments(self.bar.moments)
         self._set_widths()
+        if current is not None:
+            self.go_to(current)
         self.paged.scroll_to(top)
 
-    def _on_index_entered(self) -> None:
+    def _on_row_changed(self, now: QModelIndex, _before: QModelIndex) -> None:
+        # Only what a person does with the keys or the mouse picks an element; a table that is given the keys makes its
+        # first row the current one and selects nothing.
+        picked = now.isValid() and self.table.selectionModel().isSelected(now)
+        if picked and not self._going and self.table.hasFocus() and self.model.param is not None:
+            element = self.model.base + now.row()
+            self.matrix.canvas.select(element)
+            self.element_selected.emit(self._param, element)
+
+    def _pick(self, element: int) -> None:
+        """An element of the image was picked."""
+        self.go_to(element)
+        self.element_selected.emit(self._param, element)
+
+    def _on_image_wanted(self, wanted: bool) -> None:
+        had = self.table.hasFocus() or self.matrix.canvas.hasFocus() or self.bar.image.hasFocus()
+        self._fetch.shown = not wanted
+        self._stack.setCurrentWidget(self.matrix if wanted else self.paged)
+        self.setFocusProxy(self.matrix if wanted else self.paged)
+        if had:
+            (self.matrix.canvas if wanted else self.table).setFocus()
+        self._fetch.soon()
+
+    # --- finding
+
+    def open_find(self) -> None:
+        """Show the line in which to type what to look for."""
+        self.find_bar.show()
+        self.find_bar.query.setFocus()
+        self.find_bar.query.selectAll()
+
+    def find_everywhere(self, text: str) -> None:
+        """Look for it in all params, from where a person is."""
+        self.find_bar.scope.setCurrentText(ALL)
+        self.find_bar.look_for(backwards=False, text=text)
+
+    def _close_find(self) -> None:
+        self.find_bar.hide()
+        (self.matrix.canvas if self.bar.image.isChecked() else self.table).setFocus()
+
+    def _find_word(self, word: str, *, backwards: bool) -> None:
+        self.find_bar.show()
+        self.find_bar.look_for(backwards=backwards, text=word)
+
+    def _on_found(self, name: str, index: int) -> None:
+        self.element_selected.emit(name, index)
+        self.select_element(name, index)
+
+    # --- to a file
+
+    def _choose_file(self) -> None:
+        param = self.model.param
+        if param is None:
+            self.note.setText(CHOOSE)
+            return
+        rows = self.paged.selected_rows()
+        start, stop = rows if rows is not None and rows[1] - rows[0] > 1 else (0, param.numel)
+        what = f"{fmt.plural(stop - start, 'row')} of {param.name}"
+        lanes = self.bar.lanes or LANES
+        ask_file(
+            self, f"Write {what}", f"{param.name}.csv", "Tables (*.csv)",
+            lambda path: self.command.emit(SaveValues(path, param.name, lanes, start, stop - start)),
+        )  # fmt: skip
+
+    def _on_index_entered(self, text: str) -> None:
         param = self.model.param
         if param is None:
             self.note.setText(CHOOSE)
             return
         try:
-            element = parse_index(self.index_field.text(), param)
+            element = parse_index(text, param)
         except UsageError as error:
             self.note.setText(f"⚠ {error}")
             return
         self.go_to(element)
+        self.element_selected.emit(param.name, element)
         self.note.setText(self._summary())
 
     # --- values
@@ -175,12 +274,20 @@ class ValuesView(LazyView):
         if layout is not self._layout:
             self._layout = layout
             # What was asked of another source says nothing about this one.
-            self._requested = None
+            self._fetch.forget()
+            self.matrix.forget()
             self._show_param()
+        if show_kept(self.bar.lane_boxes, snapshot):
+            self._on_columns_changed()
         self.model.show_window(snapshot.values)
         self._show_absence()
-        if self._copy and self.model.has(*self._copy):
-            self._put_on_clipboard(*self._copy)
+        self.find_bar.param = self._param
+        self.find_bar.show_snapshot(snapshot)
+        self.matrix.show_snapshot(snapshot)
+        self._fetch.arrived()
+
+    def _say(self, text: str) -> None:
+        self.note.setText(text)
 
     def _show_absence(self) -> None:
         snapshot = self._snapshot
@@ -197,6 +304,8 @@ class ValuesView(LazyView):
         known = self._layout is not None and self._param in self._layout
         segment = self._layout[self._param] if self._layout is not None and known else None
         self.model.show_param(segment.param if segment else None)
+        self.matrix.show_param(segment.param if segment else None)
+        self.find_bar.param = self._param
         if self._snapshot is not None:
             self.model.show_window(self._snapshot.values)
         self.table.verticalScrollBar().setValue(0)
@@ -206,7 +315,7 @@ class ValuesView(LazyView):
         self._go_to_wanted()
         self.note.setText(self._summary())
         self._show_absence()
-        self._fetch_timer.start()
+        self._fetch.soon()
 
     def _summary(self) -> str:
         param = self.model.param
@@ -218,65 +327,12 @@ class ValuesView(LazyView):
         state = fmt.STATES[self._layout[param.name].state] if self._layout is not None else ""
         return f"{param.name}: {shape}, {elements}, m and v in {state}. • changed"
 
-    def _fetch(self) -> None:
-        """Ask for what is in sight, once scrolling rests."""
-        if not self.isVisible():
-            return
-        if not self.paged.numel:
-            wanted = ViewValues(None)
-        elif self._copy:
-            wanted = ViewValues(self._param, self._copy[0], self._copy[1] - self._copy[0])
-        else:
-            start = self.paged.top
-            stop = min(start + self.paged.visible_rows + 1, self.paged.numel)
-            if self._covers(start, stop):
-                return
-            start, stop = max(start - MARGIN_ROWS, 0), min(stop + MARGIN_ROWS, self.paged.numel)
-            wanted = ViewValues(self._param, start, stop - start)
-        if wanted != self._requested:
-            self._requested = wanted
-            self.command.emit(wanted)
-
-    def _covers(self, start: int, stop: int) -> bool:
-        """True where the newest request takes in elements [start, stop)."""
-        asked = self._requested
-        if asked is None or asked.param != self._param:
-            return False
-        return asked.start <= start and stop <= asked.start + asked.count
-
     def _set_widths(self) -> None:
         param = self.model.param
         last = max(self.paged.numel - 1, 0)
         multi = fmt.multi_index(last, param.shape) if param else "[0, 0]"
         value = SAMPLES[self.model.form]
-        set_widths(self.table, (f"{last:,}", multi, *(value for _ in range(2 * len(self.model.lanes)))))
-
-    # --- copying
-
-    def copy_selection(self) -> None:
-        """Put the selected rows on the clipboard as tab-separated text, fetching what is not at hand."""
-        selection: QItemSelection = self.table.selectionModel().selection()
-        ranges = [selection.at(i) for i in range(selection.count())] if selection.count() else []
-        if not ranges:
-            return
-        start = self.model.base + min(r.top() for r in ranges)
-        stop = self.model.base + max(r.bottom() for r in ranges) + 1
-        if stop - start > MOST_COPIED:
-            self.note.setText(f"⚠ At most {MOST_COPIED:,} rows can be copied: select fewer.")
-            return
-        if self.model.has(start, stop):
-            self._put_on_clipboard(start, stop)
-            return
-        self._copy = (start, stop)
-        self.note.setText(f"Fetching {stop - start:,} rows to copy {PENDING}")
-        self._fetch()
-
-    def _put_on_clipboard(self, start: int, stop: int) -> None:
-        self._copy = self._requested = None  # back to what is in sight
-        columns = range(self.model.columnCount())
-        titles = [str(self.model.headerData(c, Qt.Orientation.Horizontal)) for c in columns]
-        lines = ["\t".join(titles)]
-        lines += ["\t".join(self.model.plain(e, c) for c in columns) for e in range(start, stop)]
-        QGuiApplication.clipboard().setText("\n".join(lines) + "\n")
-        self.note.setText(f"Copied {fmt.plural(stop - start, 'row')}.")
-        self._fetch_timer.start()
+        set_widths(
+            self.table,
+            (f"{last:,}", multi, *(value for _ in range(len(self.model.moments) * len(self.model.lanes)))),
+        )

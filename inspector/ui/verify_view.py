@@ -31,7 +31,7 @@ NOTHING = "Nothing is compared yet: K does it for the step on show, A for all."
 class VerifyView(LazyView):
     """A line of what was found, a table of params, elements by ULP, the worst over steps, and the selected in words.
 
-    While it is seen and the run stands still, the step on show is compared by itself.
+    While it is seen and the run stands still, the step on show is compared by itself, unless a recording is followed.
     """
 
     LOCAL_KEYS = KEYS
@@ -150,7 +150,10 @@ class VerifyView(LazyView):
             before, self._picture = self._picture, snapshot.beside.verify
             self._draw(before.verdict)
         step = self._step()
-        ready = self._may_ask() and snapshot.mode == "paused" and not self._picture.of
+        # One that is followed goes on before a comparison is done.
+        ready = (
+            self._may_ask() and snapshot.mode == "paused" and not snapshot.following and not self._picture.of
+        )
         if step is not None and step >= 1 and step != self._asked and ready:
             self.compare_step()
 

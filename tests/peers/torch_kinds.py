@@ -1,15 +1,16 @@
-"""Single steps of PyTorch's AdamW and Adam on a CPU, stored beside, to hold against what is said of their roundings.
+"""Single steps of PyTorch's AdamW and Adam, stored beside, to hold against what is said of their roundings.
 
-    python tests/peers/torch_kinds.py
+    python tests/peers/torch_kinds.py [cuda [FILE]]
 
-writes torch_kinds.json with what PyTorch made of each case: w, m and v after one step as base64 of float32, which
-holds bfloat16 and float16 as they are.
+writes torch_kinds.json, or torch_kinds_cuda.json on a GPU, with what PyTorch made of each case: w, m and v after one
+step as base64 of float32, which holds bfloat16 as it is.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 FILE = Path(__file__).with_suffix(".json")
+CUDA_FILE = FILE.with_name("torch_kinds_cuda.json")
 ELEMENTS = 112
 
 
@@ -73,12 +75,12 @@ def inputs(case: Case) -> dict[str, np.ndarray]:
     return {name: lane.astype(np.float32) for name, lane in lanes.items()}
 
 
-def run_torch(case: Case) -> dict[str, np.ndarray]:
+def run_torch(case: Case, device: str = "cpu") -> dict[str, np.ndarray]:
     """What PyTorch as installed makes of it."""
     import torch
 
     dtype = getattr(torch, case.dtype)
-    given = {name: torch.tensor(lane).to(dtype) for name, lane in inputs(case).items()}
+    given = {name: torch.tensor(lane).to(device, dtype) for name, lane in inputs(case).items()}
     param = torch.nn.Parameter(given["w"])
     options: dict[str, bool] = {
         "loop": {"foreach": False},
@@ -89,19 +91,23 @@ def run_torch(case: Case) -> dict[str, np.ndarray]:
         [param], lr=case.lr, betas=(0.9, case.beta2), eps=1e-8, weight_decay=case.decay,
         amsgrad=case.amsgrad, maximize=case.maximize, **options,
     )  # fmt: skip
-    state = {"step": torch.tensor(float(case.t - 1)), "exp_avg": given["m"], "exp_avg_sq": given["v"]}
+    state = {
+        "step": torch.tensor(float(case.t - 1), device=device if case.kind == "fused" else "cpu"),
+        "exp_avg": given["m"],
+        "exp_avg_sq": given["v"],
+    }
     if case.amsgrad:
         state["max_exp_avg_sq"] = given["largest"]
     optimizer.state[param] = state
     param.grad = given["g"]
     optimizer.step()
     made = {"w": param.detach(), "m": state["exp_avg"], "v": state["exp_avg_sq"]}
-    return {name: lane.float().numpy() for name, lane in made.items()}
+    return {name: lane.float().cpu().numpy() for name, lane in made.items()}
 
 
-def stored() -> dict[str, dict[str, np.ndarray]]:
+def stored(file: Path = FILE) -> dict[str, dict[str, np.ndarray]]:
     """What is stored, by case."""
-    document = json.loads(FILE.read_text(encoding="utf-8"))
+    document = json.loads(file.read_text(encoding="utf-8"))
     return {
         name: {lane: np.frombuffer(base64.b64decode(text), np.float32).copy() for lane, text in lanes.items()}
         for name, lanes in document["cases"].items()
@@ -112,14 +118,16 @@ def main() -> None:
     """Write the file."""
     import torch
 
+    device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+    made = {case.name: run_torch(case, device) for case in CASES}
     cases = {
-        case.name: {
-            lane: base64.b64encode(values.tobytes()).decode() for lane, values in run_torch(case).items()
-        }
-        for case in CASES
+        name: {lane: base64.b64encode(values.tobytes()).decode() for lane, values in lanes.items()}
+        for name, lanes in made.items()
     }
-    document = {"made_by": f"PyTorch {torch.__version__} on a CPU", "cases": cases}
-    FILE.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    where = "a CPU" if device == "cpu" else torch.cuda.get_device_name()
+    document = {"made_by": f"PyTorch {torch.__version__} on {where}", "cases": cases}
+    file = Path(sys.argv[2]) if len(sys.argv) > 2 else FILE if device == "cpu" else CUDA_FILE
+    file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from itertools import combinations
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
 from inspector.diagnosis.rules.rule import Seen, Story, alone, element_at
-from inspector.param_hyper import IDLE
 from inspector.plan import Binding, Dispatch, Plan
+from inspector.settings import IDLE
 
 Check = Callable[[StepFacts, Plan], Iterator[Story]]
 

@@ -1,7 +1,7 @@
 """Statistics of every param right before its update, counted where the tensors are: what is asked for and what comes.
 
 Three ways give the same figures: a kernel of its own in one pass (`kernel.py`, CUDA and ROCm), whole params one after
-the other (`cpu.py`), and rows of many params at once (`rows.py`: small params on the CPU, all on other accelerators).
+the other (`cpu.py`, small ones together in `small.py`), and rows of many params at once (`rows.py`: other devices).
 All elements are counted, none sampled; a histogram is of every finite element that is not 0, by its exponent.
 """
 

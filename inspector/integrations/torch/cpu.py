@@ -1,4 +1,4 @@
-"""Counting on the CPU: large params a stretch after the other that the caches hold, small ones as rows together."""
+"""Counting on the CPU: a param a stretch after the other that the caches hold, small ones together."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from inspector.integrations.torch.counting import (
     largest_word,
     ordered,
 )
-from inspector.integrations.torch.rows import count_rows
+from inspector.integrations.torch.small import count_small
 from inspector.param_statistics import F16_INFINITE, F16_ZERO
 from inspector.stores import LANES
 
-STRETCH = 1 << 15
-"""Elements at a time: four lanes and what is worked out of them stay in the caches. PyTorch does not share so few out
-among threads, which take whole params here: where another program uses the cores as well, threads that wait for each
-other after every operation took ten times as long."""
+STRETCH = 3 << 13
+"""Elements at a time: four lanes and what is worked out of them stay in the caches. PyTorch does not share fewer than
+32,768 out among threads, which take whole params here: where another program uses the cores as well, threads that wait
+for each other after every operation took ten times as long."""
 SMALL = 1 << 10
 """A param of fewer elements is counted together with others."""
 SHARED = 1 << 18
@@ -39,8 +39,8 @@ def count(tasks: Sequence[Task]) -> Counted:
     counted = Counted.zeros(len(tasks))
     small = [i for i, task in enumerate(tasks) if task.w.numel() < SMALL]
     if small:
-        rows = count_rows([tasks[i] for i in small], torch.device("cpu")).host()
-        counted.records[small], counted.bins[small] = rows.records, rows.bins
+        together = count_small([tasks[i] for i in small])
+        counted.records[small], counted.bins[small] = together.records, together.bins
     large = [i for i, task in enumerate(tasks) if task.w.numel() >= SHARED]
     large.sort(key=lambda i: -tasks[i].w.numel())
     left = iter(large)
@@ -83,20 +83,21 @@ def _count(task: Task, record: Array, bins: Array, scratch: _Scratch) -> None:
     numel = task.w.numel()
     factor = task.sign / (1.0 if task.scale is None else float(task.scale))
     update = _Update(task)
-    for start in range(0, numel, STRETCH):
-        stop = min(start + STRETCH, numel)
-        parts: list[Tensor | None] = [
-            None if lane is None else lane[start:stop].to(torch.float32) for lane in lanes
-        ]
-        if factor != 1.0 and parts[1] is not None:
-            parts[1] = parts[1] * factor
-        for number in range(len(LANES)):
-            values = parts[number]
-            if values is None:
-                _zeros(record["lanes"][number], stop - start)
-            else:
-                _count_lane(values, start, record["lanes"][number], bins[number], scratch)
-        update.add(parts, start, record, scratch)
+    with np.errstate(all="ignore"):
+        for start in range(0, numel, STRETCH):
+            stop = min(start + STRETCH, numel)
+            parts: list[Tensor | None] = [
+                None if lane is None else lane[start:stop].to(torch.float32) for lane in lanes
+            ]
+            if factor != 1.0 and parts[1] is not None:
+                parts[1] = parts[1] * factor
+            for number in range(len(LANES)):
+                values = parts[number]
+                if values is None:
+                    _zeros(record["lanes"][number], stop - start)
+                else:
+                    _count_lane(values, start, record["lanes"][number], bins[number], scratch)
+            update.add(parts, start, record, scratch)
 
 
 def _zeros(record: Array, numel: int) -> None:
@@ -108,7 +109,7 @@ def _zeros(record: Array, numel: int) -> None:
 
 def _count_lane(values: Tensor, start: int, record: Array, bins: Array, scratch: _Scratch) -> None:
     size = values.numel()
-    ints, exponents, wide = scratch.ints[:size], scratch.exponents[:size], scratch.wide[:size]
+    ints, exponents = scratch.ints[:size], scratch.exponents[:size]
     torch.bitwise_right_shift(values.view(torch.int32), 23, out=ints)
     ints.bitwise_and_(ALL_BINS - 1)
     exponents.copy_(ints)
@@ -123,8 +124,7 @@ def _count_lane(values: Tensor, start: int, record: Array, bins: Array, scratch:
     bins[0] -= np.uint32(zeros)
     bins[-1] = 0
     record["zeros"] += np.uint64(zeros)
-    wide.copy_(values)
-    record["squares"] += float(torch.dot(wide, wide))
+    record["squares"] += _sum_of_squares(values, scratch)
     if bad == size:
         return
     if bad:
@@ -174,7 +174,9 @@ class _Update:
             a.add_(v, alpha=task.beta2)
         if v_max is not None:
             torch.maximum(a, v_max, out=a)
-        a.mul_(self._second).sqrt_()
+        a.mul_(self._second)
+        root = a.numpy()
+        np.sqrt(root, out=root)
         torch.mul(grad, 1 - task.beta1, out=b)
         if m is not None:
             b.add_(m, alpha=task.beta1)
@@ -218,7 +220,9 @@ def correction(beta: float, t: float) -> float:
 def _sum_of_squares(values: Tensor, scratch: _Scratch) -> float:
     wide = scratch.wide[: values.numel()]
     wide.copy_(values)
-    return float(torch.dot(wide, wide))
+    # By numpy alone: MKL and OpenBLAS share even a few thousand out among threads.
+    squares = wide.numpy()
+    return float(np.einsum("i,i->", squares, squares))
 
 
 def _half(after: Tensor, record: Array, scratch: _Scratch) -> None:

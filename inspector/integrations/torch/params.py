@@ -32,12 +32,11 @@ class Known:
     shard: Shard | None
 
     def local(self, tensor: Tensor | None) -> Tensor | None:
-        """The part of a tensor that is like the param which this process keeps, detached."""
+        """The part that this process keeps of a tensor that is like the param."""
         if tensor is None:
             return None
         if self.sharded and hasattr(tensor, "to_local"):
             tensor = tensor.to_local()
-        tensor = tensor.detach()
         return tensor.to_dense() if tensor.is_sparse else tensor
 
     @property

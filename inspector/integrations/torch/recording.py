@@ -46,6 +46,7 @@ def record(
     stats: StatsLevel = "full",
     stats_every: int = 1,
     agree_every: int = AGREE_EVERY,
+    loss_after: bool = False,
     description: str = "",
     planned_steps: int | None = None,
 ) -> Recording:
@@ -53,9 +54,12 @@ def record(
 
     `model` gives the params their names. `capture` is a policy: `stats`, `grads:N`, `keyframes:N`, `flight:K`, `all`,
     joined by `+`. `stats` "light" counts the gradients alone, "off" nothing; params are counted in every step that
-    `stats_every` divides. A session that is there is gone on with, where it is of the same params and ends at or after
-    the step that the optimizer stands at. Under torch.distributed rank 0 records and every `agree_every` steps holds
-    the weights of the others against its own; where params are sharded every rank records its part.
+    `stats_every` divides. `loss_after` says that `loss` is called after the step that it is of, now and then perhaps,
+    where that does not show from the first time.
+
+    A session that is there is gone on with, where it is of the same params and ends at or after the step that the
+    optimizer stands at. Under torch.distributed rank 0 records and every `agree_every` steps holds the weights of the
+    others against its own; where params are sharded every rank records its part.
 
     UsageError for what cannot be recorded. Once the training goes on, nothing is raised any more.
     """
@@ -74,7 +78,7 @@ def record(
         description=description,
         planned_steps=planned_steps,
     )
-    return Recording(Path(path), Steps(run, stats=stats, stats_every=stats_every))
+    return Recording(Path(path), Steps(run, stats=stats, stats_every=stats_every, loss_after=loss_after))
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -174,7 +178,7 @@ class Recording:
             loss = closure()
             # Of an optimizer that runs it several times in a step the first counts.
             if not self._steps.began:
-                if loss is not None:
+                if loss is not None and not self._steps.has_loss:
                     self.loss(loss)
                 self._begin()
             return loss

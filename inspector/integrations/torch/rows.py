@@ -26,9 +26,8 @@ from inspector.stores import LANES
 
 LENGTHS = (32, 128, 1024, 8192)
 """Of rows: a param takes one of the least length that holds it, or several of the longest."""
-BATCH = {"cpu": 1 << 20}
-DEVICE_BATCH = 1 << 24
-"""Elements at a time, off the CPU."""
+BATCH = 1 << 24
+"""Elements at a time."""
 _SUMS = ("nan", "posinf", "neginf", "zeros", "squares")
 _UPDATE = ("moved", "below_eps", "lost", "skipped", "f16_overflows", "f16_underflows")
 
@@ -88,7 +87,7 @@ _NOWHERE = np.iinfo(np.int64).max
 def count_rows(tasks: Sequence[Task], device: Any) -> Rows:
     """The statistics of `tasks`, whose tensors are on `device`."""
     parts: list[list[Any]] = [[], [], [], []]
-    for numbers in _batches([task.w.numel() for task in tasks], BATCH.get(device.type, DEVICE_BATCH)):
+    for numbers in _batches([task.w.numel() for task in tasks], BATCH):
         batch = _Batch([tasks[i] for i in numbers], device)
         for target, made in zip(parts, (np.array(numbers), *batch.counted()), strict=True):
             target.append(made)

@@ -175,7 +175,8 @@ class Run:
             make_folder(self._path, self._world)
         if anything_at(self._folder):
             with Session.open(self._folder) as session:
-                check_same(session, self._folder, as_params(self.known, self.groups))
+                params = as_params(self.known, self.groups)
+                check_same(session, self._folder, params, str(self.policy))
                 start_step(session, self._folder, self.counts())
             return
         for folder in self._folder.absolute().parents:

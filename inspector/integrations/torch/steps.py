@@ -22,25 +22,27 @@ from inspector.statistics import StatsLevel
 
 Tensor = Any
 COPIES = 4
-"""Steps whose tensors may be on their way to the host at once."""
+COPIED_BYTES = 1 << 30
+"""So many copies may be on their way to the host at once, or as many as come to so many bytes."""
 
 
 class Steps:
     """Follows the steps of `run`, on the thread that trains. Nothing here waits for a device."""
 
-    def __init__(self, run: Run, *, stats: StatsLevel, stats_every: int) -> None:
+    def __init__(self, run: Run, *, stats: StatsLevel, stats_every: int, loss_after: bool = False) -> None:
         self.run = run
         self._stats, self._every = stats, stats_every
         self._current: Pending | None = None
         self._held: Pending | None = None
         """A step that ran, and may still be given its loss."""
-        self._order: str | None = None
+        self._order: str | None = "after" if loss_after else None
         """Whether the script tells the loss "before" or "after" the step that it belongs to."""
         self._losses: list[Number] = []
         self._clippings: list[Clipping] = []
         self._transfer = Transfer()
         """Of the step to come."""
         self._counter = Counter()
+        self._how_told = False
         self._copies: list[Copies] = []
         self._versions: tuple[int, ...] = ()
 
@@ -49,9 +51,14 @@ class Steps:
         """True within a step."""
         return self._current is not None
 
+    @property
+    def has_loss(self) -> bool:
+        """True where the loss of the step to come was told."""
+        return bool(self._losses)
+
     def begin(self, *, skipped: bool = False) -> None:
         """The gradients of a step are in place, and nothing is updated yet; nor will be where it is `skipped`."""
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             raise UsageError(
                 "The optimizer's step is captured as a CUDA graph, whose replays run no hooks: it cannot be recorded."
             )
@@ -84,6 +91,7 @@ class Steps:
             if pending.light:
                 tasks = [_gradient_alone(task) for task in tasks]
             pending.counts = self._counter.count(tasks, pending.transfer)
+            self._say_how()
         if wanted:
             self._capture_gradients(pending, lanes.g, scale)
 
@@ -199,6 +207,14 @@ class Steps:
             pending.scale = None if scale is None else number(scale, transfer)
         return pending
 
+    def _say_how(self) -> None:
+        """Note once that a GPU is counted on in the slower way."""
+        why = self._counter.fallback
+        if why is not None and not self._how_told and self.run.writer is not None:
+            self._how_told = True
+            note = f"params are counted by PyTorch's own operations, more slowly: the kernel cannot be used ({why})"
+            self.run.writer.put(Remark(self.run.step, note))
+
     def _wanted(self) -> Any:
         writer = self.run.writer
         assert writer is not None
@@ -227,7 +243,7 @@ class Steps:
 
     def _may_copy(self, pending: Pending, what: str) -> bool:
         self._copies = [copies for copies in self._copies if copies.on_the_way]
-        if len(self._copies) < COPIES:
+        if len(self._copies) < COPIES or sum(copies.nbytes for copies in self._copies) < COPIED_BYTES:
             return True
         pending.gaps.append(f"{what} not captured, copies of the steps before were on their way")
         return False

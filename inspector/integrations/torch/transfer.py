@@ -69,6 +69,11 @@ class Copies:
         """True until somebody has waited for them."""
         return bool(self._views)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of host memory that they take until then."""
+        return sum(view.numel() * view.element_size() for _, view in self._views)
+
     def with_those_of(self, other: Copies) -> Copies:
         """Both as one."""
         return Copies([*self._views, *other._views], [*self._events, *other._events])

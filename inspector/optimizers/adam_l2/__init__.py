@@ -4,9 +4,20 @@ Kingma & Ba 2015, "Adam", algorithm 1, on the gradient g' + λ·w. The kernels a
 constant changed; the oracle is `inspector.optimizers.adamw.oracle.update` with `l2`.
 """
 
+from functools import partial
+
+from inspector.optimizers.adamw.oracle import update
 from inspector.optimizers.adamw.plan import plan_adam_l2, uniforms
-from inspector.optimizers.definition import Optimizer
+from inspector.optimizers.definition import ADAM_RULE, Optimizer
 
 ADAM_L2 = Optimizer(
-    name="adam-l2", state=("m", "v"), plan=plan_adam_l2, uniforms=uniforms, decay_in_gradient=True
+    name="adam-l2",
+    title="Adam with L2",
+    state=("m", "v"),
+    plan=plan_adam_l2,
+    uniforms=uniforms,
+    update=partial(update, l2=True),
+    rule=ADAM_RULE,
+    adam=True,
+    decay_in_gradient=True,
 )

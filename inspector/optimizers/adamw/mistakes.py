@@ -78,7 +78,8 @@ def moment_candidates(given: Given, after: Lanes) -> Iterator[Candidate]:
         Named("no-dampening"),
         lambda x, _: (h.beta1 * x.before.m.astype(np.float64) + gradient(x), moments(x)[1]),
     )
-    yield Named("float32-betas"), _with_betas(float(np.float32(h.beta1)), float(np.float32(h.beta2)))
+    if not given.narrow:
+        yield Named("float32-betas"), _with_betas(float(np.float32(h.beta1)), float(np.float32(h.beta2)))
     yield Named("moments-bf16"), lambda x, _: tuple(rounded(each, "bf16") for each in moments(x))
     yield Named("moments-f16"), lambda x, _: tuple(rounded(each, "f16") for each in moments(x))
     yield from _fitted_moments(given, after)
@@ -138,7 +139,7 @@ class Rule:
 
 def own_rule(given: Given) -> Rule:
     """AdamW's with the settings of the step; with L2 the decay is in the gradient already."""
-    return Rule(given.hyper.lr, 0.0 if given.l2 else given.decay, given.t)
+    return Rule(given.hyper.lr, 0.0 if given.l2 else given.decay, given.t, narrow=given.narrow)
 
 
 def weights(given: Given, after: Lanes, rule: Rule, v: Array | None = None) -> F64Array:
@@ -205,7 +206,8 @@ def weight_candidates(given: Given, after: Lanes) -> Iterator[Candidate]:
     for what, t in given.counts.items():
         if t >= 1 and abs(t - own.t) > 1:
             yield rule("t-other", f"{t:,}, that of {what}", t=t)
-    yield rule("float32-corrections", narrow=True)
+    if not given.narrow:
+        yield rule("float32-corrections", narrow=True)
     if given.max_v is not None:
         yield Named("amsgrad"), lambda x, after: (weights(x, after, own, _largest(x, after)),)
     yield Named("weights-bf16"), lambda x, after: (rounded(weights(x, after, own), "bf16"),)

@@ -11,41 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from inspector.floats import BoolArray, F32Array, F64Array
 from inspector.hyper import Hyper, Numerics, bias_uniform, hp_uniform, max_grad_norm_uniform
 from inspector.layout import Layout
+from inspector.optimizers.evaluation import Array, FloatType, Line, Updated
 from inspector.param_hyper import param_step
-
-Array = npt.NDArray[np.floating[Any]]
-FloatType = type[np.float32] | type[np.float64]
 
 CLIP_FLOOR = 1e-6
 BIAS_FLOOR = 1e-12
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of the update: what is computed, the formula as a person reads it, and its value."""
-
-    name: str
-    formula: str
-    value: Array
-
-
-@dataclass(frozen=True, slots=True)
-class Updated:
-    """w, m, v after one step (same shape and dtype as the evaluation), and every line that led there."""
-
-    w: Array
-    m: Array
-    v: Array
-    lines: tuple[Line, ...]
-
-    def line(self, name: str) -> Array:
-        """The value of the line of that name."""
-        return next(line.value for line in self.lines if line.name == name)
 
 
 def true_norm(g: F32Array) -> float:

@@ -16,7 +16,8 @@ import numpy as np
 from inspector.codecs import Codec, FloatType, Moments8bit, StateError, Values, ambiguous, encode, state_error
 from inspector.floats import BoolArray, F32Array, F64Array
 from inspector.hyper import Hyper, Numerics, hp_uniform
-from inspector.optimizers.adamw.oracle import Line, Updated, update
+from inspector.optimizers.adamw.oracle import update
+from inspector.optimizers.evaluation import Line, Updated
 
 LINEAR_EPS_FLOOR = 1e-6
 LINEAR_RATIO_LIMIT = 1.0

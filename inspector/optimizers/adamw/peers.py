@@ -58,6 +58,13 @@ class Given:
     decays_of: tuple[float, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     max_v: F32Array | None = None
+    narrow: bool = False
+    """1-β and 1-βᵗ are formed in float32, of β in float32, as in PyTorch's fused kernel on CUDA."""
+
+    def narrowed(self) -> Given:
+        """The same with β in float32, and what is formed of it."""
+        beta1, beta2 = (float(np.float32(beta)) for beta in (self.hyper.beta1, self.hyper.beta2))
+        return replace(self, hyper=replace(self.hyper, beta1=beta1, beta2=beta2), narrow=True)
 
     def take(self, at: Any) -> Given:
         """The same step of the elements `at` alone."""
@@ -139,10 +146,14 @@ def torch_fused_cpu(given: Given) -> Lanes:
 
 
 def torch_foreach_cuda(given: Given) -> Lanes:
-    """PyTorch 2.13, AdamW(foreach=True) on CUDA: ATen/native/cuda/ForeachPointwiseOp.cu and ForeachTernaryOp.cu.
+    """PyTorch 2.11, AdamW(foreach=True) on CUDA: ATen/native/cuda/ForeachPointwiseOp.cu and ForeachTernaryOp.cu.
 
     a + c·(b·d) and w + s·(m/d) as fused multiply-adds, division by a scalar as a division; rounded after each call.
     """
+    return _on_cuda(given, by_reciprocal=False)
+
+
+def _on_cuda(given: Given, *, by_reciprocal: bool) -> Lanes:
     h, keep = given.hyper, _keep(given.dtype)
     w, m, v = given.before.w, given.before.m, given.before.v
     g = keep(_clipped(given))
@@ -153,32 +164,39 @@ def torch_foreach_cuda(given: Given) -> Lanes:
         w = keep(w * np.float32(1 - h.lr * given.decay))
     m = keep(_lerp(m, g, h.beta1))
     v = keep(fma(np.float32(1 - h.beta2), g * g, keep(v * np.float32(h.beta2))))
-    denominator = keep(keep(keep(np.sqrt(v)) / np.float32(second**0.5)) + np.float32(h.eps))
+    root = keep(np.sqrt(v))
+    corrected = root * np.float32(second**-0.5) if by_reciprocal else root / np.float32(second**0.5)
+    denominator = keep(keep(corrected) + np.float32(h.eps))
     w = keep(fma(np.float32(-(h.lr / first)), m / denominator, w))
     return Lanes(w, m, v)
 
 
-def torch_fused_cuda(given: Given) -> Lanes:
-    """PyTorch 2.13, AdamW(fused=True) on CUDA: ATen/native/cuda/fused_adam_utils.cuh.
+def torch_loop_cuda(given: Given) -> Lanes:
+    """PyTorch 2.11, AdamW(foreach=False) on CUDA: as foreach, with √v times 1/√(1-β₂ᵗ) for a division by a scalar."""
+    return _on_cuda(given, by_reciprocal=True)
 
-    lr, β, λ and ε are doubles there, so that each line is computed in float64 and rounded to float32 once; the
-    corrections and the step size are float32.
+
+def torch_fused_cuda(given: Given) -> Lanes:
+    """PyTorch 2.11, AdamW(fused=True) on CUDA: ATen/native/cuda/fused_adam_utils.cuh.
+
+    All of it in float32, 1-β of a β in float32 and 1-βᵗ as well, as in the published kernel: 1-β₂ of 0.999 is 1.3e-5
+    too small. m and v are fused multiply-adds of β with what is added.
     """
     h, keep = given.hyper, _keep(given.dtype)
-    before = given.before
-    w, m, v = before.w.astype(np.float64), before.m.astype(np.float64), before.v.astype(np.float64)
-    g: Array = _clipped(given).astype(np.float64)
-    first, second = given.corrections
+    one, lr, beta1, beta2 = np.float32(1), np.float32(h.lr), np.float32(h.beta1), np.float32(h.beta2)
+    decay, eps = np.float32(given.decay), np.float32(h.eps)
+    w: Array = given.before.w
+    m, v = given.before.m, given.before.v
+    g = _clipped(given)
     if given.decay and given.l2:
-        g = (g + w * given.decay).astype(np.float32).astype(np.float64)
+        g = fma(decay, w, g)
     elif given.decay:
-        w = np.asarray((w - h.lr * given.decay * w).astype(np.float32), np.float64)
-    m32 = (h.beta1 * m + (1 - h.beta1) * g).astype(np.float32)
-    v32 = (h.beta2 * v + (1 - h.beta2) * g * g).astype(np.float32)
-    step = np.float32(h.lr / np.float64(np.float32(first)))
-    denominator = (np.sqrt(v32) / np.float32(second**0.5)).astype(np.float64) + h.eps
-    w32 = w.astype(np.float32) - step * m32 / denominator.astype(np.float32)
-    return Lanes(keep(w32), keep(m32), keep(v32))
+        w = w - lr * decay * w
+    m = fma(beta1, m, (one - beta1) * g)
+    v = fma(beta2, v, (one - beta2) * (g * g))
+    first, second = (one - np.float32(np.float64(beta) ** given.t) for beta in (beta1, beta2))
+    w = w - lr / first * m / (np.sqrt(v) / np.sqrt(second) + eps)
+    return Lanes(keep(w), keep(m), keep(v))
 
 
 def kernel_precise(given: Given) -> Lanes:
@@ -200,6 +218,7 @@ PEERS: tuple[Peer, ...] = (
     ),
     Peer("torch-fused", "PyTorch's fused kernel on a CPU", torch_fused_cpu),
     Peer("torch-foreach-cuda", "PyTorch's foreach on CUDA", torch_foreach_cuda),
+    Peer("torch-loop-cuda", "PyTorch's for-loop on CUDA", torch_loop_cuda),
     Peer("torch-fused-cuda", "PyTorch's fused kernel on CUDA", torch_fused_cuda),
     Peer("precise", "the kernel here with precise numerics", kernel_precise),
     Peer("published", "the published kernel", kernel_published),

@@ -12,7 +12,8 @@ from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.hyper import Hyper, Numerics, bias_uniform, hp_uniform, max_grad_norm_uniform
 from inspector.layout import F32_BYTES, BlockName, Layout, Segment, StateType
-from inspector.param_hyper import IDLE, Classes, alone
+from inspector.optimizers.update_form import UpdateForm
+from inspector.param_hyper import Classes, alone
 from inspector.plan import (
     WORKGROUP_SIZE,
     Access,
@@ -27,7 +28,8 @@ from inspector.plan import (
     required_placement,
     split_grid,
 )
-from inspector.stores import GIVEN, LANES, MOMENTS, Lane, page_buffer, pieces, store_at, stores
+from inspector.settings import IDLE
+from inspector.stores import GIVEN, MOMENTS, Lane, page_buffer, pieces, store_at, stores
 
 REDUCE_GROUPS = 512
 """Most workgroups of one norm dispatch: enough to fill a large GPU, few enough to add up in one more pass."""
@@ -82,11 +84,27 @@ def plan_adam_l2(layout: Layout, limits: Limits, variant: Variant, classes: Clas
     return _Builder(layout, limits, variant, classes, l2=True).build()
 
 
+def plan_element_wise(
+    layout: Layout, limits: Limits, variant: Variant, classes: Classes | None, form: UpdateForm
+) -> Plan:
+    """The same for an update of another optimizer, with its own kernel and moments; float32 only."""
+    return _Builder(layout, limits, variant, classes, l2=False, form=form).build()
+
+
 class _Builder:
     def __init__(
-        self, layout: Layout, limits: Limits, variant: Variant, classes: Classes | None, *, l2: bool
+        self,
+        layout: Layout,
+        limits: Limits,
+        variant: Variant,
+        classes: Classes | None,
+        *,
+        l2: bool,
+        form: UpdateForm | None = None,
     ) -> None:
         self.l2 = l2
+        self.form = form
+        self.moments = MOMENTS if form is None else form.moments
         self.classes = classes
         self.layout = layout
         self.limits = limits
@@ -114,6 +132,15 @@ class _Builder:
 
     def _check_variant(self) -> None:
         variant = self.variant
+        if self.form is not None and variant.kernel != "f32":
+            raise UsageError(
+                f"--kernel {variant.kernel} is there for AdamW, Adam and Adam with L2: run {variant.optimizer} with "
+                "--kernel f32."
+            )
+        if self.form is not None and variant.own.get("adamw_update") is not None:
+            raise UsageError(
+                f"An own adamw_update takes the place of AdamW's: run it without --optimizer {variant.optimizer}."
+            )
         if self.published and variant.reduce != "atomic":
             raise UsageError("The published grid goes with --reduce atomic.")
         if self.published and (variant.kernel != "f32" or not variant.fused):
@@ -352,7 +379,7 @@ class _Builder:
         else:
             storage += [
                 self._lane(slot, lane, lane, start, stop, "read_write")
-                for slot, lane in enumerate(MOMENTS, len(storage))
+                for slot, lane in enumerate(self.moments, len(storage))
             ]
         if mirrored:
             storage.append(self._mirror(len(storage), start, stop))
@@ -365,8 +392,11 @@ class _Builder:
             self._value(slot + 3, "bias", "bias" if range_.of is None else f"bias:{range_.of}", "vec4<f32>"),
         )
         kernel = "adamw_8bit_update" if coded else "adamw_update_f16" if mirrored else "adamw_update"
+        path = f"published/{kernel}" if self.published else kernel
+        if self.form is not None:
+            path, kernel = self.form.kernel, self.form.entry_point
         self._add(
-            f"published/{kernel}" if self.published else kernel,
+            path,
             block,
             (start, stop),
             self._grid(threads),
@@ -453,7 +483,7 @@ class _Builder:
         constants: tuple[tuple[str, float], ...] = (),
         clears: tuple[Binding, ...] = (),
     ) -> None:
-        entry_point = kernel.removeprefix("published/").removesuffix("_atomic")
+        entry_point = kernel.rpartition("/")[2].removesuffix("_atomic")
         self.dispatches.append(
             Dispatch(
                 len(self.dispatches),
@@ -505,7 +535,7 @@ class _Builder:
 
     def _buffers(self) -> Iterator[BufferSpec]:
         sizes: dict[str, int] = {}
-        for lane in LANES:
+        for lane in (*GIVEN, *self.moments):
             for store in stores(self.layout, lane):
                 sizes[store.buffer] = max(sizes.get(store.buffer, 0), store.nbytes)
                 if store.scales is not None:

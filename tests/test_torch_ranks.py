@@ -1,0 +1,105 @@
+"""Runs in several processes over gloo: who records what, and a process whose weights part from the others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inspector.session.reader import Session
+
+torch = pytest.importorskip("torch")
+
+import torch_runs as runs  # noqa: E402
+
+pytestmark = [
+    pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed"),
+    pytest.mark.skipif(sys.platform == "win32", reason="gloo over a file"),
+]
+SCRIPT = Path(__file__).with_name("torch_ranks.py")
+
+
+def run(kind: str, tmp_path: Path, world: int = 2) -> Path:
+    path = tmp_path / "run.session"
+    words = [str(world), str(tmp_path / "store"), str(path)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), kind, str(rank), *words],
+            env=runs.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(world)
+    ]  # fmt: skip
+    try:
+        said = [process.communicate(timeout=110)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert [process.returncode for process in processes] == [0] * world, said
+    return path
+
+
+@pytest.mark.parametrize("kind", ["ddp", "alone"])
+def test_the_first_process_records_what_all_of_them_do_alike(kind: str, tmp_path: Path) -> None:
+    """Also where it alone calls record(): the others are not waited for."""
+    path = run(kind, tmp_path)
+    with Session.open(path) as session:
+        assert session.steps == range(1, 11)
+        assert (session.about.rank, session.about.world_size) == (0, 2)
+        assert session.about.shards == ()
+        assert "embed.weight" in {param.name for param in session.about.params}
+        assert "parted-rank" not in {finding.rule for finding in session.findings()}
+    assert {each.name for each in tmp_path.iterdir()} <= {"run.session", "store"}
+
+
+def test_a_process_whose_weights_part_is_named(tmp_path: Path) -> None:
+    path = run("parts", tmp_path)
+    with Session.open(path) as session:
+        (finding,) = [finding for finding in session.findings() if finding.rule == "parted-rank"]
+        assert finding.severity == "error"
+        assert finding.evidence["rank"] == 1
+        assert finding.param == "embed.weight"
+        assert "After step 4 the weights of rank 1" in finding.message
+
+
+def test_each_process_records_the_part_that_it_keeps(tmp_path: Path) -> None:
+    """Laid together the parts are the weights of the same run in one process."""
+    path = run("fsdp", tmp_path)
+    told = json.loads((path / "ranks.json").read_text())
+    assert told == {"world_size": 2, "ranks": ["rank-0000.session", "rank-0001.session"]}
+    parts = [Session.open(path / name) for name in told["ranks"]]
+    first = parts[0].about
+    names = [param.name for param in first.params]
+    torch.manual_seed(0)
+    model = runs.Net()
+    model.scale = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.AdamW(runs.split(model), lr=3e-3)
+    for step in range(1, 11):
+        optimizer.zero_grad()
+        for rank in range(2):
+            (runs.loss_of(model, step * 2 + rank) / 2).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    whole = dict(model.named_parameters())
+    for rank, session in enumerate(parts):
+        assert (session.about.rank, session.about.world_size, session.steps) == (rank, 2, range(1, 11))
+        np.testing.assert_array_equal(session.metric("grad_norm"), parts[0].metric("grad_norm"))
+    for number, name in enumerate(names):
+        expected = whole[name].detach().numpy()
+        together = np.full(expected.shape, np.nan)
+        for session in parts:
+            shard = session.about.shards[number]
+            assert shard is not None
+            assert shard.global_shape == expected.shape
+            shape = session.about.params[number].shape
+            if not np.prod(shape):
+                continue
+            place = tuple(slice(at, at + size) for at, size in zip(shard.offset, shape, strict=True))
+            together[place] = np.asarray(session.tensor("w", step=10, param=name)).reshape(shape)
+        np.testing.assert_allclose(together, expected, rtol=2e-5, atol=2e-7)
+    for session in parts:
+        session.close()
