@@ -30,7 +30,7 @@ from PySide6.QtWidgets import (
 )
 
 from inspector.cli.window import RunOpener
-from inspector.runtime.commands import CancelSeek, OpenSource, Pause, SetStats
+from inspector.runtime.commands import CancelSeek, OpenSource, Pause
 from inspector.runtime.snapshots import Snapshot
 from inspector.runtime.worker import Worker
 from inspector.ui.app import application, make_views
@@ -234,9 +234,9 @@ class Monkey:
     def answers(self) -> bool:
         """Whether the worker still does what it is told."""
         self.calm()
-        level = "off" if self.window.snapshot is not None and self.window.snapshot.stats != "off" else "light"
-        self.worker.send(SetStats(level))
-        return self.until(lambda s: s.stats == level and s.mode != "running")
+        before = self.window.snapshot.serial if self.window.snapshot is not None else 0
+        self.worker.send(Pause())
+        return self.until(lambda s: s.serial > before and s.mode != "running")
 
     def reopen(self) -> None:
         """Bring the window to where it was at first, so that what is counted can be compared."""

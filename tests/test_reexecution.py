@@ -21,6 +21,7 @@ from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
 from inspector.optimizers.adamw.mistakes import moments
+from inspector.optimizers.adamw.oracle import clip_scale, true_norm, update
 from inspector.optimizers.adamw.peers import Given, Lanes
 from inspector.plan import Variant, layout_for
 from inspector.stepping import HostState
@@ -248,3 +249,40 @@ def test_a_scheduler_in_the_wrong_place_is_found_in_a_recorded_run_of_pytorch(
     report = verify(path, code=1)
     late_kind = next(kind for kind in report["kinds"] if kind["kind"] == "lr-of")
     assert (late_kind["first_step"], late_kind["steps"]) == (2, 4), report["kinds"]
+
+
+def test_a_dump_of_an_engine_that_forgets_to_clip_in_one_step(
+    verify: Verify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The published kernel's own bits but for step 3; gradients are as they were before clipping."""
+    rng = np.random.default_rng(0)
+    hyper = Hyper(lr=1e-3)
+    lanes = {"w": 0.02 * rng.standard_normal(640), "m": np.zeros(640), "v": np.zeros(640)}
+    state = {lane: values.astype(np.float32) for lane, values in lanes.items()}
+    steps = []
+
+    def kept(name: str, values: np.ndarray) -> str:
+        values.tofile(tmp_path / name)
+        return name
+
+    for step in (1, 2, 3):
+        g = rng.standard_normal(640).astype(np.float32)
+        before = {lane: kept(f"{lane}{step}.bin", values) for lane, values in {**state, "g": g}.items()}
+        scale = 1.0 if step == 3 else clip_scale(true_norm(g), 1.0)
+        done = update(
+            state["w"], g, state["m"], state["v"],
+            scale=scale, hyper=hyper, step=step, decays=True, numerics="published", dtype=np.float32,
+        )  # fmt: skip
+        state = {"w": done.w, "m": done.m, "v": done.v}
+        after = {lane: kept(f"{lane}{step}a.bin", values) for lane, values in state.items()}
+        steps.append({"t": step, "before": before, "after": after})
+    layout = {
+        "format": "optimizer-dump", "version": 1, "optimizer": "adamw", "hyper": {"lr": 1e-3},
+        "params": [{"name": "wte", "shape": [64, 10], "offset": 0, "block": "wd"}], "steps": steps,
+    }  # fmt: skip
+    file, path = tmp_path / "dump.json", tmp_path / "dump.session"
+    file.write_text(json.dumps(layout), encoding="utf-8")
+    assert main(["import", str(file), "--save", str(path)]) == 0
+    report = verify(path, code=1)
+    assert [kind["kind"] for kind in report["kinds"] if kind["kind"] != "rounding"] == ["clip-missing"]
+    assert [s["step"] for s in report["steps"] if "clip-missing" in s["kinds"]] == [3]

@@ -151,7 +151,8 @@ def show(document: dict[str, Any]) -> None:
     worst = sorted(document["steps"], key=lambda s: -s["max_ulp"])[:SHOWN_ROWS]
     shown = sorted((s for s in worst if not s["bit_exact"]), key=lambda s: s["step"])
     if shown:
-        which = "Steps" if len(shown) == len(document["steps"]) else f"The {len(shown)} steps farthest off"
+        many = "The step" if len(shown) == 1 else f"The {len(shown)} steps"
+        which = "Steps" if len(shown) == len(document["steps"]) else f"{many} farthest off"
         table = make_table(
             "step", "from state", right=("w ULP", "m ULP", "v ULP", "differ"), title=f"{which}: largest difference"
         )  # fmt: skip

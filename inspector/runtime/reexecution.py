@@ -37,6 +37,7 @@ class Reexecution:
         self._stepper: Stepper | None = None
         self._at: tuple[int, int] | None = None
         self._beside: PeerRun | None = None
+        self._after: HostState | None = None
         self._peer = peer_of(about)
         self._named: set[int] = set()
         """Params whose roundings have been given a name, which is done once while they stay within 2 ULP."""
@@ -51,7 +52,7 @@ class Reexecution:
         if self._stepper is not None:
             self._stepper.close()
             self._stepper = None
-        self._at = None
+        self._at = self._after = None
 
     def steps(self, first: int, last: int) -> list[int]:
         """The steps between these whose state was captured after them and can be worked out from one before them."""
@@ -67,6 +68,8 @@ class Reexecution:
         """Steps `first` to `last`, which follow each other: a verdict where the state after one was captured, else its
         number. `check` is called between steps and params."""
         states = set(self.source.session.captures("keyframe"))
+        # The recording may have been continued from an earlier step since.
+        self._after = None
         for step in range(first, last + 1):
             check()
             yield self._step(step, states, check)
@@ -97,7 +100,10 @@ class Reexecution:
         recorded = session.step(step)
         before: HostState | None = None
         if step - 1 in states:
-            before = session.keyframe(step - 1)
+            kept = self._after
+            before = (
+                kept if kept is not None and kept.finished_steps == step - 1 else session.keyframe(step - 1)
+            )
             self._begin(recorded, before)
         if self._at is None or self._at[0] != step - 1:
             raise UsageError(
@@ -118,7 +124,9 @@ class Reexecution:
             self._beside.run(recorded, given, self._scale(recorded, stepper))
         if step not in states:
             return step
-        return self._judge(recorded, start, before, given, session.keyframe(step), stepper, check)
+        # What was read to be compared is what the next step begins from.
+        self._after = session.keyframe(step)
+        return self._judge(recorded, start, before, given, self._after, stepper, check)
 
     @staticmethod
     def _scale(recorded: RecordedStep, stepper: Stepper) -> float:
