@@ -75,6 +75,7 @@ class Monkey:
         opener = RunOpener(adapter=None, undo_mb=16, schedule=None, seed=None, given={})
         self.worker = Worker(opener, str(self.source))
         self.bus = Bus(self._send)
+        self.bus.snapshot_arrived.connect(self._on_snapshot)
         self.window = MainWindow(self.bus, make_views())
         self.window.resize(*self.size)
         self.window.show()
@@ -275,6 +276,15 @@ class Monkey:
         self.app.processEvents()
         sys.excepthook = self._before_hook
         qInstallMessageHandler(self._before_handler)
+
+    def _on_snapshot(self, snapshot: Snapshot) -> None:
+        notice = snapshot.notice
+        if (
+            notice is not None
+            and "Something went wrong here" in notice.text
+            and notice.text not in self.problems
+        ):
+            self.problems.append(notice.text)
 
     def _on_exception(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
