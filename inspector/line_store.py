@@ -24,8 +24,6 @@ CAPACITY = 4096
 TAIL = 512
 """Steps kept singly as well, so that going back inside a merged bucket loses nothing."""
 FALL_CAPACITY = 512
-VALUE = "value"
-"""The one series of the history of a line."""
 
 
 class LineStore(Generic[Key]):
@@ -113,7 +111,7 @@ class LineStore(Generic[Key]):
         self.version += 1
 
     def history(self, key: Key) -> History:
-        """A line so far, as a copy: one series, called VALUE, with a bucket for each of this store's."""
+        """A line so far, as a copy: one series, named as the key is written, with a bucket for each of this store's."""
         n = self._buckets
         if key not in self.keys or not n:
             return EMPTY_HISTORY
@@ -121,7 +119,7 @@ class LineStore(Generic[Key]):
         low, high, last = (_frozen(band[i, :n]) for band in self._bands)
         series = Series(low, high, last, _frozen(self._gaps[i, :n]))
         return History(
-            self._stride, _frozen(self._first[:n]), MappingProxyType({VALUE: series}), self.version
+            self._stride, _frozen(self._first[:n]), MappingProxyType({str(key): series}), self.version
         )
 
     @property
@@ -142,23 +140,19 @@ class LineStore(Generic[Key]):
 
 
 def joined(before: History, after: History, own_from: int) -> History:
-    """What is known of the steps before `own_from`, then what is known from there on."""
-    if not len(after):
-        after = EMPTY_HISTORY
+    """One line: what is known of the steps before `own_from`, then what is known from there on."""
     keep = int(np.searchsorted(before.first + before.stride, own_from, side="right"))
     if not keep:
         return after
-    parts = [(before, slice(keep)), (after, slice(None))]
-    parts = [(h, part) for h, part in parts if VALUE in h.series]
-    columns = [
-        np.concatenate([getattr(h.series[VALUE], name)[part] for h, part in parts])
-        for name in ("low", "high", "last", "gaps")
-    ]
-    first = np.concatenate([h.first[part] for h, part in parts])
-    low, high, last, gaps = (_frozen(column) for column in columns)
-    series = Series(low, high, last, gaps)
-    version = before.version + after.version
-    return History(max(before.stride, after.stride), first, MappingProxyType({VALUE: series}), version)
+    parts = [(before, slice(keep)), (after, slice(None))] if len(after) else [(before, slice(keep))]
+    name = next(iter(before.series))
+    low, high, last, gaps = (
+        _frozen(np.concatenate([getattr(h.series[name], each)[part] for h, part in parts]))
+        for each in ("low", "high", "last", "gaps")
+    )
+    first = _frozen(np.concatenate([h.first[part] for h, part in parts]))
+    series = MappingProxyType({name: Series(low, high, last, gaps)})
+    return History(max(h.stride for h, _ in parts), first, series, before.version + after.version)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

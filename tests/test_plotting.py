@@ -13,7 +13,7 @@ import recordings
 from test_worker import Opener, Watched
 
 from inspector.history import HistoryRecorder
-from inspector.line_store import VALUE, FallStore, LineStore, quantile_of
+from inspector.line_store import FallStore, LineStore, quantile_of
 from inspector.param_statistics import ParamStats, ParamTable, UpdateStats, lane_stats
 from inspector.runtime import commands as c
 from inspector.runtime.kept_lines import Kept
@@ -51,10 +51,10 @@ def test_lines_keep_what_a_history_keeps_of_each() -> None:
         mine = store.history(key)
         assert (mine.stride, mine.first.tolist()) == (peer.stride, peer.first.tolist())
         for name in ("low", "high", "gaps"):
-            mine_of, peers_of = getattr(mine.series[VALUE], name), getattr(peer.series[key], name)
+            mine_of, peers_of = getattr(mine.series[key], name), getattr(peer.series[key], name)
             np.testing.assert_array_equal(mine_of, peers_of)
-    assert store.history("a").series[VALUE].high.max() == 1e6
-    assert store.history("a").series[VALUE].gaps.sum() == 1
+    assert store.history("a").series["a"].high.max() == 1e6
+    assert store.history("a").series["a"].gaps.sum() == 1
     assert len(store) <= 64
 
 
@@ -63,10 +63,10 @@ def test_going_back_forgets_and_loses_nothing_before() -> None:
     for step in range(1, 101):
         store.append(step, np.array([step, -step], float), ALL)
     store.truncate(90)
-    low, high = (getattr(store.history("a").series[VALUE], name) for name in ("low", "high"))
+    low, high = (getattr(store.history("a").series["a"], name) for name in ("low", "high"))
     assert (low.min(), high.max(), store.last_step) == (1, 90, 90)
     store.append(91, np.array([5.0, 5.0]), ALL)
-    assert store.history("b").series[VALUE].high.max() == 5
+    assert store.history("b").series["b"].high.max() == 5
 
 
 def test_a_line_asked_for_later_has_no_gaps_before_and_others_stay() -> None:
@@ -75,12 +75,12 @@ def test_a_line_asked_for_later_has_no_gaps_before_and_others_stay() -> None:
         store.append(step, np.array([float(step)]), np.array([True]))
     store.set_keys("xa")
     store.append(41, np.array([7.0, 41.0]), ALL)
-    late, kept = store.history("x").series[VALUE], store.history("a").series[VALUE]
+    late, kept = store.history("x").series["x"], store.history("a").series["a"]
     assert (np.nanmin(late.low), np.nanmax(late.high), late.gaps.sum()) == (7, 7, 0)
     assert (kept.low[0], kept.high.max()) == (1, 41)
     store.truncate(40)
-    assert np.isnan(store.history("x").series[VALUE].last).all()
-    assert store.history("a").series[VALUE].high.max() == 40
+    assert np.isnan(store.history("x").series["x"].last).all()
+    assert store.history("a").series["a"].high.max() == 40
 
 
 def test_what_is_handed_out_stays_as_it_was() -> None:
@@ -89,9 +89,9 @@ def test_what_is_handed_out_stays_as_it_was() -> None:
     before = store.history("a")
     for step in range(2, 60):
         store.append(step, np.array([9.0]), np.array([True]))
-    assert before.series[VALUE].last.tolist() == [1.0]
+    assert before.series["a"].last.tolist() == [1.0]
     with pytest.raises(ValueError, match="read-only"):
-        before.series[VALUE].last[0] = 2.0
+        before.series["a"].last[0] = 2.0
 
 
 def test_waterfalls_add_up_neighbours_and_keep_every_count() -> None:
@@ -179,7 +179,7 @@ def test_a_recording_tells_its_lines_from_the_first_step_on(tmp_path: Path) -> N
     history = lines.picture.lines[line]
     assert history.first.tolist() == list(range(1, 13))
     expected = [recordings.table(step)[0].lanes["w"].norm for step in range(1, 13)]
-    np.testing.assert_allclose(history.series[VALUE].last, expected)
+    np.testing.assert_allclose(history.series[str(line)].last, expected)
     assert len(lines.picture.falls[fall]) == 12
     # Another line later, without reading the first one away; then nothing.
     other = Line("grad_norm", recordings.PARAMS[1].name)
@@ -212,8 +212,8 @@ def test_a_run_keeps_what_is_plotted_and_forgets_what_it_goes_back_before(watche
         watched.worker.send(c.StepIteration())
     snapshot = watched.until(lambda s: a in s.plotted.lines and len(s.plotted.lines[a]) == 3)
     # The gradient of step t is t everywhere: 12 elements and 5.
-    np.testing.assert_allclose(snapshot.plotted.lines[a].series[VALUE].last, np.sqrt(12) * np.arange(1, 4))
-    np.testing.assert_allclose(snapshot.plotted.lines[b].series[VALUE].last, np.sqrt(5) * np.arange(1, 4))
+    np.testing.assert_allclose(snapshot.plotted.lines[a].series[str(a)].last, np.sqrt(12) * np.arange(1, 4))
+    np.testing.assert_allclose(snapshot.plotted.lines[b].series[str(b)].last, np.sqrt(5) * np.arange(1, 4))
     assert snapshot.plotted.since == 1
     watched.worker.send(c.Seek(1))
     watched.until(lambda s: a in s.plotted.lines and len(s.plotted.lines[a]) == 1)

@@ -19,7 +19,7 @@ from inspector.layout import StateType
 from inspector.statistics import StatsLevel
 
 VIEWS = (
-    "map, pipeline, plots, histograms, microscope, lockstep, timing, profile, memory, params, compare, verify, "
+    "map, pipeline, plots, board, histograms, microscope, lockstep, timing, profile, memory, params, compare, verify, "
     "start, settings, values, hyper, findings, policies, breakpoints, bookmarks or timeline"
 )
 

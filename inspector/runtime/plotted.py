@@ -11,7 +11,7 @@ import numpy as np
 
 from inspector.diagnosis.metrics import METRICS, Counted, FromTable
 from inspector.floats import F64Array
-from inspector.history import EMPTY_HISTORY, History
+from inspector.history import History
 from inspector.line_store import BoolArray, Waterfall, quantile_of
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.statistics import BufferStats
@@ -181,8 +181,3 @@ class Reading:
         if table.names is not self._names:
             self._names, self._rows = table.names, {each: i for i, each in enumerate(table.names)}
         return self._rows.get(name)
-
-
-def line_history(picture: PlotPicture, line: Line) -> History:
-    """What is known of a line, one series called VALUE."""
-    return picture.lines.get(line, EMPTY_HISTORY)

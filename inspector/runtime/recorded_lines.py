@@ -15,6 +15,8 @@ from inspector.session.reader import Session
 TELL_S = 0.25
 """How often what has been read is shown while there is more."""
 FOLLOW_S = 1.0
+WORK_S = 0.01
+"""How long is read at a time before others may have the interpreter."""
 
 
 class RecordedLines:
@@ -65,6 +67,7 @@ class RecordedLines:
         session = self._opened()
         if session is None:
             return
+        rest_at = time.perf_counter() + WORK_S
         while True:
             # What is wanted may change at any time.
             self._share_out(self._wanted)
@@ -80,7 +83,10 @@ class RecordedLines:
                     batch.take(step, table, whole, None)
             if time.perf_counter() - self._told_at > TELL_S:
                 self._tell((step - steps.start) / max(len(steps), 1))
-            self._background.check()
+            if time.perf_counter() > rest_at:
+                # Others want the interpreter as well, but each rest may take as long as a busy window does.
+                self._background.check()
+                rest_at = time.perf_counter() + WORK_S
             if self._path != self._session_path():
                 session = self._opened()
                 if session is None:

@@ -84,6 +84,7 @@ def make_views() -> dict[str, View]:
 
 def make_view(name: str) -> View:
     """One view; each is imported only when it is made."""
+    from inspector.ui.board_view import BoardView
     from inspector.ui.bookmarks_view import BookmarksView
     from inspector.ui.breakpoints_view import BreakpointsView
     from inspector.ui.compare_view import CompareView
@@ -110,6 +111,7 @@ def make_view(name: str) -> View:
         "map": MapView,
         "pipeline": PipelineView,
         "plots": PlotsView,
+        "board": BoardView,
         "histograms": HistogramView,
         "microscope": MicroscopeView,
         "lockstep": LockstepView,

@@ -36,6 +36,7 @@ PANELS = (
         "Plots",
         (
             "plots",
+            "board",
             "histograms",
             "microscope",
             "lockstep",
@@ -58,6 +59,7 @@ PANELS = (
 )
 TAB_TITLES = {
     "plots": "Metrics",
+    "board": "Plots",
     "histograms": "Histograms",
     "microscope": "Microscope",
     "lockstep": "8-bit",
@@ -77,7 +79,7 @@ TAB_TITLES = {
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
     "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M", "settings": "Ctrl+,",
-    "microscope": "Ctrl+E",
+    "microscope": "Ctrl+E", "board": "Ctrl+Shift+G",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 
@@ -121,9 +123,20 @@ def save(window: QMainWindow, settings: QSettings, views: Mapping[str, View]) ->
     settings.setValue("window/version", LAYOUT_VERSION)
     settings.setValue("window/geometry", window.saveGeometry())
     settings.setValue("window/state", window.saveState(LAYOUT_VERSION))
+    for name, view in views.items():
+        if text := view.kept_text():
+            settings.setValue(f"views/{name}", text)
     settings.setValue("window/front", list(views_in_front(views)))
     settings.sync()
     return settings
+
+
+def load_views(settings: QSettings, views: Mapping[str, View]) -> None:
+    """Give each view what was kept of it."""
+    for name, view in views.items():
+        text = settings.value(f"views/{name}")
+        if isinstance(text, str) and text:
+            view.load(text)
 
 
 def restore(window: QMainWindow, settings: QSettings, views: Mapping[str, View]) -> bool:

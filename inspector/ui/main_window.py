@@ -96,6 +96,7 @@ class MainWindow(QMainWindow):
         if settings is not None:
             for each in kept_breakpoints.kept(settings):
                 self.send(SetBreakpoint(each.condition, each.enabled, each.stopping))
+            panels.load_views(settings, self.views)
 
     def send(self, command: Command) -> None:
         """Send a command of a person to the worker; it can be undone and gone back from."""

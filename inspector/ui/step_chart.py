@@ -32,6 +32,7 @@ class StepChart(Chart):
         super().__init__(left=Axis("left", log=log), bottom=Axis("bottom", whole=True), parent=parent)
         self._log = log
         self._history: History = EMPTY_HISTORY
+        self._others: dict[str, History] = {}
         self._traces: dict[str, Trace] = {}
         self._overlays: tuple[Overlay, ...] = ()
         self._under: dict[tuple[int, str], Trace] = {}
@@ -103,6 +104,20 @@ class StepChart(Chart):
             self._stale = True
         self._stale |= [id(o.history) for o in before] != [id(o.history) for o in self._overlays]
 
+    def show_others(self, histories: Mapping[str, History]) -> None:
+        """Take these metrics from histories of their own; call it before `draw`."""
+        if histories.keys() != self._others.keys() or any(
+            self._others[n] is not histories[n] for n in histories
+        ):
+            self._others = dict(histories)
+            self._stale = True
+
+    def set_log(self, log: bool) -> None:
+        """Take y as powers of ten, or as it is; call `draw` then."""
+        if log != self._log:
+            self._log, self._stale = log, True
+            self.left.set_log(log)
+
     def draw(self) -> None:
         """Reduce what is in view and draw it, if anything changed since."""
         if not self._stale:
@@ -112,7 +127,7 @@ class StepChart(Chart):
         lows: list[float] = []
         highs: list[float] = []
         histories = {o.slot: o.history for o in self._overlays}
-        drawn = [(trace, self._history, name) for name, trace in self._traces.items()]
+        drawn = [(t, self._others.get(name, self._history), name) for name, t in self._traces.items()]
         drawn += [(trace, histories[slot], name) for (slot, name), trace in self._under.items()]
         for trace, history, name in drawn:
             trace.draw(curve(history, name, start=start, stop=stop, log=self._log))

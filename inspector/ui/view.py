@@ -64,6 +64,13 @@ class View(QWidget):
     def show_range(self, start: float, stop: float) -> None:
         """Bring these steps into view, as another axis shows them."""
 
+    def kept_text(self) -> str:
+        """What of it is kept between runs of the program, as text; "" for nothing."""
+        return ""
+
+    def load(self, text: str) -> None:
+        """Take up what `kept_text` told, be it of another version."""
+
     def select_element(self, name: str, index: int) -> None:
         """An element of a param, by its flat index, was selected somewhere: for most views that is the param."""
         self.select_param(name)
