@@ -125,6 +125,10 @@ class LineChooser(QFrame):
 
     def _select_param(self, name: str) -> None:
         found = self.params.findItems(name, Qt.MatchFlag.MatchExactly)
+        if not found and name in self._params:
+            # Of tens of thousands not all are listed.
+            self.params.insertItem(1, name)
+            found = [self.params.item(1)]
         if found:
             self.params.setCurrentItem(found[0])
 
