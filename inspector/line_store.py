@@ -221,25 +221,25 @@ class FallStore:
         )
 
 
-def quantile_of(exponents: npt.NDArray[np.integer], zeros: int, largest: float, q: float) -> float:
+def quantiles(
+    exponents: npt.NDArray[np.uint32], zeros: npt.NDArray[np.int64], largest: F64Array, q: float
+) -> F64Array:
     """The magnitude that a share `q` of the finite elements does not exceed, zeros among them; NaN of no elements.
 
-    `exponents` [255] counts them by biased exponent, as in BufferStats. Inside a power of two elements are taken as
-    evenly spread over its logarithm, so it is off by less than a factor of 2. Never above `largest`.
+    A row each: `exponents` [rows, 255] counts the elements by biased exponent, as in BufferStats. Inside a power of two
+    they are taken as evenly spread over its logarithm, so it is off by less than a factor of 2. Never above `largest`.
     """
-    total = int(exponents.sum()) + zeros
-    if not total:
-        return float("nan")
-    rank = max(1, int(np.ceil(q * total)))
-    if rank <= zeros:
-        return 0.0
-    upto = np.cumsum(exponents, dtype=np.int64)
-    bin_ = int(np.searchsorted(upto, rank - zeros))
-    count = int(exponents[bin_])
-    share = (rank - zeros - (int(upto[bin_]) - count) - 0.5) / count
+    upto = np.cumsum(exponents, axis=1, dtype=np.int64)
+    total = upto[:, -1] + zeros
+    rank = np.maximum(np.ceil(q * total), 1).astype(np.int64) - zeros
+    bins = np.minimum((upto < rank[:, None]).sum(axis=1), BINS - 1)
+    rows = np.arange(len(bins))
+    count = np.maximum(exponents[rows, bins], 1).astype(np.float64)
+    share = (rank - (upto[rows, bins] - exponents[rows, bins]) - 0.5) / count
     # Bin 0 are the denormals: they begin at 0.
-    value = share * 2.0**-126 if bin_ == 0 else 2.0 ** (bin_ - 127 + share)
-    return float(min(value, largest))
+    value = np.where(bins == 0, share * 2.0**-126, np.exp2(bins - 127 + share))
+    value = np.where(rank <= 0, 0.0, np.minimum(value, largest))
+    return np.where(total > 0, value, np.nan)
 
 
 def _picked(values: npt.NDArray[Scalar], source: npt.NDArray[np.int64], absent: float) -> npt.NDArray[Scalar]:

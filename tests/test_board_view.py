@@ -74,7 +74,13 @@ def board_of(
         view.show()
     if snapshot is not None:
         view.show_snapshot(snapshot)
+    drawn(qtbot, view)
     return view, sent
+
+
+def drawn(qtbot: QtBot, view: BoardView) -> None:
+    """Plots are drawn a few at a time."""
+    qtbot.waitUntil(lambda: len(view.pane.cells) >= len(view.pane.seen()) and not view.pane._waiting)
 
 
 def legend(view: BoardView, cell: int = 0) -> dict[str, str]:
@@ -91,9 +97,11 @@ def test_a_spike_and_a_nan_among_100_000_steps_are_seen_at_any_zoom(qtbot: QtBot
     chart = view.pane.cells[0].chart
     for start, stop in ((0, 100_001), (50_000, 60_000), (54_300, 54_340)):
         view.show_range(start, stop)
+        drawn(qtbot, view)
         assert chart.drawn(str(NORM)).high[np.isfinite(chart.drawn(str(NORM)).high)].max() == 900
         assert len(chart.drawn(str(NORM)).x) <= 2048
     view.show_range(70_000, 80_000)
+    drawn(qtbot, view)
     assert len(chart.edges.drawn("nan")) == 1
     assert chart.edges.drawn("nan")[0] == pytest.approx(77_778, abs=20)
 
@@ -210,6 +218,7 @@ def test_of_200_plots_only_those_in_sight_have_widgets_and_are_sent(qtbot: QtBot
     assert asked.seen == {plots[i].lines[0] for i in view.pane.seen()}
     for _ in range(20):
         qtbot.keyClick(view, Key.Key_Down)
+    drawn(qtbot, view)
     assert plots[20].lines[0] in sent[-1].seen
     assert plots[0].lines[0] not in sent[-1].seen
     assert len(view.pane.cells) < 20
@@ -255,11 +264,14 @@ def test_time_axes_are_linked_here_and_with_other_views(qtbot: QtBot) -> None:
     view.moved.connect(lambda a, b: moved.append((a, b)))
     first.setXRange(20, 60, padding=0)
     first.sigRangeChangedManually.emit(first.mouseEnabled())
+    drawn(qtbot, view)
     assert second.viewRange()[0] == pytest.approx([20, 60])
     assert moved == [pytest.approx((20, 60))]
     view.show_range(30, 40)
+    drawn(qtbot, view)
     assert first.viewRange()[0] == second.viewRange()[0] == pytest.approx([30, 40])
     qtbot.keyClick(view, Key.Key_Home)
+    drawn(qtbot, view)
     start, stop = first.viewRange()[0]
     assert start < 1
     assert stop > 200
@@ -329,4 +341,5 @@ def test_another_run_keeps_the_plots_and_follows_it(qtbot: QtBot) -> None:
     view, _ = board_of(qtbot, Plot((NORM,)), snapshot=moment({NORM: np.arange(50.0)}))
     view.show_range(10, 20)
     view.show_snapshot(replace(moment({NORM: np.arange(300.0)}), run=5))
+    drawn(qtbot, view)
     assert view.pane.cells[0].front.box.viewRange()[0][1] > 299

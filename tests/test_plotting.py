@@ -13,7 +13,7 @@ import recordings
 from test_worker import Opener, Watched
 
 from inspector.history import HistoryRecorder
-from inspector.line_store import FallStore, LineStore, quantile_of
+from inspector.line_store import FallStore, LineStore, quantiles
 from inspector.param_statistics import ParamStats, ParamTable, UpdateStats, lane_stats
 from inspector.runtime import commands as c
 from inspector.runtime.kept_lines import Kept
@@ -33,6 +33,10 @@ def table_of(**gradients: list[float]) -> ParamTable:
         lanes = {lane: lane_stats(values) for lane, values in {"w": w, "g": g, "m": w, "v": w}.items()}
         rows.append(ParamStats(name, "wd", len(g), lanes, UpdateStats(0.5, 1.0, 0, 0, 0, 0, 0, 0)))  # type: ignore[arg-type]
     return ParamTable.of(rows)
+
+
+def quantile_of(exponents: np.ndarray, zeros: int, largest: float, q: float) -> float:
+    return float(quantiles(exponents[None], np.array([zeros]), np.array([largest]), q)[0])
 
 
 # --- the store

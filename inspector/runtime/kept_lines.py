@@ -71,17 +71,17 @@ class Kept:
         if self._store is not None:
             self._store.append(step, *self._reading.values(table, whole, gradients))
         for fall, store in self._falls.items():
-            counts = self._counts(fall, table, whole)
-            if counts is None and gradients is not None and fall == Fall("g"):
+            row = self._reading.row(table, fall.param) if table is not None and fall.param else None
+            if table is not None and row is not None:
+                of = table.lanes[fall.lane]
+                bad = int(of.nan[row] + of.posinf[row] + of.neginf[row])
+                store.append(step, of.exponents[row], int(of.zeros[row]), bad)
+                continue
+            counts = whole.lanes[fall.lane].counts if whole is not None and not fall.param else None
+            if counts is None and fall == Fall("g"):
                 counts = gradients
             if counts is not None:
                 store.append(step, counts.exponents, counts.zeros, counts.nonfinite.total)
-
-    def _counts(self, fall: Fall, table: ParamTable | None, whole: ParamStats | None) -> BufferStats | None:
-        if not fall.param:
-            return None if whole is None else whole.lanes[fall.lane].counts
-        row = None if table is None else self._reading.row(table, fall.param)
-        return None if table is None or row is None else table[row].lanes[fall.lane].counts
 
     def truncate(self, last_step: int) -> None:
         """Forget what came after a step."""

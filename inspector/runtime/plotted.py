@@ -12,7 +12,7 @@ import numpy as np
 from inspector.diagnosis.metrics import METRICS, Counted, FromTable
 from inspector.floats import F64Array
 from inspector.history import History
-from inspector.line_store import BoolArray, Waterfall, quantile_of
+from inspector.line_store import BoolArray, Waterfall, quantiles
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.statistics import BufferStats
 from inspector.stores import LANES, Lane
@@ -90,10 +90,8 @@ def _column(read: Callable[[ParamTable], object], table: ParamTable, rows: Seque
 
 
 def _percentile(lane: Lane, q: float, table: ParamTable, rows: Sequence[int]) -> F64Array:
-    of = table.lanes[lane]
-    largest = of.max_abs
-    values = [quantile_of(of.exponents[i], int(of.zeros[i]), float(largest[i]), q) for i in rows]
-    return np.array(values, np.float64)
+    of, at = table.lanes[lane], list(rows)
+    return quantiles(of.exponents[at], of.zeros[at], of.max_abs[at], q)
 
 
 def _measures() -> Mapping[str, Measure]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 
@@ -9,6 +11,8 @@ from PySide6.QtCore import QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QScrollBar, QWidget
 
+from inspector.history import History
+from inspector.line_store import Waterfall
 from inspector.runtime.snapshots import Mark, Snapshot
 from inspector.ui import theme
 from inspector.ui.board_model import Board, absence
@@ -17,6 +21,8 @@ from inspector.ui.readouts import bookmark_mark
 
 LEAST_HEIGHT, COLUMN_WIDTH = 120, 400
 """Of a plot; more columns where there is room."""
+DRAW_S = 0.003
+"""Painting what was drawn takes about as long again."""
 
 
 class BoardPane(QWidget):
@@ -41,6 +47,8 @@ class BoardPane(QWidget):
         self.follow = True
         self._snapshot: Snapshot | None = None
         self._hovered: float | None = None
+        self._waiting: deque[tuple[int, BoardPlot]] = deque()
+        """Plots in sight that are still to be drawn."""
         self._columns = self._rows = 0
         self._marks: tuple[Mark, ...] = ()
         self._marks_of: tuple[object, object] = (None, None)
@@ -59,6 +67,9 @@ class BoardPane(QWidget):
         self._soon = QTimer(self)
         self._soon.setSingleShot(True)
         self._soon.timeout.connect(self.refresh)
+        self._turn = QTimer(self)
+        self._turn.setSingleShot(True)
+        self._turn.timeout.connect(self._draw_next)
         theme.changes().changed.connect(self._soon.start)
 
     # --- which are in sight
@@ -96,11 +107,17 @@ class BoardPane(QWidget):
         self.scroll_bar.setRange(0, below)
         self.scroll_bar.setPageStep(rows)
         self.scroll_bar.setVisible(below > 0)
-        if (columns, rows) == (self._columns, self._rows):
+        until = time.perf_counter() + DRAW_S
+        made = len(self.cells)
+        while len(self.cells) < min(columns * rows, count):
+            if time.perf_counter() > until and len(self.cells) > made:
+                # The others come in later turns: one takes a few milliseconds to make.
+                self._soon.start()
+                break
+            self.cells.append(self._made_cell())
+        if (columns, rows) == (self._columns, self._rows) and made == len(self.cells):
             return
         self._columns, self._rows = columns, rows
-        while len(self.cells) < columns * rows:
-            self.cells.append(self._made_cell())
         for i, cell in enumerate(self.cells):
             self._grid.removeWidget(cell)
             if i < columns * rows:
@@ -152,26 +169,48 @@ class BoardPane(QWidget):
             for _, cell in self._shown():
                 cell.say(absence(cell.plot, None))
             return
-        for _, cell in self._shown():
-            fall = None if cell.plot.fall is None else snapshot.plotted.falls.get(cell.plot.fall)
-            cell.show_histories(snapshot.history, snapshot.plotted.lines, fall)
         if self.follow:
             first, last = self.extent()
             room = max((last - first) * 0.01, 0.5)
             self.range = first - room, last + room
-        step = self.on_show()
-        for _, cell in self._shown():
+        # Those that wait already go first, so that no plot is left out while moments come faster than they are drawn.
+        shown = list(self._shown())
+        waiting = [each for each in self._waiting if each in shown]
+        self._waiting = deque(waiting + [each for each in shown if each not in waiting])
+        self._draw_next()
+
+    def _draw_next(self) -> None:
+        """Draw as many of the plots as take no longer than a part of a frame; the others in later turns of the event
+        loop, so that many plots never keep it busy."""
+        until = time.perf_counter() + DRAW_S
+        while self._waiting and (snapshot := self._snapshot) is not None:
+            i, cell = self._waiting.popleft()
+            if i >= len(self.board.plots) or cell.plot != self.board.plots[i]:
+                # It was given another plot since, and waits again for that.
+                continue
+            fall = None if cell.plot.fall is None else snapshot.plotted.falls.get(cell.plot.fall)
+            cell.show_histories(snapshot.history, snapshot.plotted.lines, fall)
             cell.show_steps(*self.range)
-            cell.show_moment(step, self._marks, self.cursors)
+            cell.show_moment(self.on_show(), self._marks, self.cursors)
             cell.say(absence(cell.plot, snapshot))
-        self.read_out()
+            self._read_out(cell)
+            if time.perf_counter() > until:
+                break
+        if self._waiting:
+            self._turn.start()
 
     def extent(self) -> tuple[float, float]:
         """The first and last step of the run, or of what is in sight."""
-        ends = [end for _, cell in self._shown() if (end := cell.extent()) is not None]
-        history = self._snapshot.history if self._snapshot is not None else None
-        if history is not None and len(history):
-            ends.append((float(history.first[0]), float(history.first[-1] + history.stride - 1)))
+        snapshot = self._snapshot
+        if snapshot is None:
+            return 0.5, 1.5
+        plotted = snapshot.plotted
+        known: list[History | Waterfall] = [
+            snapshot.history,
+            *plotted.lines.values(),
+            *plotted.falls.values(),
+        ]
+        ends = [(float(h.first[0]), float(h.first[-1] + h.stride - 1)) for h in known if len(h)]
         return (min(a for a, _ in ends), max(b for _, b in ends)) if ends else (0.5, 1.5)
 
     def on_show(self) -> int | None:
@@ -181,9 +220,12 @@ class BoardPane(QWidget):
 
     def read_out(self) -> None:
         """Write the values into the legends."""
-        step = self.on_show()
         for _, cell in self._shown():
-            cell.read_out(None if step is None else float(step), self._hovered, self.cursors)
+            self._read_out(cell)
+
+    def _read_out(self, cell: BoardPlot) -> None:
+        step = self.on_show()
+        cell.read_out(None if step is None else float(step), self._hovered, self.cursors)
 
     def put_cursor(self, which: int) -> None:
         """Put one of the two cursors where the mouse is, else at the step on show."""

@@ -26,6 +26,7 @@ from inspector.ui.waterfall_chart import SHOWN, WaterfallChart, cursor_line, qua
 
 Cursors = tuple[float | None, float | None]
 NO_CURSORS: Cursors = (None, None)
+LEAST_POINTS = 128
 
 
 class BoardPlot(QFrame):
@@ -51,7 +52,9 @@ class BoardPlot(QFrame):
         self._chosen = False
         self.legend = BoardLegend()
         self.chart = StepChart()
-        self.waterfall = WaterfallChart()
+        self._waterfall: WaterfallChart | None = None
+        """Made with the first one that is shown here."""
+        self._marks: tuple[Mark, ...] | None = None
         self._stack = QStackedLayout()
         outer = QVBoxLayout(self)
         outer.setContentsMargins(1, 1, 1, 1)
@@ -63,19 +66,29 @@ class BoardPlot(QFrame):
         for line in self._cursor_lines:
             line.hide()
             self.chart.box.addItem(line, ignoreBounds=True)
-        for line in self.waterfall.cursor_lines:
-            line.hide()
-        for chart in (self.chart, self.waterfall):
-            chart.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-            chart.hovered.connect(self.hovered)
-            chart.picked.connect(self.picked)
-            chart.all_wanted.connect(self.all_wanted)
-            chart.menu_wanted.connect(lambda _x, _y, at: self.menu_wanted.emit(at))
-            chart.box.sigRangeChangedManually.connect(self._on_moved)
-            chart.scene().sigMouseClicked.connect(lambda _event: self.chosen.emit())
-            self._stack.addWidget(chart)
+        self._connect(self.chart)
         theme.changes().changed.connect(self._restyle)
         self._restyle()
+
+    @property
+    def waterfall(self) -> WaterfallChart:
+        """The chart of a histogram over steps."""
+        if self._waterfall is None:
+            self._waterfall = WaterfallChart()
+            for line in self._waterfall.cursor_lines:
+                line.hide()
+            self._connect(self._waterfall)
+        return self._waterfall
+
+    def _connect(self, chart: Chart) -> None:
+        chart.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        chart.hovered.connect(self.hovered)
+        chart.picked.connect(self.picked)
+        chart.all_wanted.connect(self.all_wanted)
+        chart.menu_wanted.connect(lambda _x, _y, at: self.menu_wanted.emit(at))
+        chart.box.sigRangeChangedManually.connect(self._on_moved)
+        chart.scene().sigMouseClicked.connect(lambda _event: self.chosen.emit())
+        self._stack.addWidget(chart)
 
     @property
     def front(self) -> Chart:
@@ -117,15 +130,9 @@ class BoardPlot(QFrame):
             return self._fall is not None and len(self._fall) > 0
         return any(str(line) in h.series for line, h in self._histories.items())
 
-    def extent(self) -> tuple[float, float] | None:
-        """The first and last step that there is anything of."""
-        if self._fall is not None and len(self._fall):
-            return float(self._fall.first[0]), float(self._fall.first[-1] + self._fall.stride - 1)
-        ends = [(h.first[0], h.first[-1] + h.stride - 1) for h in self._histories.values() if len(h)]
-        return (float(min(a for a, _ in ends)), float(max(b for _, b in ends))) if ends else None
-
     def show_steps(self, start: float, stop: float) -> None:
         """Bring these steps into view, and draw."""
+        self.chart.max_points = max(self.width() // 2, LEAST_POINTS)
         self.front.box.setXRange(start, stop, padding=0)
         if self.plot.fall is None:
             self.chart.draw()
@@ -134,11 +141,14 @@ class BoardPlot(QFrame):
         """The step on show, what a person did, and the two cursors."""
         if self.plot.fall is None:
             self.chart.show_current(step)
-            self.chart.show_marks(marks)
-        self.waterfall.current_line.setVisible(step is not None and self._fall is not None)
-        if step is not None:
-            self.waterfall.current_line.setValue(step)
-        lines = self.waterfall.cursor_lines if self.plot.fall is not None else self._cursor_lines
+            if marks is not self._marks:
+                self._marks = marks
+                self.chart.show_marks(marks)
+            lines = self._cursor_lines
+        else:
+            self.waterfall.current_line.setVisible(step is not None and self._fall is not None)
+            self.waterfall.current_line.setValue(step or 0)
+            lines = self.waterfall.cursor_lines
         for line, at in zip(lines, cursors, strict=True):
             line.setVisible(at is not None)
             if at is not None:

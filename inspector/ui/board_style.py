@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from PySide6.QtGui import QColor
 
@@ -26,6 +27,12 @@ def lane_of(line: Line) -> Lane | None:
 
 def styles(lines: Sequence[Line]) -> list[tuple[QColor, Dash]]:
     """A colour and a dash for each line of a plot, readable on the background of plots."""
+    return _styles(tuple(lines), theme.colours().scheme)
+
+
+@lru_cache(1024)
+def _styles(lines: tuple[Line, ...], scheme: str) -> list[tuple[QColor, Dash]]:
+    """`scheme` is that of the theme, on which the colours hang."""
     base = theme.colours().base
     lanes = [lane_of(line) for line in lines]
     if len(lines) == 1 and lanes[0] is None:

@@ -16,7 +16,7 @@ from inspector.runtime.beside import Overlay
 from inspector.runtime.snapshots import Mark
 from inspector.ui import theme
 from inspector.ui.chart import Axis, Chart, Dash, line_pen
-from inspector.ui.curves import EMPTY_CURVE, NO_STEPS, Curve, curve
+from inspector.ui.curves import EMPTY_CURVE, MAX_POINTS, NO_STEPS, Curve, curve
 from inspector.ui.edge_marks import EdgeMarks
 from inspector.ui.overlay_style import DASHES, SYMBOLS, colour_of, shown
 from inspector.ui.trace import Trace
@@ -33,6 +33,8 @@ class StepChart(Chart):
         self._log = log
         self._history: History = EMPTY_HISTORY
         self._others: dict[str, History] = {}
+        self.max_points = MAX_POINTS
+        """Of a line; beyond it neighbours are drawn as one, from their least to their largest."""
         self._traces: dict[str, Trace] = {}
         self._overlays: tuple[Overlay, ...] = ()
         self._under: dict[tuple[int, str], Trace] = {}
@@ -130,7 +132,9 @@ class StepChart(Chart):
         drawn = [(t, self._others.get(name, self._history), name) for name, t in self._traces.items()]
         drawn += [(trace, histories[slot], name) for (slot, name), trace in self._under.items()]
         for trace, history, name in drawn:
-            trace.draw(curve(history, name, start=start, stop=stop, log=self._log))
+            trace.draw(
+                curve(history, name, start=start, stop=stop, log=self._log, max_points=self.max_points)
+            )
             if (bounds := trace.curve.bounds()) is not None:
                 lows.append(bounds[0])
                 highs.append(bounds[1])
