@@ -93,6 +93,11 @@ class Contents:
             return get_meta(self._database.connection, "id") or ""
 
     @property
+    def ended_because(self) -> str | None:
+        """Why it ended, where not because it was done: a sentence."""
+        return self.ending.reason if self.ending else None
+
+    @property
     def format(self) -> int:
         """The version of the format on disk."""
         return self._database.format
@@ -127,6 +132,10 @@ class Contents:
     def known(self, name: str) -> npt.NDArray[np.bool_]:
         """Whether one of `SCALARS` is known, a value a step."""
         return np.concatenate([np.empty(0, np.bool_), *(part.known(name) for part in self._read_parts())])
+
+    def of_part(self) -> npt.NDArray[np.bool_]:
+        """Whether the norm is of the part of one process, a value a step."""
+        return np.concatenate([np.empty(0, np.bool_), *(part.of_part() for part in self._read_parts())])
 
     def kernel_ms(self, name: str) -> F64Array | None:
         """A kernel's time, "ms/KEY" or "cold/KEY", a value a step; None where there is none of that name."""
