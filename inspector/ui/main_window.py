@@ -15,7 +15,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
 from inspector.ui import kept_breakpoints, tab_order, theme
 from inspector.ui.actions import Actions
-from inspector.ui.arrangements import STEP
+from inspector.ui.arrangements import STEP, place
 from inspector.ui.asking import Asking
 from inspector.ui.banner import Banner
 from inspector.ui.breakpoints_view import BreakpointsView
@@ -183,7 +183,8 @@ class MainWindow(QMainWindow):
             self._placed = True
             # Sizes of docks hold only once the window has its own.
             if self._settings is None or not panels.restore(self, self._settings, self.views):
-                self.restore_default_layout()
+                # What was brought to the front before, and has the keys, stays so.
+                place(self, self.docks)
             if self._front:
                 self.show_view(self._front)
             # What was kept may be from a moment with a message.
@@ -209,7 +210,7 @@ class MainWindow(QMainWindow):
         self.setStatusBar(self.status)
         for action in (self.toolbar.toggleViewAction(), self._banner_bar.toggleViewAction()):
             action.setEnabled(False)
-        self.ways.layouts.apply(STEP)
+        place(self, self.docks)
         self._banner_bar.hide()
 
     def _connect(self) -> None:
