@@ -159,7 +159,9 @@ class Contents:
             layouts = self._items("layouts", RecordedLayout)
             if not 0 <= form.layout < len(layouts):
                 raise ValueError(f"layout {form.layout} of step {step} is missing")
-            return replace(ran, layout=layouts[form.layout])
+            laid = layouts[form.layout]
+            # Where params lay before others joined says nothing of where all of them do.
+            return replace(ran, layout=laid if len(laid.offsets) == len(self.about.params) else None)
 
     def has_own_settings(self) -> bool:
         """True where any step ends with settings of params."""

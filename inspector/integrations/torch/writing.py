@@ -215,15 +215,19 @@ class Writer:
 
     def _table(self, item: Pending, counted: Counted, layout: Layout, *, skipped: bool) -> ParamTable:
         params = self.recorder.about.params
-        names = tuple(param.name for param in params)
-        segments = [layout[name] for name in names]
+        # In the order of memory, as statistics are everywhere.
+        order = np.array(layout.numbers, np.intp)
+        if (order != np.arange(len(order))).any():
+            counted = Counted(counted.records[order], counted.bins[order])
+        segments = layout.segments
+        names = tuple(segment.name for segment in segments)
         table = table_of(
             counted,
             names,
-            tuple(param.block for param in params),
-            [param.numel for param in params],
+            tuple(segment.block for segment in segments),
+            [params[number].numel for number in order],
             [segment.offset for segment in segments],
-            item.strides,
+            [item.strides[number] for number in order],
         )
         if skipped and not item.skipped:
             # What the device counted of an update that it then left out.
