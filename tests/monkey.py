@@ -30,7 +30,7 @@ from PySide6.QtWidgets import (
 )
 
 from inspector.cli.window import RunOpener
-from inspector.runtime.commands import CancelSeek, OpenSource, Pause, SetStats
+from inspector.runtime.commands import CancelSeek, OpenSource, Pause
 from inspector.runtime.snapshots import Snapshot
 from inspector.runtime.worker import Worker
 from inspector.ui.app import application, make_views
@@ -75,6 +75,7 @@ class Monkey:
         opener = RunOpener(adapter=None, undo_mb=16, schedule=None, seed=None, given={})
         self.worker = Worker(opener, str(self.source))
         self.bus = Bus(self._send)
+        self.bus.snapshot_arrived.connect(self._on_snapshot)
         self.window = MainWindow(self.bus, make_views())
         self.window.resize(*self.size)
         self.window.show()
@@ -234,9 +235,9 @@ class Monkey:
     def answers(self) -> bool:
         """Whether the worker still does what it is told."""
         self.calm()
-        level = "off" if self.window.snapshot is not None and self.window.snapshot.stats != "off" else "light"
-        self.worker.send(SetStats(level))
-        return self.until(lambda s: s.stats == level and s.mode != "running")
+        before = self.window.snapshot.serial if self.window.snapshot is not None else 0
+        self.worker.send(Pause())
+        return self.until(lambda s: s.serial > before and s.mode != "running")
 
     def reopen(self) -> None:
         """Bring the window to where it was at first, so that what is counted can be compared."""
@@ -275,6 +276,15 @@ class Monkey:
         self.app.processEvents()
         sys.excepthook = self._before_hook
         qInstallMessageHandler(self._before_handler)
+
+    def _on_snapshot(self, snapshot: Snapshot) -> None:
+        notice = snapshot.notice
+        if (
+            notice is not None
+            and "Something went wrong here" in notice.text
+            and notice.text not in self.problems
+        ):
+            self.problems.append(notice.text)
 
     def _on_exception(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None

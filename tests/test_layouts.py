@@ -151,6 +151,24 @@ def test_a_layout_is_saved_chosen_renamed_and_deleted(shown: Shown) -> None:
     assert not shown.window.actions_by_name["delete_layout"].isEnabled()
 
 
+def test_the_keys_stay_in_a_panel_when_the_layout_changes_or_theirs_is_closed(shown: Shown) -> None:
+    """In the toolbar the next arrow would choose another source."""
+    window = shown.window
+    for name in ("profile", "step", "compare", "diagnose"):
+        window.actions_by_name[f"layout_{name}"].trigger()
+        now = window.focusWidget()
+        assert any(dock.isAncestorOf(now) and dock.isVisible() for dock in window.docks.values()), name
+    window.restore_default_layout()
+    window.ways.go_to("timeline")
+    window.docks["timeline"].close()
+    shown.qtbot.wait(10)
+    now = window.focusWidget()
+    assert any(dock.isAncestorOf(now) and dock.isVisible() for dock in window.docks.values())
+    window.ways.go_to("map")
+    window.actions_by_name["layout_step"].trigger()
+    assert window.views["map"].isAncestorOf(window.focusWidget()), "they stay where they were"
+
+
 def test_a_name_that_is_taken_is_saved_over_and_said_to_be(shown: Shown) -> None:
     save_as(shown, "mine")
     arrange(shown)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gpu_helpers import PUBLISHED_GRID, make_stepper, normal_state, smaller, variant_name
 
+from inspector.explaining import dispatch_of
 from inspector.gpu.device import Gpu
 from inspector.gpu.find import AT_ONCE
 from inspector.gpu.stepper import GpuStepper
@@ -87,7 +88,10 @@ def test_what_memory_does_not_reach_is_not_known(gpu: Gpu) -> None:
 @pytest.mark.parametrize("variant", FORMS, ids=form_name)
 def test_an_element_over_the_steps_in_memory(gpu: Gpu, variant: Variant) -> None:
     stepper = stepped(gpu, variant)
-    element = stepper.layout["b"].offset + 69
+    # Of the block that is updated first, so that it has been while the step still goes on.
+    element = stepper.layout["a"].offset + 69
+    update = dispatch_of(stepper.plan, element)
+    assert update is not None
     states = {0: [seen(stepper, element)[lane] for lane in ("w", "m", "v")]}
     gradients = {}
     for t in range(1, 5):
@@ -103,6 +107,7 @@ def test_an_element_over_the_steps_in_memory(gpu: Gpu, variant: Variant) -> None
             s: [np.float32(x).tobytes() for x in each] for s, each in found.states.items() if s < 5
         } == states
         assert {s: np.float32(x).tobytes() for s, x in found.gradients.items()} == gradients
+        assert (5 in found.states) == (dispatch > update.index)
         if dispatch < len(stepper.plan.dispatches):
             stepper.run_dispatch(HYPER)
     assert 5 in found.states

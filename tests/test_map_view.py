@@ -6,6 +6,8 @@ import itertools
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -36,7 +38,7 @@ from inspector.stores import Lane
 from inspector.ui import theme
 from inspector.ui.map_legend import nonfinite_text, scale_text
 from inspector.ui.map_rows import LEFT, lane_rects
-from inspector.ui.map_view import MapView
+from inspector.ui.map_view import MapView, shown_under
 from inspector.ui.timeline_view import TimelineView
 from inspector.value_search import matches
 
@@ -609,3 +611,10 @@ def test_lanes_stay_in_sight_where_the_map_is_low(qtbot: QtBot, height: int) -> 
     assert all(rect.height() >= 12 for rect in rects)
     assert all(a.bottom() < b.top() for a, b in itertools.pairwise(rects))
     assert rects[-1].bottom() <= height - 16
+
+
+def test_under_a_lane_that_the_optimizer_has_not_nothing_is_looked_for() -> None:
+    image = make_map(MapRequest(0.0, 8.0, 10, 4, "value"))
+    assert shown_under(image, "v", 0, 0) is not None
+    without = replace(image, values=MappingProxyType({"w": image.values["w"]}))
+    assert shown_under(without, "v", 0, 0) is None

@@ -176,10 +176,10 @@ def test_keys_go_to_neighbours_and_copy(qtbot: QtBot) -> None:
     text = QGuiApplication.clipboard().text()
     assert f"{PARAM}[0, 17]" in text
     assert "clipScale\tmin(1, max_grad_norm / max(gradNorm, 1e-6))\t0.5\t0.5\t0.00\t3f000000" in text
-    qtbot.keyClick(view.table, Key.Key_Period)
+    qtbot.keyClick(view.table, Key.Key_BracketRight)
     assert sent[-1] == ViewElement(PARAM, 18)
-    qtbot.keyClick(view.table, Key.Key_Comma)
-    qtbot.keyClick(view.table, Key.Key_Comma)
+    qtbot.keyClick(view.table, Key.Key_BracketLeft)
+    qtbot.keyClick(view.table, Key.Key_BracketLeft)
     assert sent[-1] == ViewElement(PARAM, 16)
     assert view.address.text() == f"{PARAM}[0, 16]"
     qtbot.keyClick(view.table, Key.Key_A)

@@ -88,6 +88,31 @@ def test_statistics_are_of_the_update_that_it_makes(gpu: Gpu, name: str, fused: 
 
 
 @each_new
+def test_what_is_not_kept_is_read_from_zeros_of_bounded_size(
+    gpu: Gpu, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Statistics bind all four lanes: a moment that is not there must not take the memory that it saves."""
+    w, g, *_ = normal_state(PARAMS)
+    found, taken = [], []
+    for most in (1 << 22, 1024):
+        monkeypatch.setattr("inspector.gpu.memory.DECODED_ELEMENTS", most)
+        stepper = make_stepper(gpu, PARAMS, Variant(optimizer=name), w=w)
+        before = stepper.memory_bytes
+        counts = stepper.stats("v", None)
+        assert counts.zeros == stepper.layout.elements
+        taken.append(stepper.memory_bytes - before)
+        stepper.begin_step(HostGradients(g))
+        stepper.run_until(HYPER, next(d.index for d in stepper.plan.dispatches if d.updates))
+        table = stepper.param_stats(HYPER)
+        found.append([(p.update, p.lanes["w"].norm, p.lanes["g"].norm) for p in table])
+    assert taken[0] - taken[1] == 4 * (stepper.layout.segments[-1].stop - 1024)
+    for one, other in zip(*found, strict=True):
+        assert one[0].norm == pytest.approx(other[0].norm, rel=1e-6)
+        assert (one[0].largest_at, one[0].lost) == (other[0].largest_at, other[0].lost)
+        assert one[1:] == pytest.approx(other[1:], rel=1e-6)
+
+
+@each_new
 def test_an_element_is_explained_line_by_line(gpu: Gpu, name: str) -> None:
     w, g, m, _ = normal_state(PARAMS)
     kept = {"m": m} if "m" in optimizer(name).state else {}

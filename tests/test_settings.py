@@ -57,7 +57,7 @@ def test_every_option_is_kept_and_read_back(tmp_path: Path) -> None:
         st.sampled_from(["theme", "font_scale", "adapter", "undo_mb", "start_page", "other"]),
         st.one_of(
             st.text(max_size=30),
-            st.integers(),
+            st.integers(-(2**63), 2**63 - 1),
             st.floats(),
             st.booleans(),
             st.sampled_from(

@@ -451,6 +451,8 @@ def test_a_resumed_run_goes_on_in_the_same_session(path: Path, tmp_path: Path) -
     held = torch.load(checkpoint, weights_only=True)
     model.load_state_dict(held["model"])
     optimizer.load_state_dict(held["optimizer"])
+    with pytest.raises(UsageError, match="recorded with capture='flight:4'"):
+        record(optimizer, path, model)
     with record(optimizer, path, model, "flight:4"):
         runs.train(model, optimizer, range(7, 13))
     assert runs.weights(model) == runs.weights(whole)
@@ -757,9 +759,9 @@ def test_importing_it_loads_neither_the_gpu_nor_the_window() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_five_thousand_params_make_few_operations(path: Path) -> None:
+def test_many_params_make_few_operations(path: Path) -> None:
     """Small params are counted together: fewer operations of PyTorch in the hook than a tenth of the params."""
-    params = [torch.nn.Parameter(torch.ones(3 + i % 7)) for i in range(5000)]
+    params = [torch.nn.Parameter(torch.ones(3 + i % 7)) for i in range(2000)]
     optimizer = AdamW(params, foreach=True)
     for param in params:
         param.grad = torch.ones_like(param)
@@ -784,8 +786,8 @@ def test_five_thousand_params_make_few_operations(path: Path) -> None:
         }
         counted = sum(each.count for each in profile.key_averages() if each.key.split("::")[-1] not in views)
         recording._steps.end()
-    assert counted < 500
+    assert counted < 200
     with Session.open(path) as session:
         table = session.param_statistics(2)
         assert table is not None
-        assert len(table) == 5000
+        assert len(table) == 2000

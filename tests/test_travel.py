@@ -619,6 +619,23 @@ def test_a_state_on_its_way_to_the_device_can_be_given_up(gpu: Gpu, pair: tuple[
     same_state(made.engine, truth, 0)
 
 
+def test_a_short_way_is_given_up_as_well_and_takes_what_waits_for_it_along(
+    gpu: Gpu, pair: tuple[Path, Session]
+) -> None:
+    """One so short that it is gone at once, when something else is asked for while the state goes to the device."""
+    path, truth = pair
+    made = travel(gpu, path)
+    made._look_up = lambda: True
+    made.seek(10)
+    assert not made.busy
+    assert made.glance is not None
+    assert made.glance.step == 10
+    assert made.hold(c.StepIteration()), "it would start from parts of two states"
+    made._look_up = lambda: False
+    arrive(made, 10)
+    same_state(made.engine, truth, 10)
+
+
 def test_the_present_rules_look_at_a_recording_that_knows_no_findings(
     watched: Callable[..., Watched], gpu: Gpu, tmp_path: Path
 ) -> None:

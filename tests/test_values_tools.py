@@ -156,7 +156,7 @@ def test_a_value_is_looked_for_from_where_a_person_is(qtbot: QtBot) -> None:
     view.table.setFocus()
     view.go_to(10)
     shown.show()
-    qtbot.keyClick(view.table, Key.Key_F, Mod.ControlModifier)
+    view.open_find()
     assert bar.isVisible()
     assert bar.query.hasFocus()
     qtbot.keyClicks(bar.query, "|x| > 0.3")

@@ -178,8 +178,12 @@ class Travel:
         self._found = tuple(f for f in self.engine.findings if f.step == step) if dispatch is not None else ()
         self._asked_at = time.perf_counter()
         if way.cost * self.step_s <= QUICK_S and not self._settles():
-            while self._going is not None:
-                self.advance()
+            try:
+                while self._going is not None:
+                    self.advance()
+            except GivenUpError:
+                # What was asked for in the meantime comes next.
+                self.cancel()
 
     def cancel(self) -> None:
         """Stay where it is: the device on its way, what was recorded on show."""
@@ -199,8 +203,8 @@ class Travel:
         if self._going is None:
             self.seek(self.glance.step)
         if self._going is None:
-            # It was near, and is there now.
-            return False
+            # It was near, and is there now; or it was given up for something else, and the command with it.
+            return self.glance is not None
         self.after = waiting
         return True
 

@@ -90,6 +90,10 @@ def view_titles() -> dict[str, str]:
 def make_docks(window: QMainWindow, views: Mapping[str, View]) -> dict[str, QDockWidget]:
     """A dock for every panel that has a view, in no place yet."""
     docks = {}
+    for name, title in view_titles().items():
+        # Read out where a view itself has the keys.
+        if name in views and not views[name].accessibleName():
+            views[name].setAccessibleName(title)
     for panel in PANELS:
         members = {name: views[name] for name in panel.views if name in views}
         if not members:

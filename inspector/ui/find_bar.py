@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QToolButton, QWidget
 
 from inspector.errors import UsageError
@@ -19,6 +19,19 @@ from inspector.ui.widgets import ElidedLabel, LeftEdit
 from inspector.value_search import HELP, parse_query
 
 THIS, ALL = "this param", "all params"
+
+
+class _QueryEdit(LeftEdit):
+    """`entered` carries whether Enter came with Shift, which asks for the one before."""
+
+    entered = Signal(bool)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Enter finds, and leaves the text as it is."""
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self.entered.emit(bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier))
+        else:
+            super().keyPressEvent(event)
 
 
 class FindBar(QWidget):
@@ -40,17 +53,14 @@ class FindBar(QWidget):
         row = QHBoxLayout(self)
         row.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, 0)
         row.setSpacing(theme.GRID)
-        self.query = LeftEdit()
+        self.query = _QueryEdit()
         self.query.setPlaceholderText("0.1, −1..1, |x| > 1e3, NaN, changed …")
         self.query.setToolTip(
             f"{HELP} Numbers are read as the nearest float32. Enter finds the next, Shift+Enter the one before."
         )
         self.query.setAccessibleName("value to look for")
         self.query.left.connect(self._on_left)
-        self.query.returnPressed.connect(lambda: self.look_for(backwards=False))
-        back = QShortcut(QKeySequence("Shift+Return"), self.query)
-        back.setContext(Qt.ShortcutContext.WidgetShortcut)
-        back.activated.connect(lambda: self.look_for(backwards=True))
+        self.query.entered.connect(lambda backwards: self.look_for(backwards=backwards))
         self.lane = QComboBox()
         self.lane.addItems(LANES)
         self.lane.setAccessibleName("lane to look in")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from PySide6.QtCore import QByteArray, QObject, QSettings, Qt, Signal
-from PySide6.QtWidgets import QDockWidget, QMainWindow
+from PySide6.QtWidgets import QDockWidget, QMainWindow, QWidget
 
 from inspector.ui.arrangements import Arrangement, place
 from inspector.ui.docks import LAYOUT_VERSION, bring_to_front, names, views_in_front
@@ -104,18 +104,22 @@ class Layouts(QObject):
 
     def apply(self, arrangement: Arrangement) -> None:
         """Put every panel where a built-in arrangement has it."""
+        before = self._window.focusWidget()
         place(self._window, self._docks, arrangement)
         bring_to_front(self._views, arrangement.front)
+        self._give_keys(before)
 
     def apply_kept(self, name: str) -> None:
         """Put every panel where it was when the layout was saved, in a window of this size."""
         for each in self.kept:
             if each.name == name:
+                before = self._window.focusWidget()
                 if not self._window.restoreState(each.state, LAYOUT_VERSION):
                     self.told.emit(f"The layout {name} cannot be read; save it anew, or delete it.")
                     return
                 bring_to_front(self._views, each.front)
                 self._fit(each.shares)
+                self._give_keys(before)
 
     def save(self, name: str) -> None:
         """Keep the panels as they are now, in place of what has this name."""
@@ -151,6 +155,13 @@ class Layouts(QObject):
     def ask_delete(self) -> None:
         """Ask which layout to delete."""
         self._choose("Layout to delete", self.delete)
+
+    def _give_keys(self, before: QWidget | None) -> None:
+        """To what had them, or to a view that is there: never to the bar, where they would change what runs."""
+        seen = next((view.key_target() for view in self._views.values() if view.isVisible()), None)
+        target = before if before is not None and before.isVisible() else seen
+        if target is not None:
+            target.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _fit(self, shares: Mapping[str, tuple[float, float]]) -> None:
         """Qt gives what is more or less in another window to one of the docks: here each gets its part."""

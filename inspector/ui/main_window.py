@@ -15,7 +15,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
 from inspector.ui import kept_breakpoints, tab_order, theme
 from inspector.ui.actions import Actions
-from inspector.ui.arrangements import STEP
+from inspector.ui.arrangements import STEP, place
 from inspector.ui.asking import Asking
 from inspector.ui.banner import Banner
 from inspector.ui.breakpoints_view import BreakpointsView
@@ -33,6 +33,7 @@ from inspector.ui.status import StatusLine
 from inspector.ui.timeline_view import TimelineView
 from inspector.ui.toolbar import MainToolBar
 from inspector.ui.transport import Transport
+from inspector.ui.values_view import ValuesView
 from inspector.ui.view import View
 from inspector.ui.ways import Ways
 
@@ -133,6 +134,15 @@ class MainWindow(QMainWindow):
         for view in self.views.values():
             view.select_param(name)
 
+    def _find_value(self, text: str | bool = "") -> None:
+        """Go to the values with what to look for: to be typed, or `text` in all params."""
+        values = self.views.get("values")
+        if isinstance(values, ValuesView):
+            self.ways.go_to("values", "")
+            values.open_find()
+            if isinstance(text, str) and text:
+                values.find_everywhere(text)
+
     def select_element(self, name: str, index: int) -> None:
         """Select an element of a param in every view, by its flat index."""
         self.ways.navigator.selected(name, index)
@@ -173,7 +183,8 @@ class MainWindow(QMainWindow):
             self._placed = True
             # Sizes of docks hold only once the window has its own.
             if self._settings is None or not panels.restore(self, self._settings, self.views):
-                self.restore_default_layout()
+                # What was brought to the front before, and has the keys, stays so.
+                place(self, self.docks)
             if self._front:
                 self.show_view(self._front)
             # What was kept may be from a moment with a message.
@@ -199,7 +210,7 @@ class MainWindow(QMainWindow):
         self.setStatusBar(self.status)
         for action in (self.toolbar.toggleViewAction(), self._banner_bar.toggleViewAction()):
             action.setEnabled(False)
-        self.ways.layouts.apply(STEP)
+        place(self, self.docks)
         self._banner_bar.hide()
 
     def _connect(self) -> None:
@@ -233,6 +244,8 @@ class MainWindow(QMainWindow):
         if isinstance(pipeline, PipelineView):
             acts["run_to_dispatch"].triggered.connect(pipeline.run_to_here)
         acts["overlay"].triggered.connect(self.asking.ask_overlay)
+        acts["find_value"].triggered.connect(self._find_value)
+        acts["next_nonfinite"].triggered.connect(lambda: self._find_value("nonfinite"))
         acts["save_report"].triggered.connect(self.asking.ask_report)
         acts["what_if"].triggered.connect(self.asking.ask_what_if)
         acts["keys"].triggered.connect(lambda: self.asking.show_keys(self.ways.keys_text()))

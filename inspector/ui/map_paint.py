@@ -278,10 +278,14 @@ class MapPainter:
 
     def _spot(self, painter: QPainter, view: Viewport, element: int, rects: dict[Lane, QRectF]) -> None:
         """A frame around one element in every lane, however narrow it is."""
-        wide = max(1 / view.per_pixel, 3.0)
-        painter.setPen(QPen(theme.colours().accent, 2))
+        wide, c = max(1 / view.per_pixel, 3.0), theme.colours()
+        painter.setBrush(Qt.BrushStyle.NoBrush)
         for rect in rects.values():
-            painter.drawRect(QRectF(LEFT + view.x_of(element), rect.top() + 1, wide, rect.height() - 2))
+            frame = QRectF(LEFT + view.x_of(element), rect.top() + 1, wide, rect.height() - 2)
+            # Seen on dark data and on light.
+            for colour, width in ((c.base, 5), (c.accent, 2)):
+                painter.setPen(QPen(colour, width))
+                painter.drawRect(frame)
 
     def _selection(
         self, painter: QPainter, view: Viewport, index: SegmentIndex, name: str, bottom: float

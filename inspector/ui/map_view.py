@@ -178,6 +178,9 @@ class MapView(View):
 
 def shown_under(image: MapImage, lane: Lane, row: int, column: int) -> tuple[Query, tuple[int, int]] | None:
     """What finds the element that a pixel shows, and the elements under it; None where no value is shown."""
+    if lane not in image.values:
+        # An optimizer without that moment.
+        return None
     request = image.request
     value = np.float32(image.values[lane][row, column])
     each = request.elements_per_pixel / request.height

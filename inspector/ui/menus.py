@@ -37,6 +37,7 @@ EDIT: Groups = (("undo", "redo"),)
 GO: Groups = (
     ("palette",),
     ("go_to_param", "go_to_offset"),
+    ("find_value", "next_nonfinite"),
     ("back", "forward"),
 )
 HELP: Groups = (("keys",),)

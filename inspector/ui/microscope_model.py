@@ -194,13 +194,19 @@ def stage_text(picture: ElementPicture) -> str:
     what = (
         "w as in the last line and the codes of m and v"
         if coded
-        else "w, m and v bit for bit as in these lines"
+        else f"{_listed(picture)} bit for bit as in these lines"
     )
     if picture.agrees:
         return f"{start}: it wrote {what}"
     if own:
         return f"{start}: your own kernel wrote other bits than these lines of the built-in one"
     return f"{start}: it wrote other bits than these lines"
+
+
+def _listed(picture: ElementPicture) -> str:
+    """The lanes that the update writes: "w, m and v"."""
+    *others, last = (lane for lane in ("w", "m", "v") if lane in picture.plan.lanes)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def wrote_differently(picture: ElementPicture) -> bool:

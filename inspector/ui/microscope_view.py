@@ -42,11 +42,9 @@ from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
 
 KEYS = (
-    ("↑ / ↓", "the line before or after, its WGSL lit"),
-    (", / .", "the element before or after"),
+    ("[ / ]", "the element before or after"),
     ("A", "type an address: name[12, 3]"),
     ("Ctrl+C", "copy the lines, tab-separated"),
-    ("← / →, Enter", "over steps: read out a step, go to it"),
 )
 
 
@@ -85,8 +83,8 @@ class MicroscopeView(LazyView):
             bind(
                 where,
                 (
-                    (",", lambda: self.step_element(-1)),
-                    (".", lambda: self.step_element(1)),
+                    ("[", lambda: self.step_element(-1)),
+                    ("]", lambda: self.step_element(1)),
                     ("A", self._type_address),
                     ("Ctrl+C", self.copy),
                 ),
@@ -110,7 +108,7 @@ class MicroscopeView(LazyView):
         top.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, 0)
         top.addWidget(self.address, 2)
         self.neighbours = []
-        for text, move, tip in (("‹", -1, "The element before (,)"), ("›", 1, "The element after (.)")):
+        for text, move, tip in (("‹", -1, "The element before ([)"), ("›", 1, "The element after (])")):
             button = QToolButton()
             button.setText(text)
             button.setToolTip(tip)

@@ -23,7 +23,9 @@ def go_on(window: QMainWindow, *, forward: bool) -> bool:
     if now in order:
         at = (order.index(now) + (1 if forward else -1)) % len(order)
     else:
-        at = 0 if forward else -1
+        # What had them is gone: not to the bars, where the next key would change what runs.
+        in_panels = (i for i, widget in enumerate(order) if _panel(widget, window)[0])
+        at = next(in_panels, 0)
     reason = Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason
     order[at].setFocus(reason)
     if (area := _area_around(order[at])) is not None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QModelIndex, Qt, QTimer
-from PySide6.QtGui import QGuiApplication, QHideEvent, QShowEvent
+from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QStackedLayout, QVBoxLayout, QWidget
 
 from inspector.addresses import parse_index
 from inspector.errors import UsageError
 from inspector.layout import Layout
-from inspector.runtime.commands import SaveValues, ViewValues
+from inspector.runtime.commands import SaveValues
 from inspector.runtime.snapshots import Snapshot
 from inspector.stores import LANES
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.find_bar import FindBar
+from inspector.ui.find_bar import ALL, FindBar
 from inspector.ui.kept_lanes import show_kept
 from inspector.ui.matrix_pane import MatrixPane
 from inspector.ui.moment import absent_text
@@ -23,18 +23,15 @@ from inspector.ui.shortcuts import bind
 from inspector.ui.tables import set_widths
 from inspector.ui.value_forms import FORMS, SAMPLES
 from inspector.ui.values_bar import ValuesBar
+from inspector.ui.values_fetch import ValuesFetch
 from inspector.ui.values_model import PENDING, ValuesModel
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel, ask_file
 
-FETCH_AFTER_MS = 30
-MARGIN_ROWS = 64
-"""Fetched beyond either edge, so that a turn of the wheel shows values at once."""
-MOST_COPIED = 100_000
 KEYS = (
     ("Ctrl+Home / End", "the first, the last element"),
     ("Ctrl+C", "copy the selected rows, tab-separated"),
-    ("Ctrl+F, F3, Shift+F3", "look for a value; the next, the one before"),
+    ("F3, Shift+F3", "look for the next value, the one before"),
     ("N, Shift+N", "the next value that is not finite, the one before"),
     ("C, Shift+C", "the next that the last dispatch changed, the one before"),
     ("M", "as an image; arrows, + − and Home move in it"),
@@ -54,8 +51,6 @@ class ValuesView(LazyView):
         self.setObjectName("values")
         self._layout: Layout | None = None
         self._param = ""
-        self._requested: ViewValues | None = None
-        self._copy: tuple[int, int] | None = None
         self._absent = ""
         self._wanted: int | None = None
         """An element to go to as soon as the param is shown."""
@@ -63,10 +58,9 @@ class ValuesView(LazyView):
         self.model = ValuesModel()
         self.paged = PagedTable(self.model)
         self.table = self.paged.table
-        self._fetch_timer = QTimer(self, singleShot=True, interval=FETCH_AFTER_MS)
-        self._fetch_timer.timeout.connect(self._fetch)
-        self.paged.moved.connect(self._fetch_timer.start)
-        self.paged.copy_wanted.connect(self.copy_selection)
+        self._fetch = ValuesFetch(self.paged, self)
+        self._fetch.command.connect(self.command)
+        self._fetch.said.connect(self._say)
         self.setFocusProxy(self.paged)
         # Whoever goes to the panel has its rows, not what stands above them.
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -111,7 +105,6 @@ class ValuesView(LazyView):
         bind(
             self,
             (
-                ("Ctrl+F", self.open_find),
                 ("F3", lambda: look_for(backwards=False)),
                 ("Shift+F3", lambda: look_for(backwards=True)),
             ),
@@ -136,7 +129,7 @@ class ValuesView(LazyView):
         """Show this param from its first element."""
         if name != self._param:
             self._param = name
-            self._copy = None
+            self._fetch.show_param(name)
             self._show_param()
 
     def select_element(self, name: str, index: int) -> None:
@@ -174,19 +167,18 @@ class ValuesView(LazyView):
     def showEvent(self, event: QShowEvent) -> None:
         """Catch up, and ask for values again."""
         super().showEvent(event)
-        self._fetch_timer.start()
+        self._fetch.seen = True
+        self._fetch.soon()
 
     def hideEvent(self, event: QHideEvent) -> None:
         """Nobody looks: no values have to be read back."""
         super().hideEvent(event)
-        self._fetch_timer.stop()
-        self._requested = None
-        self.command.emit(ViewValues(None))
+        self._fetch.stop()
 
     def _on_form_changed(self, text: str) -> None:
         self.model.set_form(next(f for f in FORMS if f == text))
         self._set_widths()
-        self._fetch_timer.start()
+        self._fetch.soon()
 
     def _on_columns_changed(self) -> None:
         top, current = self.paged.top, self.current
@@ -213,11 +205,12 @@ class ValuesView(LazyView):
 
     def _on_image_wanted(self, wanted: bool) -> None:
         had = self.table.hasFocus() or self.matrix.canvas.hasFocus() or self.bar.image.hasFocus()
+        self._fetch.shown = not wanted
         self._stack.setCurrentWidget(self.matrix if wanted else self.paged)
         self.setFocusProxy(self.matrix if wanted else self.paged)
         if had:
             (self.matrix.canvas if wanted else self.table).setFocus()
-        self._fetch_timer.start()
+        self._fetch.soon()
 
     # --- finding
 
@@ -226,6 +219,11 @@ class ValuesView(LazyView):
         self.find_bar.show()
         self.find_bar.query.setFocus()
         self.find_bar.query.selectAll()
+
+    def find_everywhere(self, text: str) -> None:
+        """Look for it in all params, from where a person is."""
+        self.find_bar.scope.setCurrentText(ALL)
+        self.find_bar.look_for(backwards=False, text=text)
 
     def _close_find(self) -> None:
         self.find_bar.hide()
@@ -276,7 +274,7 @@ class ValuesView(LazyView):
         if layout is not self._layout:
             self._layout = layout
             # What was asked of another source says nothing about this one.
-            self._requested = None
+            self._fetch.forget()
             self.matrix.forget()
             self._show_param()
         if show_kept(self.bar.lane_boxes, snapshot):
@@ -286,8 +284,10 @@ class ValuesView(LazyView):
         self.find_bar.param = self._param
         self.find_bar.show_snapshot(snapshot)
         self.matrix.show_snapshot(snapshot)
-        if self._copy and self.model.has(*self._copy):
-            self._put_on_clipboard(*self._copy)
+        self._fetch.arrived()
+
+    def _say(self, text: str) -> None:
+        self.note.setText(text)
 
     def _show_absence(self) -> None:
         snapshot = self._snapshot
@@ -315,7 +315,7 @@ class ValuesView(LazyView):
         self._go_to_wanted()
         self.note.setText(self._summary())
         self._show_absence()
-        self._fetch_timer.start()
+        self._fetch.soon()
 
     def _summary(self) -> str:
         param = self.model.param
@@ -327,32 +327,6 @@ class ValuesView(LazyView):
         state = fmt.STATES[self._layout[param.name].state] if self._layout is not None else ""
         return f"{param.name}: {shape}, {elements}, m and v in {state}. • changed"
 
-    def _fetch(self) -> None:
-        """Ask for what is in sight, once scrolling rests."""
-        if not self.isVisible():
-            return
-        if not self.paged.numel or (self.bar.image.isChecked() and not self._copy):
-            wanted = ViewValues(None)
-        elif self._copy:
-            wanted = ViewValues(self._param, self._copy[0], self._copy[1] - self._copy[0], self.model.raw)
-        else:
-            start = self.paged.top
-            stop = min(start + self.paged.visible_rows + 1, self.paged.numel)
-            if self._covers(start, stop):
-                return
-            start, stop = max(start - MARGIN_ROWS, 0), min(stop + MARGIN_ROWS, self.paged.numel)
-            wanted = ViewValues(self._param, start, stop - start, self.model.raw)
-        if wanted != self._requested:
-            self._requested = wanted
-            self.command.emit(wanted)
-
-    def _covers(self, start: int, stop: int) -> bool:
-        """True where the newest request takes in elements [start, stop)."""
-        asked = self._requested
-        if asked is None or (asked.param, asked.raw) != (self._param, self.model.raw):
-            return False
-        return asked.start <= start and stop <= asked.start + asked.count
-
     def _set_widths(self) -> None:
         param = self.model.param
         last = max(self.paged.numel - 1, 0)
@@ -362,27 +336,3 @@ class ValuesView(LazyView):
             self.table,
             (f"{last:,}", multi, *(value for _ in range(len(self.model.moments) * len(self.model.lanes)))),
         )
-
-    # --- copying
-
-    def copy_selection(self) -> None:
-        """Put the selected rows on the clipboard as tab-separated text, fetching what is not at hand."""
-        rows = self.paged.selected_rows()
-        if rows is None:
-            return
-        start, stop = rows
-        if stop - start > MOST_COPIED:
-            self.note.setText(f"⚠ At most {MOST_COPIED:,} rows can be copied: select fewer.")
-            return
-        if self.model.has(start, stop):
-            self._put_on_clipboard(start, stop)
-            return
-        self._copy = (start, stop)
-        self.note.setText(f"Fetching {stop - start:,} rows to copy {PENDING}")
-        self._fetch()
-
-    def _put_on_clipboard(self, start: int, stop: int) -> None:
-        self._copy = self._requested = None  # back to what is in sight
-        QGuiApplication.clipboard().setText(self.model.as_text(start, stop))
-        self.note.setText(f"Copied {fmt.plural(stop - start, 'row')}.")
-        self._fetch_timer.start()

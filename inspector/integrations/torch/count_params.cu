@@ -220,7 +220,8 @@ __device__ bool vectors(const Job& job, u64 start) {
     return !off;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+// Four blocks at least are to fit on a multiprocessor, which hides the waits for memory best.
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
 count_params(const Job* jobs, const uint2* blocks, u64* out, u32* bins_out) {
     __shared__ Job job;
     __shared__ u32 bins[LANES * 256];

@@ -42,6 +42,7 @@ class Steps:
         self._transfer = Transfer()
         """Of the step to come."""
         self._counter = Counter()
+        self._how_told = False
         self._copies: list[Copies] = []
         self._versions: tuple[int, ...] = ()
 
@@ -57,7 +58,7 @@ class Steps:
 
     def begin(self, *, skipped: bool = False) -> None:
         """The gradients of a step are in place, and nothing is updated yet; nor will be where it is `skipped`."""
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             raise UsageError(
                 "The optimizer's step is captured as a CUDA graph, whose replays run no hooks: it cannot be recorded."
             )
@@ -90,6 +91,7 @@ class Steps:
             if pending.light:
                 tasks = [_gradient_alone(task) for task in tasks]
             pending.counts = self._counter.count(tasks, pending.transfer)
+            self._say_how()
         if wanted:
             self._capture_gradients(pending, lanes.g, scale)
 
@@ -204,6 +206,14 @@ class Steps:
             pending.found_inf = number(found_inf, transfer)
             pending.scale = None if scale is None else number(scale, transfer)
         return pending
+
+    def _say_how(self) -> None:
+        """Note once that a GPU is counted on in the slower way."""
+        why = self._counter.fallback
+        if why is not None and not self._how_told and self.run.writer is not None:
+            self._how_told = True
+            note = f"params are counted by PyTorch's own operations, more slowly: the kernel cannot be used ({why})"
+            self.run.writer.put(Remark(self.run.step, note))
 
     def _wanted(self) -> Any:
         writer = self.run.writer

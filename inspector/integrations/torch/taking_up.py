@@ -15,11 +15,6 @@ from inspector.session.recorder import Recorder
 def check_same(session: Session, path: Path, params: Sequence[Param], policy: str | None = None) -> None:
     """UsageError unless it is a folder and a recording of these params from PyTorch, captured by `policy`."""
     about = session.about
-    if policy is not None and policy != about.policy:
-        raise UsageError(
-            f"{path} is recorded with capture={about.policy!r}: give the same to go on with it, or name another "
-            "session."
-        )
     if not path.is_dir():
         raise UsageError(
             f"{path} is a packed session, which is not written to: name another one, or unpack it and go on with that."
@@ -48,6 +43,11 @@ def check_same(session: Session, path: Path, params: Sequence[Param], policy: st
         )
     if [param.name for param in params] != [param.name for param in about.params]:
         raise UsageError(f"{path} is a recording of the same params in another order: name another session.")
+    if policy is not None and policy != about.policy:
+        raise UsageError(
+            f"{path} is recorded with capture={about.policy!r}: give the same to go on with it, or name another "
+            "session."
+        )
 
 
 def start_step(session: Session, path: Path, t: Any) -> int:

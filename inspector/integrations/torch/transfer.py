@@ -13,6 +13,9 @@ Tensor = Any
 Array = npt.NDArray[Any]
 
 _ALIGN = 64
+GATHERED_BYTES = 512 << 20
+"""Tensors are gathered in runs of at most so much, where none is larger: PyTorch rounds pinned memory up to a power of
+two, and memory of one size serves gradients and states alike."""
 
 
 @dataclass(slots=True, eq=False)
@@ -112,7 +115,7 @@ class Copier:
                 # Wider than half precision, which the quotient may not fit in.
                 items = [(key, tensor.to(torch.float32) * factor) for key, tensor in items]
             if device.type == "cuda":
-                made, event = self._aside(device, items, fresh=divide is not None or sign != 1.0)
+                made, event = self._aside(device, items)
                 views += made
                 events.append(event)
             else:
@@ -122,30 +125,59 @@ class Copier:
         return Copies(views, events)
 
     def _aside(
-        self, device: Any, items: Sequence[tuple[Any, Tensor]], *, fresh: bool
-    ) -> tuple[list[Any], Any]:
+        self, device: Any, items: Sequence[tuple[Any, Tensor]]
+    ) -> tuple[list[tuple[Any, Tensor]], Any]:
         with torch.cuda.device(device):
             side = self._streams.get(device)
             if side is None:
                 side = self._streams[device] = torch.cuda.Stream(device)
             main = torch.cuda.current_stream(device)
             nbytes = sum(tensor.numel() * tensor.element_size() for _, tensor in items)
-            staged = fresh or self._has_room(device, nbytes)
-            copies = staged and not fresh
-            items = [
-                (key, tensor.clone() if copies and tensor.is_contiguous() else tensor.contiguous())
-                for key, tensor in items
-            ]
-            views, targets = pinned_views(items)
-            side.wait_stream(main)
-            with torch.cuda.stream(side):
-                for (_, tensor), target in zip(items, targets, strict=True):
-                    target.copy_(tensor.view(-1), non_blocking=True)
-                    tensor.record_stream(side)
-                event = torch.cuda.Event(blocking=True)
-                event.record(side)
-            if not staged:
-                main.wait_event(event)
+            if self._has_room(device, nbytes):
+                views, event = self._staged(device, side, main, items)
+            else:
+                views, event = self._straight(side, main, items)
+        return views, event
+
+    @staticmethod
+    def _staged(
+        device: Any, side: Any, main: Any, items: Sequence[tuple[Any, Tensor]]
+    ) -> tuple[list[tuple[Any, Tensor]], Any]:
+        """Gathered in one tensor of each type on the device, in few launches, and copied from there in one go."""
+        views: list[tuple[Any, Tensor]] = []
+        moved: list[tuple[Tensor, Tensor]] = []
+        for mine in _runs(items):
+            kind = mine[0][1].dtype
+            sizes = [tensor.numel() for _, tensor in mine]
+            flat = torch.empty(sum(sizes), dtype=kind, device=device)
+            torch._foreach_copy_(list(flat.split(sizes)), [tensor.detach().reshape(-1) for _, tensor in mine])
+            host = torch.empty(sum(sizes), dtype=kind, pin_memory=True)
+            moved.append((flat, host))
+            views += [(key, view) for (key, _), view in zip(mine, host.split(sizes), strict=True)]
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            for flat, host in moved:
+                host.copy_(flat, non_blocking=True)
+                flat.record_stream(side)
+            event = torch.cuda.Event(blocking=True)
+            event.record(side)
+        return views, event
+
+    @staticmethod
+    def _straight(
+        side: Any, main: Any, items: Sequence[tuple[Any, Tensor]]
+    ) -> tuple[list[tuple[Any, Tensor]], Any]:
+        """Copied from where they are, which the script's stream waits for."""
+        items = [(key, tensor.contiguous()) for key, tensor in items]
+        views, targets = pinned_views(items)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            for (_, tensor), target in zip(items, targets, strict=True):
+                target.copy_(tensor.view(-1), non_blocking=True)
+                tensor.record_stream(side)
+            event = torch.cuda.Event(blocking=True)
+            event.record(side)
+        main.wait_event(event)
         return views, event
 
     @staticmethod
@@ -154,6 +186,21 @@ class Copier:
         free, _ = torch.cuda.mem_get_info(device)
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return bool(free + unused > 2 * nbytes + (1 << 30))
+
+
+def _runs(items: Sequence[tuple[Any, Tensor]]) -> list[list[tuple[Any, Tensor]]]:
+    """The items in runs of one type, of at most GATHERED_BYTES but for single tensors that are larger."""
+    runs: dict[Any, list[list[tuple[Any, Tensor]]]] = {}
+    taken: dict[Any, int] = {}
+    for item in items:
+        kind, nbytes = item[1].dtype, item[1].numel() * item[1].element_size()
+        mine = runs.setdefault(kind, [])
+        if not mine or taken[kind] + nbytes > GATHERED_BYTES:
+            mine.append([])
+            taken[kind] = 0
+        mine[-1].append(item)
+        taken[kind] += nbytes
+    return [run for each in runs.values() for run in each]
 
 
 def pinned_views(items: Sequence[tuple[Any, Tensor]]) -> tuple[list[tuple[Any, Tensor]], list[Tensor]]:
