@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 
 import torch_runs as runs  # noqa: E402
 
-from inspector.integrations.torch import RecordingWarning, noticed, record  # noqa: E402
+from inspector.integrations.torch import RecordingWarning, noticed, params, record  # noqa: E402
 
 AdamW = torch.optim.AdamW
 
@@ -828,3 +828,21 @@ def test_many_params_make_few_operations(path: Path) -> None:
         table = session.param_statistics(2)
         assert table is not None
         assert len(table) == 2000
+
+
+@pytest.mark.parametrize(
+    ("way", "cuda", "numerics"),
+    [
+        ({"fused": True}, True, "published"),
+        ({"fused": True}, False, "precise"),
+        ({"foreach": True}, True, "precise"),
+        ({"foreach": False}, True, "precise"),
+    ],
+)
+def test_the_kernels_run_in_the_numerics_of_the_way_that_pytorch_took(
+    way: dict[str, bool], cuda: bool, numerics: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As PyTorch 2.11 on CUDA: fused_adam_utils.cuh has 1-β in float32, foreach and the loop have it from the host."""
+    monkeypatch.setattr(params, "_on_cuda", lambda groups: cuda)
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(3))], **way)
+    assert params.kind_of(optimizer).variant.numerics == numerics
