@@ -26,6 +26,7 @@ from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.runtime.memory_picture import MemoryPicture
 from inspector.runtime.microscope import ElementPicture
+from inspector.runtime.plotted import NOTHING_PLOTTED, OF_RUN, PlotPicture
 from inspector.runtime.value_finding import Found, Working
 from inspector.runtime.weighing import Weighing
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
@@ -261,6 +262,8 @@ class Snapshot:
     uniforms: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """The values of the plan's uniforms at the cursor, by key."""
     history: History = EMPTY_HISTORY
+    plotted: PlotPicture = NOTHING_PLOTTED
+    """What is plotted beside the history."""
     marks: tuple[Mark, ...] = ()
     map: MapImage | None = None
     values: ValuesWindow | None = None
@@ -319,7 +322,7 @@ class Snapshot:
     """True where the device was lost: the numbers are the last that were seen."""
 
 
-METRICS = ("loss", "grad_norm", "clip_scale", "lr", "nonfinite")
+METRICS = OF_RUN
 """Names in Snapshot.history. Beside them stand the kernel times, in ms: "ms/KEY", KEY being Dispatch.timing_key,
 and "cold/KEY" for those taken at low clocks; and runtime.lockstep.METRICS where they are measured."""
 

@@ -796,6 +796,7 @@ class Worker:
                 self._engine, partial(self._step_iteration, self._engine), self._notify, self._asked_otherwise
             )
             self._beside.opened(source)
+            self._engine.plotting = self._beside.plotting
             self._verifying.opened(source)
             self._beside.verify = self._verifying.picture
             slow = stepper.device.software and stepper.layout.elements > SLOW_ELEMENTS
@@ -969,6 +970,9 @@ class Worker:
             dispatch_times=tuple(engine.dispatch_times),
             uniforms=engine.uniforms(),
             history=engine.history(),
+            plotted=self._beside.plotting.picture(
+                None if engine.course.as_recorded else engine.course.own_from, running=self._mode == "running"
+            ),
             marks=_kept(engine.all_marks(), self._last.marks),
             map=self._viewer.map,
             values=self._viewer.values,
