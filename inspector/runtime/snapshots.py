@@ -27,6 +27,7 @@ from inspector.runtime.lockstep import EightBitPicture
 from inspector.runtime.memory_picture import MemoryPicture
 from inspector.runtime.microscope import ElementPicture
 from inspector.runtime.plotted import NOTHING_PLOTTED, OF_RUN, PlotPicture
+from inspector.runtime.shaders import NO_SHADERS, ShadersPicture
 from inspector.runtime.value_finding import Found, Working
 from inspector.runtime.weighing import Weighing
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
@@ -296,6 +297,8 @@ class Snapshot:
     """None while no policies are worked out."""
     policies: PolicyTable | None = None
     """The latest table of this run."""
+    shaders: ShadersPicture = NO_SHADERS
+    """What became of kernels whose text was edited."""
     last_times: tuple[tuple[KernelTime, ...], ...] = ()
     """The times of the last complete steps in this form, dispatch by dispatch, the latest last."""
     last_step: int | None = None
