@@ -125,6 +125,24 @@ def test_no_gradient_at_all_has_a_rule_of_its_own() -> None:
     assert rules(run.go(20, g=zeros)) == ["no-gradient"]
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [("1111111100000000", False),  # they stopped
+     ("0000000011111111", False),  # they began
+     ("1010101000000000", False),  # they came every second step and stopped
+     ("1010101010101010", True), ("0101010101010101", True), ("0001000100010001", True), ("0010000000100000", True)],
+)  # fmt: skip
+def test_gradients_that_come_and_go_evenly_are_told_and_those_that_stopped_are_not(
+    given: str, told: bool
+) -> None:
+    run = Run()
+    nothing = {s.name: np.zeros(s.numel, np.float32) for s in run.layout}
+    found = run.go(16, g=lambda t: run.gradients() if given[t - 1] == "1" else nothing)
+    assert ("intermittent-gradient" in rules(found)) == told
+    if told:
+        assert one(found, "intermittent-gradient").step == 16
+
+
 def test_an_exploding_norm_is_told_once_eight_steps_are_ten_times_as_large() -> None:
     run = Run()
     run.go(60)
@@ -190,6 +208,16 @@ def test_a_clip_scale_that_does_not_follow_from_the_norm() -> None:
     for wrong in (1.0, 0.5, (facts.clip_scale or 0) * (1 + 4e-6), math.nan):
         assert rules(step_findings(replace(facts, clip_scale=wrong))) == ["clip-scale-mismatch"]
     assert step_findings(replace(facts, clip_scale=(facts.clip_scale or 0) * (1 + 4e-7))) == []
+
+
+def test_a_limit_of_minus_infinity_is_an_invalid_limit_and_no_mismatch() -> None:
+    """min(1, -inf / norm) is -inf, which is what the kernel writes."""
+    run = Run(hyper=Hyper(max_grad_norm=-math.inf))
+    found = step_findings(replace(run.look(run.gradients()), clip_scale=-math.inf))
+    assert rules(found).count("invalid-max-grad-norm") == 1
+    assert "clip-scale-mismatch" not in rules(found)
+    wrong = step_findings(replace(run.look(run.gradients()), clip_scale=0.5))
+    assert "clip-scale-mismatch" in rules(wrong)
 
 
 def test_a_collapsed_clip_scale() -> None:
