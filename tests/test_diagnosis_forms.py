@@ -305,16 +305,14 @@ def test_what_is_usual_is_of_the_last_128_steps() -> None:
         memory.take(facts)
         run.update(g, facts)
         norms.append([float(np.linalg.norm(g[s.name].astype(np.float64))) for s in run.layout])
-    mean, spread = memory.now.usual_log2()
-    logs = np.log2(norms[-128:])
-    assert memory.now.values.tolist() == [128] * 4
-    assert mean == pytest.approx(logs.mean(axis=0), abs=2e-5)
-    assert spread == pytest.approx(logs.std(axis=0), abs=2e-5)
+    # Those before the step that is judged.
+    assert memory.log2_norms() == pytest.approx(np.log2(norms[71:199]), abs=2e-5)
+    assert memory.log2_norms(np.array([False, True, False, False]), 8) == pytest.approx(
+        np.log2(norms[191:199])[:, 1:2], abs=2e-5
+    )
+    # Gone back, nothing is judged yet: all that is known lies before.
     assert memory.truncate(150)
-    mean, spread = memory.now.usual_log2()
-    logs = np.log2(norms[22:150])
-    assert mean == pytest.approx(logs.mean(axis=0), abs=2e-5)
-    assert spread == pytest.approx(logs.std(axis=0), abs=2e-5)
+    assert memory.log2_norms() == pytest.approx(np.log2(norms[22:150]), abs=2e-5)
 
 
 def test_a_step_may_be_looked_at_again_with_more_known() -> None:

@@ -11,6 +11,7 @@ from diagnosis_steps import PARAMS, Run, one, rules
 
 from inspector.diagnosis.diagnosis import step_findings
 from inspector.diagnosis.rules.norm import norm_bound
+from inspector.diagnosis.rules.spikes import _trends
 from inspector.hyper import Hyper
 from inspector.statistics import buffer_stats
 
@@ -330,6 +331,43 @@ def test_a_spike_of_one_param_names_it() -> None:
     g = milder.gradients()
     g["b.weight"] *= 20
     assert "param-gradient-spike" not in rules(milder.go(g=g))
+
+
+def test_a_spike_of_a_param_is_seen_while_its_norm_falls() -> None:
+    """From 1e-3 by a half every five steps, with a jump of 100 in step 61: 0.02 of what it was at first."""
+    run = Run()
+
+    def falling(t: int) -> dict[str, np.ndarray]:
+        g = run.gradients(1e-3)
+        g["b.weight"] *= np.float32(2 ** (-t / 5) * (100 if t == 61 else 1))
+        return g
+
+    found = one(run.go(70, g=falling), "param-gradient-spike")
+    assert (found.param, found.step) == ("b.weight", 61)
+    assert found.evidence["ratio"] == pytest.approx(100, rel=0.5)
+
+
+def test_the_trend_of_a_param_is_that_of_the_steps_in_which_it_has_gradients() -> None:
+    """By numpy's least squares, over a row of an expert that is in use every third step."""
+    rng = np.random.default_rng(1)
+    values = rng.normal(-8, 0.3, (128, 3)) - 0.02 * np.arange(128)[:, None]
+    values[np.arange(128) % 3 != 0, 1] = np.nan
+    values[:, 2] = np.nan
+    expected, deviation, recent = _trends(values)
+    for column, known in ((0, values[:, 0]), (1, values[::3, 1])):
+        line = np.polynomial.Polynomial.fit(np.arange(len(known)), known, 1)
+        off = known - line(np.arange(len(known)))
+        assert expected[column] == pytest.approx(line(len(known)), rel=1e-9)
+        assert deviation[column] == pytest.approx(off.std(), rel=1e-9)
+        assert recent[column] == pytest.approx(known[-8:].mean(), rel=1e-9)
+    run = Run()
+
+    def seldom(t: int) -> dict[str, np.ndarray]:
+        g = run.gradients()
+        g["b.weight"] *= np.float32((t % 3 == 0) * (60 if t == 180 else 1))
+        return g
+
+    assert one(run.go(190, g=seldom), "param-gradient-spike").step == 180
 
 
 def test_the_first_steps_of_a_run_have_no_spikes() -> None:
