@@ -277,6 +277,22 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(
     assert not path.exists()
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "condition", "lane"),
+    [("sgd", "m_norm > 0", "m"), ("sgd", "below_eps > 0", "v"), ("lion", "v_max@* >= 0", "v"),
+     ("momentum", "below_eps_share > 0.5", "v")],
+)  # fmt: skip
+def test_a_moment_that_the_optimizer_does_not_keep_is_refused(
+    call: Call, source: Path, optimizer: str, condition: str, lane: str
+) -> None:
+    code, out, err = run(call, source, "--optimizer", optimizer, "--break", condition)
+    assert (code, out) == (2, "")
+    assert f"is of {lane}, which {optimizer} does not keep" in err
+    # What it does keep stops it.
+    kept = "m_norm >= 0" if optimizer != "sgd" else "w_norm > 0"
+    assert run(call, source, "--optimizer", optimizer, "--break", kept)[0] == 1
+
+
 @pytest.mark.parametrize("level", ["light", "full"])
 def test_where_nan_came_from_is_named_whatever_is_counted(call: Call, tmp_path: Path, level: str) -> None:
     """All of h.0.attn.w and of h.0.norm is NaN in step 4 and 2 of 15 of head: live, recorded and replayed alike."""
