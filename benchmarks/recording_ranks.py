@@ -44,7 +44,7 @@ from inspector.step_ulp import compare_step
 CONTEXT, BATCH = 64, 8
 CLIP = 1.0
 ROUNDINGS = 8.0
-"""ULP: what the square root of a CPU, off by one, and a division by it come to. What is put together wrongly is millions."""
+"""ULP: what the square root of a CPU, off by one, comes to in w. What is put together wrongly is millions."""
 
 
 def train(rank: int, options: argparse.Namespace, kind: str, path: Path, port: int) -> None:

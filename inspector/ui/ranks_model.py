@@ -28,13 +28,13 @@ COLUMNS = (
 HELP = (
     "The process, with the line that it has in the plot.",
     "Elements that it keeps, copies of what others keep as well among them.",
-    "The last step that it recorded: the run is shown as far as all ranks have it.",
+    "The last step that it recorded, and whether its recording goes on or was interrupted: the run is shown as far as "
+    "all ranks have it.",
     "Loss of its own batch in the step on show, in nats.",
     "Its loss less the mean over the ranks.",
     "L2 norm of the part of the gradient that it keeps, as the optimizer took it.",
     "From the end of the step before to the end of this one, as its own clock has it.",
     "What all ranks should have alike in this step and this one has otherwise.",
-    "Whether its recording is complete, goes on, or was interrupted; and why it ended.",
 )
 SAMPLES = (
     "8,888",
@@ -102,10 +102,9 @@ class RanksModel(ColumnsModel):
     def text(self, row: int, column: int) -> str:
         """What stands in a cell."""
         part = self.parts[row]
-        if column == STATE:
-            return part.state
         if column <= LAST:
-            return (str(part.rank), f"{part.elements:,}", f"{part.last:,}")[column]
+            last = f"{part.last:,}{'' if part.state == 'complete' else f' {part.state}'}"
+            return (str(part.rank), f"{part.elements:,}", last)[column]
         if not self.steps:
             return fmt.NA
         step = self.steps[row]
@@ -131,8 +130,8 @@ class RanksModel(ColumnsModel):
         if role == Qt.ItemDataRole.ForegroundRole:
             return self._colour(row, column)
         if role == Qt.ItemDataRole.ToolTipRole:
-            reason = self.parts[row].reason
-            return f"{reason}\n{HELP[column]}" if column == STATE and reason else HELP[column]
+            more = {LAST: self.parts[row].reason, PARTED: self.text(row, PARTED)}.get(column)
+            return f"{more}\n{HELP[column]}" if more else HELP[column]
         return None
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
@@ -143,7 +142,7 @@ class RanksModel(ColumnsModel):
 
     def _colour(self, row: int, column: int) -> Any:
         wrong = (column == PARTED and self.steps and self.steps[row].parted) or (
-            column in (LAST, STATE) and self.parts[row].state == "interrupted"
+            column == LAST and self.parts[row].state == "interrupted"
         )
         return theme.ink(theme.NONFINITE, theme.colours().base) if wrong else None
 
