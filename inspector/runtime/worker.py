@@ -970,7 +970,13 @@ class Worker:
             picture = replace(
                 picture, recorded=engine.recorded.picture, last_step=engine.recorded.steps.stop - 1
             )
-        return travel.pictured(picture) if travel is not None else picture
+        if travel is not None:
+            picture = travel.pictured(picture)
+        if engine.recorded is not None and picture.record is not None:
+            step = picture.record.step
+            if not engine.course.is_own(step):
+                picture = replace(picture, rank_steps=engine.recorded.rank_steps(step))
+        return picture
 
     def _device_picture(self, engine: Engine) -> Snapshot:
         stepper = engine.stepper

@@ -23,6 +23,11 @@ BoolArray = npt.NDArray[np.bool_]
 _NONFINITE = ("nan", "posinf", "neginf")
 
 
+def rank_metrics(count: int) -> tuple[str, ...]:
+    """The names of the metrics that each of so many processes has of its own: "loss/rank 0"."""
+    return tuple(f"{kind}/rank {number}" for kind in RANK_METRICS for number in range(count))
+
+
 class JoinedColumns:
     """Metrics of the first `count` steps that all `ranks` have; `table` gives the statistics of the whole params.
 
@@ -61,7 +66,7 @@ class JoinedColumns:
 
     def names(self) -> tuple[str, ...]:
         """What `of_rank` takes."""
-        return tuple(f"{kind}/rank {number}" for kind in RANK_METRICS for number in range(len(self._ranks)))
+        return rank_metrics(len(self._ranks))
 
     def of_rank(self, name: str) -> F64Array | None:
         """A metric of one rank, a value a step, NaN where it is unknown; None for a name that is none."""
