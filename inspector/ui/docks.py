@@ -38,6 +38,7 @@ PANELS = (
             "plots",
             "histograms",
             "microscope",
+            "shaders",
             "lockstep",
             "timing",
             "profile",
@@ -60,6 +61,7 @@ TAB_TITLES = {
     "plots": "Metrics",
     "histograms": "Histograms",
     "microscope": "Microscope",
+    "shaders": "Shaders",
     "lockstep": "8-bit",
     "timing": "GPU time",
     "profile": "Profile",
@@ -77,7 +79,7 @@ TAB_TITLES = {
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
     "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M", "settings": "Ctrl+,",
-    "microscope": "Ctrl+E",
+    "microscope": "Ctrl+E", "shaders": "Ctrl+T",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 
