@@ -25,6 +25,7 @@ from inspector.shader_edit import ShaderMessage, built_in_text, read_edited
 from inspector.shader_trial import LaneChange, ShaderTrial
 from inspector.ui import kept_drafts, theme
 from inspector.ui.app import application
+from inspector.ui.reversal import change_of
 from inspector.ui.shaders_model import ShaderTexts, trial_text, ulp_text
 from inspector.ui.shaders_view import ShadersView
 from inspector.ui.wgsl_colours import WgslColours
@@ -266,6 +267,15 @@ def test_a_file_of_the_users_is_what_an_edit_goes_back_to(tmp_path: Path) -> Non
     assert texts.drafts == {}
     assert texts.show_plan(small_plan(), NO_OWN_KERNELS)
     assert texts.text("adamw_update") == BUILT_IN
+
+
+def test_a_kernel_that_was_put_in_place_is_taken_back_by_undo_and_one_that_was_not_is_no_change() -> None:
+    edited = make_snapshot(plan=plan_with(UPDATE))
+    change = change_of(TryShader("adamw_update", BUILT_IN), edited)
+    assert change is not None
+    assert change.undo == (TryShader("adamw_update", UPDATE),)
+    wrong = ShaderCheck("adamw_update", "fn", (ShaderMessage(1, 1, "no"),))
+    assert change_of(TryShader("adamw_update", "fn"), make_snapshot(shaders=ShadersPicture(wrong))) is None
 
 
 def test_words() -> None:
