@@ -101,7 +101,7 @@ EDITABLE = [
         (Variant(), ("adamw_update", "finalize_grad_stats", "reduce_norm_sq_final")),
         (Variant(kernel="f16", fused=False), ("adamw_update", "cast_f32_to_f16", *_PASSES)),
         (Variant(kernel="f16"), ("adamw_update_f16",)),
-        (Variant(kernel="8bit", codec="dynamic"), ("adamw_8bit_update",)),
+        (Variant(kernel="8bit", codec="dynamic", small_state="8bit"), ("adamw_8bit_update",)),
         (Variant(numerics="precise", optimizer="adam-l2", dispatch="single"), ("adamw_update",)),
     )
     for entry in entries

@@ -714,7 +714,12 @@ class Engine:
     def mark_variant(self, old: Variant, new: Variant) -> None:
         """Put a mark where another form begins, with what changed."""
         pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(Variant)]
-        changed = ", ".join(f"{name} {was} → {now}" for name, was, now in pairs if was != now)
+        changed = ", ".join(
+            # Of a kernel that was edited once more the name stays.
+            f"{name} {was} → {now}" if str(was) != str(now) else f"{now} edited"
+            for name, was, now in pairs
+            if was != now
+        )
         if changed:
             self._form_since = self._applies_from()
             self.course.choose(self._form_since, new)

@@ -32,6 +32,7 @@ from inspector.ui.bus import Bus
 from inspector.ui.findings_view import FindingsView
 from inspector.ui.focus_ring import FocusRing
 from inspector.ui.form_menu import FormMenu
+from inspector.ui.kept_drafts import KeptDrafts
 from inspector.ui.menus import Menus
 from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
@@ -98,6 +99,7 @@ class MainWindow(QMainWindow):
             self.ways.navigator,
             self.views.get("settings"),
         )
+        KeptDrafts(self, lambda: self._settings, self.views.get("shaders"))
         self._focus_ring = FocusRing(self)
         self._assemble()
         self._connect()
