@@ -339,6 +339,9 @@ def _show(document: dict[str, Any], request: Request) -> None:
 def summary(document: dict[str, Any]) -> Iterator[str]:
     """What came out of it, in sentences."""
     compared = document["compared"]
+    if not compared["steps"]:
+        yield "No step ran to its end, so nothing was compared with the recording."
+        return
     what = (
         f"{compared['steps']:,} steps, statistics of {compared['statistics']:,} and {compared['keyframes']:,} "
         "captured states were compared"
