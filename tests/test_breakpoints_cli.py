@@ -230,6 +230,10 @@ def test_a_replay_stops_on_recorded_gradients(call: Call, source: Path, tmp_path
     # Judged by what it runs with now.
     report = document(call("replay", path, "--lr", 0.5, "--break", "lr > 0.1", "--json"), 1)
     assert (report["stopped"]["value"], report["stopped"]["step"]) == (0.5, 1)
+    # Nothing is said to be as recorded where nothing was run.
+    code, out, _ = call("replay", path, "--break", "step == 1")
+    assert (code, "as recorded" in out) == (1, False)
+    assert "No step ran to its end, so nothing was compared" in out
     words = ("--beta1", 0.5, "--save", again, "--break", "finding:nonfinite-gradient")
     code, out, _ = call("replay", path, *words)
     assert code == 1
