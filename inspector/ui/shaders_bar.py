@@ -41,7 +41,10 @@ class ShadersBar(QWidget):
         ink = (
             theme.ink(theme.colours().warning, theme.colours().window).name() if text.startswith("⚠") else ""
         )
-        self.state.setStyleSheet(f"color: {ink};" if ink else "")
+        style = f"color: {ink};" if ink else ""
+        if style != self.state.styleSheet():
+            # Which lays out anew, be it the same.
+            self.state.setStyleSheet(style)
 
     def allow(self, *, run: str, back: str, keep: str) -> None:
         """Why each cannot be done, "" where it can."""

@@ -13,14 +13,15 @@ _WORDS = (
     "let loop override requires return struct switch true var while"
 )
 _TYPES = "array atomic bool f16 f32 i32 u32 ptr vec[234][fhiu]? mat[234]x[234][fh]?"
-_RULES = (
-    (re.compile(rf"\b(?:{'|'.join(_WORDS.split())})\b"), "accent"),
-    (re.compile(rf"\b(?:{'|'.join(_TYPES.split())})\b"), "info"),
-    (re.compile(r"@\w+"), "info"),
-    (re.compile(r"\b(?:0x[0-9a-fA-F]+|\d[\d.]*(?:[eE][-+]?\d+)?)[uifh]?\b"), "ok"),
+_PARTS = re.compile(
+    rf"(?P<accent>\b(?:{'|'.join(_WORDS.split())})\b)|(?P<info>\b(?:{'|'.join(_TYPES.split())})\b|@\w+)"
+    r"|(?P<ok>\b(?:0x[0-9a-fA-F]+|\d[\d.]*(?:[eE][-+]?\d+)?)[uifh]?\b)|(?P<mark>//|/\*|\*/)"
 )
-_MARKS = re.compile(r"//|/\*|\*/")
+"""Named by the colours of the theme, but for what begins and ends comments."""
+_MARKS = re.compile(r"(?P<mark>/\*|\*/)")
 _DEEPEST = 255
+MOST_LINES = 5000
+"""Of a longer text no line is coloured: a tenth of a millisecond each is felt when it is opened."""
 
 
 class WgslColours(QSyntaxHighlighter):
@@ -28,25 +29,25 @@ class WgslColours(QSyntaxHighlighter):
 
     def highlightBlock(self, text: str) -> None:
         """Colour one line."""
+        if self.document().blockCount() > MOST_LINES:
+            return
         colours = theme.colours()
-        for pattern, name in _RULES:
-            ink: QColor = getattr(colours, name)
-            for found in pattern.finditer(text):
-                self.setFormat(found.start(), found.end() - found.start(), ink)
-        depth, begins = max(self.previousBlockState(), 0), 0
-        at = 0
-        while (mark := _MARKS.search(text, at)) is not None:
-            at = mark.end()
-            if mark[0] == "//" and not depth:
-                self.setFormat(mark.start(), len(text) - mark.start(), colours.muted)
+        depth, begins, at = max(self.previousBlockState(), 0), 0, 0
+        while (found := (_MARKS if depth else _PARTS).search(text, at)) is not None:
+            at = found.end()
+            if found.lastgroup != "mark":
+                ink: QColor = getattr(colours, found.lastgroup or "text")
+                self.setFormat(found.start(), at - found.start(), ink)
+            elif found[0] == "//":
+                self.setFormat(found.start(), len(text) - found.start(), colours.muted)
                 break
-            if mark[0] == "/*":
-                begins = begins if depth else mark.start()
+            elif found[0] == "/*":
+                begins = begins if depth else found.start()
                 depth = min(depth + 1, _DEEPEST)
-            elif mark[0] == "*/" and depth:
+            elif depth:
                 depth -= 1
                 if not depth:
-                    self.setFormat(begins, mark.end() - begins, colours.muted)
+                    self.setFormat(begins, at - begins, colours.muted)
         if depth:
             self.setFormat(begins, len(text) - begins, colours.muted)
         self.setCurrentBlockState(depth)
