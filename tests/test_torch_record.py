@@ -550,6 +550,66 @@ def test_a_nan_is_found_and_the_flight_recorder_holds_its_cause(path: Path) -> N
         assert set(range(max(keyframes) + 1, 12)) <= set(gradients)
 
 
+@pytest.mark.parametrize(("value", "kind"), [(math.nan, "nan"), (math.inf, "posinf"), (-math.inf, "neginf")])
+@pytest.mark.parametrize("stats", ["full", "light"])
+def test_the_origin_is_that_of_before_clipping_which_spreads_a_nan(
+    path: Path, value: float, kind: str, stats: Any
+) -> None:
+    model = runs.Net()
+    optimizer = AdamW(model.parameters())
+    with record(optimizer, path, model, "flight:3", stats=stats):
+        for step in range(1, 4):
+            optimizer.zero_grad()
+            runs.loss_of(model, step).backward()
+            if step == 3:
+                model.mix.weight.grad[2, 5] = value
+                norms = {name: _finite_norm(p.grad) for name, p in model.named_parameters()}
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+    with Session.open(path) as session:
+        found = {f.rule: f for f in session.findings() if f.step == 3}
+        assert "norm-overflow" not in found, "the norm is infinite since a gradient is"
+        finding = found["nonfinite-gradient"]
+        assert (finding.param, finding.index) == ("mix.weight", 2 * 12 + 5)
+        counts = {name: finding.evidence[name] for name in ("nan", "posinf", "neginf")}
+        assert counts == {"nan": 0, "posinf": 0, "neginf": 0} | {kind: 1}
+        assert "by a norm that is not finite" in finding.message
+        nonfinite = session.step(3).nonfinite
+        assert (nonfinite.total, getattr(nonfinite, kind)) == (1, 1)
+        if stats == "full":
+            table = session.param_statistics(3)
+            assert table is not None
+            for name, norm in norms.items():
+                assert table.lanes["g"].norm[table.names.index(name)] == pytest.approx(norm, rel=1e-6)
+        # What the optimizer took is kept beside it.
+        taken = np.asarray(session.tensor("g", step=3, param="scale"))
+        assert math.isnan(taken) if kind == "nan" else float(taken) == 0
+        assert any("before clipping" in note.text for note in session.notes("mark") if note.step == 3)
+
+
+def _finite_norm(gradient: Any) -> float:
+    wide = gradient.double().numpy()
+    return float(np.sqrt(np.square(wide[np.isfinite(wide)]).sum()))
+
+
+def test_groups_that_are_clipped_one_by_one_keep_the_origin_of_each(path: Path) -> None:
+    model = runs.Net()
+    optimizer = AdamW(model.parameters())
+    with record(optimizer, path, model, "all"):
+        runs.loss_of(model, 1).backward()
+        model.mix.weight.grad[2, 5] = math.nan
+        model.norm.weight.grad[3] = math.inf
+        for part in (model.mix, model.norm):
+            torch.nn.utils.clip_grad_norm_(part.parameters(), 1.0)
+        optimizer.step()
+    with Session.open(path) as session:
+        table = session.param_statistics(1)
+        assert table is not None
+        bad = dict(zip(table.names, table.lanes["g"].nonfinite.tolist(), strict=True))
+        assert {name: count for name, count in bad.items() if count} == {"mix.weight": 1, "norm.weight": 1}
+        assert session.step(1).nonfinite.posinf == 1
+
+
 def test_an_exception_leaves_the_steps_before_it_and_what_came_of_its_own(path: Path) -> None:
     model = runs.Net()
     optimizer = AdamW(model.parameters())

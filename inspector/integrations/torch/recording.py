@@ -200,6 +200,11 @@ class Recording:
     # --- what is noticed
 
     @_guarded
+    def clipping(self, params: list[Tensor], norm: Tensor | None) -> None:
+        """As noticed.Listener has it."""
+        self._steps.clipping(params, norm)
+
+    @_guarded
     def clipped(self, params: list[Tensor], limit: float, norm: Tensor, kind: float) -> None:
         """As noticed.Listener has it."""
         self._steps.clipped(params, limit, norm, kind)

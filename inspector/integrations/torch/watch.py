@@ -113,6 +113,26 @@ def tasks_of(
     return tasks, strides
 
 
+def gradients_of(
+    known: Sequence[Known], groups: Sequence[dict[str, Any]], numbers: Sequence[int]
+) -> tuple[list[int], list[Task], list[Strides]]:
+    """Those of `numbers` whose params have gradients; these as tasks, alone; shape and strides as in `tasks_of`."""
+    found: list[int] = []
+    tasks: list[Task] = []
+    strides: list[Strides] = []
+    for number in numbers:
+        each = known[number]
+        gradient = each.local(each.param.grad)
+        if gradient is None or gradient.layout != torch.strided:
+            continue
+        (gradient,), stride = _alike((gradient,))
+        sign = -1.0 if groups[each.group].get("maximize") else 1.0
+        found.append(number)
+        tasks.append(Task(gradient, gradient, sign=sign, adam=False, idle=True))
+        strides.append(stride)
+    return found, tasks, strides
+
+
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
     lr = group.get("lr", 0.0)
     on_device = isinstance(lr, torch.Tensor) and lr.device.type != "cpu"
