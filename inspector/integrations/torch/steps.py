@@ -151,8 +151,8 @@ class Steps:
     def clipping(self, params: list[Tensor], norm: Tensor | None) -> None:
         """The gradients of the step to come are about to be clipped.
 
-        A norm that is not finite leaves nothing of them by which to find the cause, so they are counted before. Of a
-        norm on a device nobody knows yet.
+        A norm that is not finite leaves nothing of them by which to find the cause, so they are counted before. What a
+        norm on a device is the host does not know yet: there the count looks at it, and ends where it is finite.
         """
         run = self.run
         self._unclipped = None
@@ -164,7 +164,7 @@ class Steps:
         done = {n for each in self._clippings if each.before is not None for n in each.before.numbers}
         given = {id(param) for param in params}
         numbers = [n for n, each in enumerate(run.known) if id(each.param) in given and n not in done]
-        found, tasks, strides = gradients_of(run.known, run.groups, numbers)
+        found, tasks, strides = gradients_of(run.known, run.groups, numbers, norm)
         if found:
             self._unclipped = Unclipped(found, self._counter.count(tasks, self._transfer), strides)
 
