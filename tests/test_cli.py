@@ -515,7 +515,7 @@ def test_a_name_of_any_characters_is_shown_as_it_is(call: Call, tmp_path: Path, 
 
 def test_a_name_cannot_steer_the_terminal(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "steering.safetensors"
-    save_file({"w/\x1b[31mred\x07\u202e": np.ones(4, np.float32)}, file)
+    save_file({"\x1b[31mred\x07\u202e": np.ones(4, np.float32)}, file)
     code, out, err = call("layout", file)
     assert code == 0, err
     assert "\\x1b[31mred\\x07\\u202e" in out
