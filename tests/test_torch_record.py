@@ -837,6 +837,58 @@ def test_what_cannot_be_recorded_is_refused_before_training(what: Any, sentence:
     assert not path.exists()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"capture": None}, {"capture": 5}, {"stats_every": "2"}, {"stats_every": 1.5}, {"agree_every": None}],
+)
+def test_options_of_another_type_are_refused_in_a_sentence(options: dict[str, Any], path: Path) -> None:
+    model = runs.Net()
+    with pytest.raises(UsageError, match=next(iter(options))):
+        record(AdamW(model.parameters()), path, model, **options)
+    assert not path.exists()
+
+
+def test_an_empty_path_is_refused(path: Path) -> None:
+    with pytest.raises(UsageError, match="path is empty"):
+        record(AdamW(runs.Net().parameters()), "")
+
+
+@pytest.mark.parametrize(
+    "value", [None, "x", [], 1 + 2j, 10**400, torch.ones(2), torch.ones(1, dtype=torch.cfloat)]
+)
+def test_a_loss_that_is_no_number_is_left_out_and_the_recording_goes_on(path: Path, value: Any) -> None:
+    model = runs.Net()
+    optimizer = AdamW(model.parameters())
+    with record(optimizer, path, model) as recording:
+        with pytest.warns(RecordingWarning, match="loss"):
+            recording.loss(value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            recording.loss(value)
+        runs.train(model, optimizer, range(1, 4), recording=recording)
+    assert recording.problem is None
+    with Session.open(path) as session:
+        assert session.steps == range(1, 4)
+        assert np.isfinite(session.metric("loss")).all()
+
+
+def test_a_session_that_is_deleted_meanwhile_ends_in_a_sentence(path: Path) -> None:
+    model = runs.Net()
+    optimizer = AdamW(model.parameters())
+    recording = record(optimizer, path, model, "all")
+    runs.train(model, optimizer, range(1, 3))
+    _wait_for(path, 1)
+    path.rename(path.with_name("elsewhere.session"))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", RecordingWarning)
+        runs.train(model, optimizer, range(3, 6))
+        recording.close()
+    assert [str(each.message) for each in told if issubclass(each.category, RecordingWarning)] == [
+        f"The recording {path} has ended, it cannot be written: No such file or directory. "
+        "The training goes on without being recorded."
+    ]
+
+
 def test_a_session_of_something_else_is_not_gone_on_with(path: Path) -> None:
     path.mkdir()
     model = runs.Net()
