@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import accumulate, groupby
 from typing import Any, Literal
 
@@ -241,7 +242,8 @@ class GpuStepper:
     def set_variant(self, variant: Variant) -> None:
         """Run the next step in another form; only at the end of a step or at its start.
 
-        What was kept for going back belongs to the old plan and is forgotten.
+        What was kept for going back belongs to the old plan and is forgotten, unless only own kernels are other ones,
+        in the same dispatches over the same buffers.
         """
         if not self._cursor.between_steps:
             raise UsageError("The form of the step can change only between steps: finish this one first.")
@@ -249,11 +251,15 @@ class GpuStepper:
             raise UsageError("The params are not laid out for this form of the step: lay them out anew.")
         plan = plan_step(self._layout, self._gpu.limits, variant, self._plan.classes)
         self._pipelines.check_own(plan)
-        self._undo.clear()
-        self._plans.forget(self._cursor.step, plan)
+        before, count = self._plan, len(plan.dispatches)
+        alike = replace(variant, own=before.variant.own) == before.variant
+        if alike and plan.buffers == before.buffers and count == len(before.dispatches):
+            self._plans.other_kernels()
+        else:
+            self._undo.clear()
+            self._plans.forget(self._cursor.step, plan)
         self._use_plan(plan)
         self._memory.mirror_weights()
-        count = len(plan.dispatches)
         self._cursor = Cursor(self._cursor.step, count if self._cursor.at_end else 0, count)
 
     def _plan_for(self, hyper: Hyper) -> Plan:

@@ -11,6 +11,7 @@ from inspector.diagnosis.watchpoints import Condition
 from inspector.layout import StateType
 from inspector.looking import MatrixRequest
 from inspector.plan import Variant
+from inspector.runtime.plotted import Fall, Line
 from inspector.statistics import StatsLevel
 from inspector.stepping import MapRequest
 from inspector.stores import Lane
@@ -222,6 +223,18 @@ class ViewHistograms:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewLines:
+    """What is plotted over steps beside the history of the run; kept from now on, until it is asked for no more.
+
+    `seen` are those of them that are in sight: only they are sent. A newer one replaces it.
+    """
+
+    lines: tuple[Line, ...] = ()
+    falls: tuple[Fall, ...] = ()
+    seen: frozenset[Line | Fall] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class MeasureCopy:
     """Measure the bandwidth of a plain copy, which takes seconds; a run waits for it. One at a time is enough."""
 
@@ -402,6 +415,25 @@ class SaveReport:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckShader:
+    """See whether `text` compiles as the kernel `entry_point`; nothing else changes. A newer one replaces it."""
+
+    entry_point: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TryShader:
+    """Put the kernel `entry_point` of `text` in place and run the step again as far as it has run, from its start.
+
+    The kernel that the source was opened with where `text` is None. Where it does not compile nothing changes.
+    """
+
+    entry_point: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class LookBeside:
     """There is something new beside the run."""
 
@@ -441,6 +473,7 @@ Command = (
     | ViewHistograms
     | ViewElement
     | ViewMatrix
+    | ViewLines
     | FindValue
     | SaveValues
     | CancelWork
@@ -467,6 +500,8 @@ Command = (
     | WeighPolicies
     | CancelPolicies
     | SaveReport
+    | CheckShader
+    | TryShader
     | LookBeside
     | RecoverDevice
     | Shutdown
@@ -479,21 +514,23 @@ REPLACES_QUEUED = (
     ViewHistograms,
     ViewElement,
     ViewMatrix,
+    ViewLines,
     FindValue,
     ViewEightBit,
     ViewDiff,
     LookBeside,
     MeasureCopy,
     VerifyStep,
+    CheckShader,
 )
 """Of these only the newest in the queue matters; all others are each carried out."""
 
-BESIDE = (ShowOverlay, DropOverlay, DiffSessions, CancelDiff, ViewDiff, LookBeside)
+BESIDE = (ShowOverlay, DropOverlay, DiffSessions, CancelDiff, ViewDiff, ViewLines, LookBeside)
 """About what goes on beside the run, which they leave as it is."""
 
 BESIDE_COMPARISON = (
     ViewMap, ViewValues, ViewHistograms, ViewElement, ViewMatrix, ViewEightBit, SetHyper, SetSchedule,
-    SetStats, SetBreakpoint, RemoveBreakpoint,
+    SetStats, SetBreakpoint, RemoveBreakpoint, CheckShader,
     *BESIDE,
 )  # fmt: skip
 """These are carried out while variants are compared or a what-if runs; any other ends it."""

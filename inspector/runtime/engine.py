@@ -40,6 +40,7 @@ from inspector.runtime.kernel_metrics import kernel_metrics
 from inspector.runtime.lockstep import EightBit
 from inspector.runtime.own_check import OwnCheck
 from inspector.runtime.parts import Follower, MakeStepper
+from inspector.runtime.plotting import Plotting
 from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.recorded_facts import RecordedFacts
 from inspector.runtime.snapshots import CountedParams, Mark, StepRecord
@@ -104,6 +105,7 @@ class Engine:
         self.eight_bit = EightBit()
         self.eight_bit.wanted = self.breakpoints.needs_coding
         self.follower: Follower | None = None
+        self.plotting: Plotting | None = None
         self.counted: CountedParams | None = None
         """The latest statistics of the params, which are counted at level "full" once the gradient norm is known."""
         self.dispatch_times: list[KernelTime | None] = [None] * stepper.cursor.count
@@ -236,6 +238,15 @@ class Engine:
         """Run what is left of the step, whatever holds."""
         if not self.stepper.cursor.at_end:
             self._ran(self.stepper.run_to_end(self._step_hyper()))
+
+    def run_again_to(self, dispatch: int) -> None:
+        """Run the step at the cursor on to behind so many dispatches, whatever holds: as far as it had run before."""
+        while self.stepper.cursor.dispatch < min(dispatch, self.stepper.cursor.count):
+            self._ran((self.stepper.run_dispatch(self._step_hyper()),))
+
+    def ran_beside(self, times: tuple[KernelTime, ...]) -> None:
+        """The stepper was run by somebody else up to where it stands, in one go, and these are the times."""
+        self._ran(times)
 
     def _goes_on(self) -> bool:
         """Begin the next step where this one is complete; False where a breakpoint holds before anything runs."""
@@ -373,6 +384,7 @@ class Engine:
         metrics |= self.eight_bit.finished(self.stepper, self._step_hyper())
         if self.course.is_own(record.step):
             self._history.append(record.step, metrics)
+            self._plot()
         _keep(self._records, record.step, record)
         if len(record.kernels) == self.stepper.cursor.count:
             self.last_times.append(record.kernels)
@@ -384,6 +396,17 @@ class Engine:
         self._make_checkpoint()
         if self.follower is not None:
             self.follower.completed(self, record, self._step_hyper())
+
+    def _plot(self) -> None:
+        """Keep what is plotted of the step that is complete."""
+        if not self.plotting or self._pending is None or self.record is None:
+            return
+        step, counted = self.record.step, self.counted
+        if counted is not None and counted.step != step:
+            counted = None
+        whole = counted.totals[0] if counted is not None and self.plotting.needs_whole else None
+        table = None if counted is None else counted.params
+        self.plotting.finished(step, table, whole, self._pending.gradients)
 
     def _diagnose(self, after: AfterStep | None = None) -> None:
         """See what is wrong with the step at the cursor; again, in place of what was seen of it before."""
@@ -549,6 +572,8 @@ class Engine:
             self.counted = None
         if not self.course.as_recorded:
             self._history.truncate(max(cursor.finished_steps, self.course.own_from - 1))
+            if self.plotting is not None:
+                self.plotting.truncate(max(cursor.finished_steps, self.course.own_from - 1))
             last = max(cursor.step, self.course.own_from - 1)
             self.findings = deque((f for f in self.findings if f.step <= last), maxlen=MAX_FINDINGS)
         record = self._records.get(cursor.step) or self.record
@@ -584,6 +609,8 @@ class Engine:
         if not self.course.parts(step, self.stepper.cursor.finished_steps) or recorded is None:
             return
         self._history = recorded.history_to(step - 1)
+        if self.plotting is not None:
+            self.plotting.truncate(step - 1)
         self._kept.forget_after(step - 1)
         self.findings = deque((f for f in recorded.findings if f.step < step), maxlen=MAX_FINDINGS)
         self._diagnosis = Diagnosis(self._facts_before)
@@ -687,7 +714,12 @@ class Engine:
     def mark_variant(self, old: Variant, new: Variant) -> None:
         """Put a mark where another form begins, with what changed."""
         pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(Variant)]
-        changed = ", ".join(f"{name} {was} → {now}" for name, was, now in pairs if was != now)
+        changed = ", ".join(
+            # Of a kernel that was edited once more the name stays.
+            f"{name} {was} → {now}" if str(was) != str(now) else f"{now} edited"
+            for name, was, now in pairs
+            if was != now
+        )
         if changed:
             self._form_since = self._applies_from()
             self.course.choose(self._form_since, new)

@@ -27,6 +27,8 @@ from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.runtime.memory_picture import MemoryPicture
 from inspector.runtime.microscope import ElementPicture
+from inspector.runtime.plotted import NOTHING_PLOTTED, OF_RUN, PlotPicture
+from inspector.runtime.shaders import NO_SHADERS, ShadersPicture
 from inspector.runtime.value_finding import Found, Working
 from inspector.runtime.weighing import Weighing
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
@@ -266,6 +268,8 @@ class Snapshot:
     uniforms: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """The values of the plan's uniforms at the cursor, by key."""
     history: History = EMPTY_HISTORY
+    plotted: PlotPicture = NOTHING_PLOTTED
+    """What is plotted beside the history."""
     marks: tuple[Mark, ...] = ()
     map: MapImage | None = None
     values: ValuesWindow | None = None
@@ -298,6 +302,8 @@ class Snapshot:
     """None while no policies are worked out."""
     policies: PolicyTable | None = None
     """The latest table of this run."""
+    shaders: ShadersPicture = NO_SHADERS
+    """What became of kernels whose text was edited."""
     last_times: tuple[tuple[KernelTime, ...], ...] = ()
     """The times of the last complete steps in this form, dispatch by dispatch, the latest last."""
     last_step: int | None = None
@@ -326,7 +332,7 @@ class Snapshot:
     """True where the device was lost: the numbers are the last that were seen."""
 
 
-METRICS = ("loss", "grad_norm", "clip_scale", "lr", "nonfinite")
+METRICS = OF_RUN
 """Names in Snapshot.history. Beside them stand the kernel times, in ms: "ms/KEY", KEY being Dispatch.timing_key,
 and "cold/KEY" for those taken at low clocks; runtime.lockstep.METRICS where they are measured; and of several processes
 the metrics of each, such as "loss/rank 0" (session.joined_columns.RANK_METRICS)."""

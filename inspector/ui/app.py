@@ -101,6 +101,7 @@ def make_view(name: str) -> View:
     from inspector.ui.profile_view import ProfileView
     from inspector.ui.ranks_view import RanksView
     from inspector.ui.settings_view import SettingsView
+    from inspector.ui.shaders_view import ShadersView
     from inspector.ui.start_view import StartView
     from inspector.ui.timeline_view import TimelineView
     from inspector.ui.timing_view import TimingView
@@ -113,6 +114,7 @@ def make_view(name: str) -> View:
         "plots": PlotsView,
         "histograms": HistogramView,
         "microscope": MicroscopeView,
+        "shaders": ShadersView,
         "lockstep": LockstepView,
         "timing": TimingView,
         "profile": ProfileView,

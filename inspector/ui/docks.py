@@ -39,6 +39,7 @@ PANELS = (
             "plots",
             "histograms",
             "microscope",
+            "shaders",
             "lockstep",
             "timing",
             "profile",
@@ -62,6 +63,7 @@ TAB_TITLES = {
     "plots": "Metrics",
     "histograms": "Histograms",
     "microscope": "Microscope",
+    "shaders": "Shaders",
     "lockstep": "8-bit",
     "timing": "GPU time",
     "profile": "Profile",
@@ -80,7 +82,7 @@ TAB_TITLES = {
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
     "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M", "settings": "Ctrl+,",
-    "microscope": "Ctrl+E",
+    "microscope": "Ctrl+E", "shaders": "Ctrl+T",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 

@@ -9,7 +9,16 @@ from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import QMainWindow, QToolBar, QWidget
 
-from inspector.runtime.commands import Command, OpenSource, RecoverDevice, SetBreakpoint
+from inspector.runtime.commands import (
+    Command,
+    OpenSource,
+    Play,
+    RecoverDevice,
+    Run,
+    SetBreakpoint,
+    StepDispatch,
+    StepIteration,
+)
 from inspector.runtime.hits import Hit
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
@@ -23,6 +32,7 @@ from inspector.ui.bus import Bus
 from inspector.ui.findings_view import FindingsView
 from inspector.ui.focus_ring import FocusRing
 from inspector.ui.form_menu import FormMenu
+from inspector.ui.kept_drafts import KeptDrafts
 from inspector.ui.menus import Menus
 from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
@@ -39,6 +49,7 @@ from inspector.ui.ways import Ways
 
 DEFAULT_SIZE = QSize(1440, 900)
 TITLE = "Optimizer inspector"
+GOES_ON = (StepDispatch, StepIteration, Run, Play)
 
 
 class MainWindow(QMainWindow):
@@ -88,6 +99,7 @@ class MainWindow(QMainWindow):
             self.ways.navigator,
             self.views.get("settings"),
         )
+        KeptDrafts(self, lambda: self._settings, self.views.get("shaders"))
         self._focus_ring = FocusRing(self)
         self._assemble()
         self._connect()
@@ -101,6 +113,10 @@ class MainWindow(QMainWindow):
         """Send a command of a person to the worker; it can be undone and gone back from."""
         self.ways.sent(command)
         self.status.working.sent(command)
+        start, plots = self.views.get("start"), self.views.get("plots")
+        if isinstance(command, GOES_ON) and start is not None and start.isVisible() and plots is not None:
+            # Who sets a run going wants to see it go.
+            panels.show_tab(plots)
         self._bus.send(command)
 
     def show_snapshot(self, snapshot: Snapshot) -> None:

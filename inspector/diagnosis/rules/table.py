@@ -270,7 +270,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "param-gradient-spike",
         "warning",
-        "the norm of a param's gradient is 32 times what is usual, and 6 standard deviations away",
+        "the norm of a param's gradient is 32 times what its trend leads to, and 6 standard deviations about that away",
         f"{_HEALTHY}: up to 12 times",
         spikes.param_gradient_spike,
         needs="full",
