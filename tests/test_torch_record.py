@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 
 import torch_runs as runs  # noqa: E402
 
-from inspector.integrations.torch import RecordingWarning, noticed, record  # noqa: E402
+from inspector.integrations.torch import RecordingWarning, noticed, params, record  # noqa: E402
 
 AdamW = torch.optim.AdamW
 
@@ -228,6 +228,43 @@ def test_params_that_join_are_recorded_from_then_on(path: Path) -> None:
         assert "mix.weight" in table.names
         got = np.asarray(session.tensor("w", step=6, param="mix.weight")).ravel()
         assert got.tobytes() == late.detach().numpy().tobytes()
+
+
+def test_statistics_are_in_the_order_of_memory(path: Path) -> None:
+    """Which is not that of the optimizer where the params that are not decayed come first."""
+    model = runs.Net()
+    optimizer = AdamW(runs.split(model)[::-1], lr=3e-3)
+    with record(optimizer, path, model):
+        runs.train(model, optimizer, range(1, 3))
+    with Session.open(path) as session:
+        table, layout = session.param_statistics(2), session.layout(2)
+        assert table is not None
+        assert layout is not None
+        assert list(table.names) == [segment.name for segment in layout]
+        assert list(table.names) != [param.name for param in session.about.params]
+        for name, w in model.named_parameters():
+            row = table.names.index(name)
+            assert (table.blocks[row], table.numel[row]) == (layout[name].block, w.numel())
+            assert layout.at(int(table.update.largest_at[row])) is layout[name]
+
+
+def test_params_that_join_twice(path: Path) -> None:
+    model = runs.Net()
+    first, second, *rest = model.parameters()
+    optimizer = AdamW([{"params": rest}], lr=3e-3)
+    with record(optimizer, path, model):
+        runs.train(model, optimizer, range(1, 3))
+        optimizer.add_param_group({"params": [first]})
+        runs.train(model, optimizer, range(3, 5))
+        optimizer.add_param_group({"params": [second]})
+        runs.train(model, optimizer, range(5, 7))
+    with Session.open(path) as session:
+        assert [(each.step, each.params) for each in session.about.added] == [(3, 4), (5, 5)]
+        for step in session.steps:
+            layout = session.layout(step)
+            assert layout is None or len(layout.segments) == 6
+        assert session.layout(6) is not None
+        assert session.verify() == []
 
 
 def test_a_run_that_goes_on_keeps_its_step_count(path: Path) -> None:
@@ -791,3 +828,21 @@ def test_many_params_make_few_operations(path: Path) -> None:
         table = session.param_statistics(2)
         assert table is not None
         assert len(table) == 2000
+
+
+@pytest.mark.parametrize(
+    ("way", "cuda", "numerics"),
+    [
+        ({"fused": True}, True, "published"),
+        ({"fused": True}, False, "precise"),
+        ({"foreach": True}, True, "precise"),
+        ({"foreach": False}, True, "precise"),
+    ],
+)
+def test_the_kernels_run_in_the_numerics_of_the_way_that_pytorch_took(
+    way: dict[str, bool], cuda: bool, numerics: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As PyTorch 2.11 on CUDA: fused_adam_utils.cuh has 1-β in float32, foreach and the loop have it from the host."""
+    monkeypatch.setattr(params, "_on_cuda", lambda groups: cuda)
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(3))], **way)
+    assert params.kind_of(optimizer).variant.numerics == numerics

@@ -109,6 +109,18 @@ def _origin_words(document: dict[str, Any]) -> list[tuple[str, str]]:
         sharded = rank["sharded_params"]
         part = f", with a part each of {sharded:,} params" if sharded else ""
         lines.append(("process", f"rank {rank['rank']} of {rank['of']}{part}"))
+    if ranks := document["ranks"]:
+        lines.append(("processes", f"{len(ranks):,} ranks, joined"))
+        for each in ranks[:MAX_SHOWN]:
+            why = f": {each['ended_because']}" if each["ended_because"] else ""
+            lines.append(
+                (
+                    f"rank {each['rank']}",
+                    f"{each['elements']:,} elements, to step {each['last']:,}, {each['state']}{why}",
+                )
+            )
+        if len(ranks) > MAX_SHOWN:
+            lines.append(("rank", f"and {len(ranks) - MAX_SHOWN:,} more: --json has all"))
     for each in document["added"]:
         lines.append(
             ("joined", f"params after the first {each['params']:,} take part from step {each['step']:,} on")

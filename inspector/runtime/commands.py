@@ -11,6 +11,7 @@ from inspector.diagnosis.watchpoints import Condition
 from inspector.layout import StateType
 from inspector.looking import MatrixRequest
 from inspector.plan import Variant
+from inspector.runtime.plotted import Fall, Line
 from inspector.statistics import StatsLevel
 from inspector.stepping import MapRequest
 from inspector.stores import Lane
@@ -219,6 +220,18 @@ class ViewHistograms:
 
     param: str | None
     lanes: tuple[Lane, ...] = ("m", "v")
+
+
+@dataclass(frozen=True, slots=True)
+class ViewLines:
+    """What is plotted over steps beside the history of the run; kept from now on, until it is asked for no more.
+
+    `seen` are those of them that are in sight: only they are sent. A newer one replaces it.
+    """
+
+    lines: tuple[Line, ...] = ()
+    falls: tuple[Fall, ...] = ()
+    seen: frozenset[Line | Fall] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,6 +473,7 @@ Command = (
     | ViewHistograms
     | ViewElement
     | ViewMatrix
+    | ViewLines
     | FindValue
     | SaveValues
     | CancelWork
@@ -500,6 +514,7 @@ REPLACES_QUEUED = (
     ViewHistograms,
     ViewElement,
     ViewMatrix,
+    ViewLines,
     FindValue,
     ViewEightBit,
     ViewDiff,
@@ -510,7 +525,7 @@ REPLACES_QUEUED = (
 )
 """Of these only the newest in the queue matters; all others are each carried out."""
 
-BESIDE = (ShowOverlay, DropOverlay, DiffSessions, CancelDiff, ViewDiff, LookBeside)
+BESIDE = (ShowOverlay, DropOverlay, DiffSessions, CancelDiff, ViewDiff, ViewLines, LookBeside)
 """About what goes on beside the run, which they leave as it is."""
 
 BESIDE_COMPARISON = (

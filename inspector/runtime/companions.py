@@ -16,6 +16,7 @@ from inspector.runtime.beside import NOT_VERIFIED, BesidePicture, VerifyPicture,
 from inspector.runtime.diffing import Diffing
 from inspector.runtime.engine import Engine
 from inspector.runtime.overlays import HistogramsWanted, Overlays
+from inspector.runtime.plotting import Plotting
 from inspector.runtime.what_if import changes_of
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
@@ -36,6 +37,7 @@ class Companions:
         self._said: deque[tuple[Severity, str]] = deque()
         self._overlays = Overlays(wake, self._complain, rest)
         self._diffing = Diffing(wake, self._complain, rest)
+        self.plotting = Plotting(wake, self._complain, rest)
         self._recording: Recording | None = None
         self._by_itself: str | None = None
         """The overlay that came with the open recording, and goes with it."""
@@ -59,6 +61,8 @@ class Companions:
                 self._diffing.cancel()
             case c.ViewDiff(param):
                 self._diffing.view(param)
+            case c.ViewLines():
+                self.plotting.want(command)
             case _:
                 return False
         return True
@@ -68,6 +72,7 @@ class Companions:
         before, self._by_itself = self._by_itself, None
         self._recording = source if isinstance(source, Recording) else None
         self._settings = None
+        self.plotting.opened(None if self._recording is None else str(self._recording.session.path))
         parent: Path | None = None
         if self._recording is not None and (named := self._recording.session.about.parent) is not None:
             parent = self._recording.session.parent_path()
@@ -123,6 +128,7 @@ class Companions:
         """End the threads."""
         self._overlays.close(CLOSE_S)
         self._diffing.close(CLOSE_S)
+        self.plotting.close(CLOSE_S)
 
     def _open_path(self) -> str:
         if self._recording is None:

@@ -40,6 +40,7 @@ from inspector.runtime.kernel_metrics import kernel_metrics
 from inspector.runtime.lockstep import EightBit
 from inspector.runtime.own_check import OwnCheck
 from inspector.runtime.parts import Follower, MakeStepper
+from inspector.runtime.plotting import Plotting
 from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.recorded_facts import RecordedFacts
 from inspector.runtime.snapshots import CountedParams, Mark, StepRecord
@@ -104,6 +105,7 @@ class Engine:
         self.eight_bit = EightBit()
         self.eight_bit.wanted = self.breakpoints.needs_coding
         self.follower: Follower | None = None
+        self.plotting: Plotting | None = None
         self.counted: CountedParams | None = None
         """The latest statistics of the params, which are counted at level "full" once the gradient norm is known."""
         self.dispatch_times: list[KernelTime | None] = [None] * stepper.cursor.count
@@ -382,6 +384,7 @@ class Engine:
         metrics |= self.eight_bit.finished(self.stepper, self._step_hyper())
         if self.course.is_own(record.step):
             self._history.append(record.step, metrics)
+            self._plot()
         _keep(self._records, record.step, record)
         if len(record.kernels) == self.stepper.cursor.count:
             self.last_times.append(record.kernels)
@@ -393,6 +396,17 @@ class Engine:
         self._make_checkpoint()
         if self.follower is not None:
             self.follower.completed(self, record, self._step_hyper())
+
+    def _plot(self) -> None:
+        """Keep what is plotted of the step that is complete."""
+        if not self.plotting or self._pending is None or self.record is None:
+            return
+        step, counted = self.record.step, self.counted
+        if counted is not None and counted.step != step:
+            counted = None
+        whole = counted.totals[0] if counted is not None and self.plotting.needs_whole else None
+        table = None if counted is None else counted.params
+        self.plotting.finished(step, table, whole, self._pending.gradients)
 
     def _diagnose(self, after: AfterStep | None = None) -> None:
         """See what is wrong with the step at the cursor; again, in place of what was seen of it before."""
@@ -558,6 +572,8 @@ class Engine:
             self.counted = None
         if not self.course.as_recorded:
             self._history.truncate(max(cursor.finished_steps, self.course.own_from - 1))
+            if self.plotting is not None:
+                self.plotting.truncate(max(cursor.finished_steps, self.course.own_from - 1))
             last = max(cursor.step, self.course.own_from - 1)
             self.findings = deque((f for f in self.findings if f.step <= last), maxlen=MAX_FINDINGS)
         record = self._records.get(cursor.step) or self.record
@@ -593,6 +609,8 @@ class Engine:
         if not self.course.parts(step, self.stepper.cursor.finished_steps) or recorded is None:
             return
         self._history = recorded.history_to(step - 1)
+        if self.plotting is not None:
+            self.plotting.truncate(step - 1)
         self._kept.forget_after(step - 1)
         self.findings = deque((f for f in recorded.findings if f.step < step), maxlen=MAX_FINDINGS)
         self._diagnosis = Diagnosis(self._facts_before)

@@ -814,6 +814,7 @@ class Worker:
                 self._engine, partial(self._step_iteration, self._engine), self._notify, self._asked_otherwise
             )
             self._beside.opened(source)
+            self._engine.plotting = self._beside.plotting
             self._verifying.opened(source)
             self._shaders.opened(self._variant, anew=spec != opened_before)
             self._beside.verify = self._verifying.picture
@@ -969,7 +970,13 @@ class Worker:
             picture = replace(
                 picture, recorded=engine.recorded.picture, last_step=engine.recorded.steps.stop - 1
             )
-        return travel.pictured(picture) if travel is not None else picture
+        if travel is not None:
+            picture = travel.pictured(picture)
+        if engine.recorded is not None and picture.record is not None:
+            step = picture.record.step
+            if not engine.course.is_own(step):
+                picture = replace(picture, rank_steps=engine.recorded.rank_steps(step))
+        return picture
 
     def _device_picture(self, engine: Engine) -> Snapshot:
         stepper = engine.stepper
@@ -988,6 +995,9 @@ class Worker:
             dispatch_times=tuple(engine.dispatch_times),
             uniforms=engine.uniforms(),
             history=engine.history(),
+            plotted=self._beside.plotting.picture(
+                None if engine.course.as_recorded else engine.course.own_from, running=self._mode == "running"
+            ),
             marks=_kept(engine.all_marks(), self._last.marks),
             map=self._viewer.map,
             values=self._viewer.values,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QSettings
@@ -44,6 +45,7 @@ PANELS = (
             "profile",
             "memory",
             "params",
+            "ranks",
             "compare",
             "verify",
             "policies",
@@ -67,6 +69,7 @@ TAB_TITLES = {
     "profile": "Profile",
     "memory": "Memory",
     "params": "Params",
+    "ranks": "Ranks",
     "compare": "Compare",
     "verify": "Recorded vs here",
     "start": "Start",
@@ -159,6 +162,7 @@ def open_settings(path: str | None) -> QSettings:
 def show_tab(view: View) -> None:
     """Bring a view that shares its panel with others to the front."""
     if (tabs := tabs_of(view)) is not None:
+        tabs.setTabVisible(tabs.indexOf(view), True)
         tabs.setCurrentWidget(view)
 
 
@@ -183,9 +187,16 @@ def bring_to_front(views: Mapping[str, View], front: Iterable[str]) -> None:
             show_tab(views[name])
 
 
+def _show_wanted(tabs: QTabWidget, view: View, wanted: bool) -> None:
+    tabs.setTabVisible(tabs.indexOf(view), wanted)
+
+
 def _tabs(views: Mapping[str, View]) -> QWidget:
     tabs = QTabWidget()
     tabs.setDocumentMode(True)
     for name, view in views.items():
-        tabs.addTab(view, TAB_TITLES[name])
+        number = tabs.addTab(view, TAB_TITLES[name])
+        if view.ON_DEMAND:
+            tabs.setTabVisible(number, False)
+            view.wanted.connect(partial(_show_wanted, tabs, view))
     return tabs

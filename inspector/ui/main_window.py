@@ -9,7 +9,16 @@ from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import QMainWindow, QToolBar, QWidget
 
-from inspector.runtime.commands import Command, OpenSource, RecoverDevice, SetBreakpoint
+from inspector.runtime.commands import (
+    Command,
+    OpenSource,
+    Play,
+    RecoverDevice,
+    Run,
+    SetBreakpoint,
+    StepDispatch,
+    StepIteration,
+)
 from inspector.runtime.hits import Hit
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
@@ -41,6 +50,7 @@ from inspector.ui.ways import Ways
 
 DEFAULT_SIZE = QSize(1440, 900)
 TITLE = "Optimizer inspector"
+GOES_ON = (StepDispatch, StepIteration, Run, Play)
 
 
 class MainWindow(QMainWindow):
@@ -104,6 +114,10 @@ class MainWindow(QMainWindow):
         """Send a command of a person to the worker; it can be undone and gone back from."""
         self.ways.sent(command)
         self.status.working.sent(command)
+        start, plots = self.views.get("start"), self.views.get("plots")
+        if isinstance(command, GOES_ON) and start is not None and start.isVisible() and plots is not None:
+            # Who sets a run going wants to see it go.
+            panels.show_tab(plots)
         self._bus.send(command)
 
     def show_snapshot(self, snapshot: Snapshot) -> None:

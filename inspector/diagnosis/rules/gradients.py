@@ -192,7 +192,9 @@ def intermittent_gradient(facts: StepFacts, memory: Memory) -> Seen | None:
     # A norm of 0 under gradients that are not is another matter.
     vanishes = facts.grad_norm == 0 and facts.gradients.max_abs > 0
     period = int(some[-1] - some[-2]) if len(some) > 1 else 0
-    even = len(some) > 1 and bool((np.diff(some) == period).all()) and some[0] < period
+    # Not one after the other, nor until some time ago: they come back after as many steps each time, still.
+    even = period > 1 and bool((np.diff(some) == period).all())
+    even = even and some[0] < period and len(norms) - 1 - some[-1] < period
     hit = len(norms) == INTERMITTENT_STEPS and 2 * none >= INTERMITTENT_STEPS and even and not vanishes
 
     def tell() -> Story:

@@ -113,8 +113,8 @@ def clip_scale_mismatch(facts: StepFacts, memory: Memory) -> Seen | None:
     wanted = min(1.0, limit / max(norm, CLIP_FLOOR)) if math.isfinite(norm) else 0.0
     if math.isinf(norm) and math.isinf(limit):
         return None
-    off = abs(scale - wanted)
-    hit = not off <= ROUNDINGS * 2 * U32 * abs(wanted)
+    bound = ROUNDINGS * 2 * U32 * abs(wanted) if math.isfinite(wanted) else 0.0
+    hit = scale != wanted and not abs(scale - wanted) <= bound
 
     def tell() -> Story:
         return Story(

@@ -185,11 +185,11 @@ class Writer:
         table = None
         if item.counts is not None:
             table = self._table(item, item.counts.host(arrays), layout, skipped=skipped)
-        norm, scale = _norms(item, arrays, table)
+        norm, scale, counted = _norms(item, arrays, table)
         nonfinite = NonFinite() if table is None else counts_of(table, "g").nonfinite
         ran = RecordedStep(
             item.step, hyper, about.variant, _mean([each.read(arrays) for each in item.losses]), norm, scale,
-            nonfinite, (), item.ended, laid,
+            nonfinite, (), item.ended, laid, counted and any(about.shards),
         )  # fmt: skip
         facts = facts_of(ran, None if item.light else table, layout, about)
         if item.light and table is not None:
@@ -215,15 +215,19 @@ class Writer:
 
     def _table(self, item: Pending, counted: Counted, layout: Layout, *, skipped: bool) -> ParamTable:
         params = self.recorder.about.params
-        names = tuple(param.name for param in params)
-        segments = [layout[name] for name in names]
+        # In the order of memory, as statistics are everywhere.
+        order = np.array(layout.numbers, np.intp)
+        if (order != np.arange(len(order))).any():
+            counted = Counted(counted.records[order], counted.bins[order])
+        segments = layout.segments
+        names = tuple(segment.name for segment in segments)
         table = table_of(
             counted,
             names,
-            tuple(param.block for param in params),
-            [param.numel for param in params],
+            tuple(segment.block for segment in segments),
+            [params[number].numel for number in order],
             [segment.offset for segment in segments],
-            item.strides,
+            [item.strides[number] for number in order],
         )
         if skipped and not item.skipped:
             # What the device counted of an update that it then left out.
@@ -251,13 +255,16 @@ def _state(item: Pending, finished: int) -> HostState:
     return HostState(lanes["w"], lanes["m"], lanes["v"], finished)
 
 
-def _norms(item: Pending, arrays: Any, table: ParamTable | None) -> tuple[float | None, float | None]:
-    """Gradient norm before clipping and clip scale: as noticed, else of what was counted, which nothing clipped."""
+def _norms(item: Pending, arrays: Any, table: ParamTable | None) -> tuple[float | None, float | None, bool]:
+    """Gradient norm before clipping and clip scale: as noticed, else of what was counted, which nothing clipped.
+
+    The last is True where the norm is of what was counted here.
+    """
     counted = None
     if table is not None:
         counted = math.sqrt(math.fsum(np.square(table.lanes["g"].norm).tolist()))
     if not item.clippings:
-        return (None if counted is None else _f32(counted)), (None if counted is None else 1.0)
+        return (None if counted is None else _f32(counted)), (None if counted is None else 1.0), True
     norms = [each.norm.read(arrays) for each in item.clippings]
     scales = [
         min(1.0, each.limit / (norm + 1e-6)) if not math.isnan(norm) else math.nan
@@ -266,9 +273,9 @@ def _norms(item: Pending, arrays: Any, table: ParamTable | None) -> tuple[float 
     if all(each.kind == 2.0 for each in item.clippings):
         # Of groups that are clipped one by one, the norm of all of them.
         whole = math.sqrt(math.fsum(norm * norm for norm in norms)) if len(norms) > 1 else norms[0]
-        return _f32(whole), _f32(min(scales))
+        return _f32(whole), _f32(min(scales)), False
     scale = min(scales)
-    return (None if counted is None or not scale > 0 else _f32(counted / scale)), _f32(scale)
+    return (None if counted is None or not scale > 0 else _f32(counted / scale)), _f32(scale), True
 
 
 def _f32(value: float) -> float:
