@@ -56,7 +56,7 @@ def place(finding: Finding) -> str:
     if finding.dispatch is not None:
         parts.append("gradients" if finding.dispatch == 0 else f"dispatch {finding.dispatch}")
     if finding.param is not None:
-        parts.append(finding.param + (f"[{finding.index:,}]" if finding.index is not None else ""))
+        parts.append(finding.param + (f"[{finding.index}]" if finding.index is not None else ""))
     return " · ".join(parts)
 
 

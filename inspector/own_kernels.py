@@ -69,6 +69,11 @@ class OwnKernels:
         """The one that takes the place of `entry_point`, None where the built-in kernel stays."""
         return next((k for k in self.kernels if k.entry_point == entry_point), None)
 
+    def with_kernel(self, entry_point: str, kernel: OwnKernel | None) -> OwnKernels:
+        """These with another one in the place of `entry_point`; with the built-in one where it is None."""
+        others = tuple(k for k in self.kernels if k.entry_point != entry_point)
+        return OwnKernels(others if kernel is None else (*others, kernel))
+
     @property
     def files(self) -> Mapping[str, str]:
         """The file of each by its entry point."""

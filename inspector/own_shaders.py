@@ -63,6 +63,35 @@ def load_own_kernels(folder: Path) -> OwnKernels:
     return OwnKernels(tuple(found[name] for name in KERNEL_SLOTS if name in found))
 
 
+def kernel_of_text(text: str, entry_point: str, file: str) -> tuple[OwnKernel | None, tuple[str, ...]]:
+    """The kernel `entry_point` of a text that may not lie in any file, and what is wrong with it: "FILE:LINE: what".
+
+    `file` is what it is called. None where anything is wrong that can be told without a compiler.
+    """
+    path = Path(file)
+    nbytes = len(text.encode("utf-8", "replace"))
+    if nbytes > MAX_FILE_BYTES:
+        return None, (
+            f"{file}:1: this has {nbytes:,} bytes, over the {MAX_FILE_BYTES:,} that are read of a shader",
+        )
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        return None, (f"{file}:{line}: there is a NUL character here, which WGSL does not allow",)
+    try:
+        _check_depth(path, text)
+    except UsageError as error:
+        return None, (str(error),)
+    module = parse(text)
+    entry = next((each for each in module.entry_points if each.name == entry_point), None)
+    if entry is None:
+        have = ", ".join(each.name for each in module.entry_points[:5])
+        there = f"it has {have}" if have else "it has none"
+        return None, (f"{file}:1: a compute entry point {entry_point} is wanted, and {there}",)
+    kernel, wrong = _kernel(module, entry, path, text)
+    problems = (*_without_default(module, path), *wrong)
+    return (None if problems else kernel), problems
+
+
 def _files(folder: Path) -> list[Path]:
     try:
         if not folder.is_dir():

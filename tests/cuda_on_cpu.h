@@ -8,7 +8,7 @@
 #define __noinline__
 #define __global__
 #define __shared__ static
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define THREADS 1
 
 struct uint2 { unsigned x, y; };

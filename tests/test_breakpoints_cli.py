@@ -230,6 +230,10 @@ def test_a_replay_stops_on_recorded_gradients(call: Call, source: Path, tmp_path
     # Judged by what it runs with now.
     report = document(call("replay", path, "--lr", 0.5, "--break", "lr > 0.1", "--json"), 1)
     assert (report["stopped"]["value"], report["stopped"]["step"]) == (0.5, 1)
+    # Nothing is said to be as recorded where nothing was run.
+    code, out, _ = call("replay", path, "--break", "step == 1")
+    assert (code, "as recorded" in out) == (1, False)
+    assert "No step ran to its end, so nothing was compared" in out
     words = ("--beta1", 0.5, "--save", again, "--break", "finding:nonfinite-gradient")
     code, out, _ = call("replay", path, *words)
     assert code == 1
@@ -275,6 +279,22 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(
         assert len(lines) == 1
         assert told in lines[0]
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "condition", "lane"),
+    [("sgd", "m_norm > 0", "m"), ("sgd", "below_eps > 0", "v"), ("lion", "v_max@* >= 0", "v"),
+     ("momentum", "below_eps_share > 0.5", "v")],
+)  # fmt: skip
+def test_a_moment_that_the_optimizer_does_not_keep_is_refused(
+    call: Call, source: Path, optimizer: str, condition: str, lane: str
+) -> None:
+    code, out, err = run(call, source, "--optimizer", optimizer, "--break", condition)
+    assert (code, out) == (2, "")
+    assert f"is of {lane}, which {optimizer} does not keep" in err
+    # What it does keep stops it.
+    kept = "m_norm >= 0" if optimizer != "sgd" else "w_norm > 0"
+    assert run(call, source, "--optimizer", optimizer, "--break", kept)[0] == 1
 
 
 @pytest.mark.parametrize("level", ["light", "full"])

@@ -87,6 +87,12 @@ def test_the_document_holds_findings_as_agreed(call: Call, tmp_path: Path) -> No
         "rule", "severity", "step", "dispatch", "param", "index", "evidence", "message", "advice", "source",
     }  # fmt: skip
     assert "head[2, 1]" in first["message"]
+    assert (first["index"], first["multi_index"]) == (7, [2, 1])
+    assert [f["multi_index"] for f in report["findings"] if f["index"] is None] == [None] * 3
+    # The heading names the element as its message does.
+    assert "nonfinite-gradient, step 7, dispatch 0, head[2, 1]\n" in call("diagnose", tmp_path / "s")[1]
+    ran = document(call("run", tmp_path / "s", "--steps", 8, "--json"), 1)
+    assert [(f["index"], f["multi_index"]) for f in ran["findings"]] == [(7, [2, 1])]
 
 
 def test_a_healthy_run_exits_with_0(call: Call, tmp_path: Path) -> None:

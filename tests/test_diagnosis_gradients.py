@@ -11,6 +11,7 @@ from diagnosis_steps import PARAMS, Run, one, rules
 
 from inspector.diagnosis.diagnosis import step_findings
 from inspector.diagnosis.rules.norm import norm_bound
+from inspector.diagnosis.rules.spikes import _trends
 from inspector.hyper import Hyper
 from inspector.statistics import buffer_stats
 
@@ -125,6 +126,24 @@ def test_no_gradient_at_all_has_a_rule_of_its_own() -> None:
     assert rules(run.go(20, g=zeros)) == ["no-gradient"]
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [("1111111100000000", False),  # they stopped
+     ("0000000011111111", False),  # they began
+     ("1010101000000000", False),  # they came every second step and stopped
+     ("1010101010101010", True), ("0101010101010101", True), ("0001000100010001", True), ("0010000000100000", True)],
+)  # fmt: skip
+def test_gradients_that_come_and_go_evenly_are_told_and_those_that_stopped_are_not(
+    given: str, told: bool
+) -> None:
+    run = Run()
+    nothing = {s.name: np.zeros(s.numel, np.float32) for s in run.layout}
+    found = run.go(16, g=lambda t: run.gradients() if given[t - 1] == "1" else nothing)
+    assert ("intermittent-gradient" in rules(found)) == told
+    if told:
+        assert one(found, "intermittent-gradient").step == 16
+
+
 def test_an_exploding_norm_is_told_once_eight_steps_are_ten_times_as_large() -> None:
     run = Run()
     run.go(60)
@@ -190,6 +209,16 @@ def test_a_clip_scale_that_does_not_follow_from_the_norm() -> None:
     for wrong in (1.0, 0.5, (facts.clip_scale or 0) * (1 + 4e-6), math.nan):
         assert rules(step_findings(replace(facts, clip_scale=wrong))) == ["clip-scale-mismatch"]
     assert step_findings(replace(facts, clip_scale=(facts.clip_scale or 0) * (1 + 4e-7))) == []
+
+
+def test_a_limit_of_minus_infinity_is_an_invalid_limit_and_no_mismatch() -> None:
+    """min(1, -inf / norm) is -inf, which is what the kernel writes."""
+    run = Run(hyper=Hyper(max_grad_norm=-math.inf))
+    found = step_findings(replace(run.look(run.gradients()), clip_scale=-math.inf))
+    assert rules(found).count("invalid-max-grad-norm") == 1
+    assert "clip-scale-mismatch" not in rules(found)
+    wrong = step_findings(replace(run.look(run.gradients()), clip_scale=0.5))
+    assert "clip-scale-mismatch" in rules(wrong)
 
 
 def test_a_collapsed_clip_scale() -> None:
@@ -302,6 +331,43 @@ def test_a_spike_of_one_param_names_it() -> None:
     g = milder.gradients()
     g["b.weight"] *= 20
     assert "param-gradient-spike" not in rules(milder.go(g=g))
+
+
+def test_a_spike_of_a_param_is_seen_while_its_norm_falls() -> None:
+    """From 1e-3 by a half every five steps, with a jump of 100 in step 61: 0.02 of what it was at first."""
+    run = Run()
+
+    def falling(t: int) -> dict[str, np.ndarray]:
+        g = run.gradients(1e-3)
+        g["b.weight"] *= np.float32(2 ** (-t / 5) * (100 if t == 61 else 1))
+        return g
+
+    found = one(run.go(70, g=falling), "param-gradient-spike")
+    assert (found.param, found.step) == ("b.weight", 61)
+    assert found.evidence["ratio"] == pytest.approx(100, rel=0.5)
+
+
+def test_the_trend_of_a_param_is_that_of_the_steps_in_which_it_has_gradients() -> None:
+    """By numpy's least squares, over a row of an expert that is in use every third step."""
+    rng = np.random.default_rng(1)
+    values = rng.normal(-8, 0.3, (128, 3)) - 0.02 * np.arange(128)[:, None]
+    values[np.arange(128) % 3 != 0, 1] = np.nan
+    values[:, 2] = np.nan
+    expected, deviation, recent = _trends(values)
+    for column, known in ((0, values[:, 0]), (1, values[::3, 1])):
+        line = np.polynomial.Polynomial.fit(np.arange(len(known)), known, 1)
+        off = known - line(np.arange(len(known)))
+        assert expected[column] == pytest.approx(line(len(known)), rel=1e-9)
+        assert deviation[column] == pytest.approx(off.std(), rel=1e-9)
+        assert recent[column] == pytest.approx(known[-8:].mean(), rel=1e-9)
+    run = Run()
+
+    def seldom(t: int) -> dict[str, np.ndarray]:
+        g = run.gradients()
+        g["b.weight"] *= np.float32((t % 3 == 0) * (60 if t == 180 else 1))
+        return g
+
+    assert one(run.go(190, g=seldom), "param-gradient-spike").step == 180
 
 
 def test_the_first_steps_of_a_run_have_no_spikes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +32,14 @@ def test_an_update_of_a_fifth_of_the_weights() -> None:
         if told:
             assert found[0].evidence["update_ratio"] == pytest.approx(0.21, rel=1e-3)
             assert found[0].evidence["params"] == 4
+
+
+def test_an_update_of_many_times_the_weights_is_told_in_times() -> None:
+    """The first update of AdamW is lr in each element: 1e6 · √512 beside a norm of 0.05 · √512 or so."""
+    found = one(Run(hyper=Hyper(lr=1e6, max_grad_norm=np.inf, weight_decay=0.0)).go(), "large-update")
+    ratio = 1e6 * np.sqrt(512) / found.evidence["w_norm"]
+    assert found.evidence["update_ratio"] == pytest.approx(ratio, rel=0.01)
+    assert re.search(r"is 2\.\d+e\+07 times its norm", found.message)
 
 
 def test_weights_that_begin_at_0_are_small_beside_their_updates() -> None:

@@ -18,7 +18,7 @@ def test_text_has_all_of_a_finding() -> None:
     )  # fmt: skip
     assert as_text(one).splitlines() == [
         "error: 3 are NaN.",
-        "  step 1,200 · gradients · h.0.w[1,234] · rule nonfinite-gradient",
+        "  step 1,200 · gradients · h.0.w[1234] · rule nonfinite-gradient",
         "  nan = 3 elements",
         "  share = 0.25 of 1",
         "  lane = g",

@@ -270,6 +270,7 @@ NAN = Condition("nonfinite", ">", 0.0)
         (c.SetSchedule("warmup:10"), "schedule constant → warmup:10", c.SetSchedule("constant")),
         (c.SetStats("full"), "statistics light → full", c.SetStats("light")),
         (c.SetVariant(Variant(reduce="atomic")), "form: reduce atomic", c.SetVariant(Variant())),
+        (c.TryShader("scale", "text"), "the kernel scale", c.TryShader("scale", None)),
         (
             c.RemoveBreakpoint(NAN),
             "remove breakpoint nonfinite > 0, once",

@@ -97,6 +97,15 @@ def test_the_page_lists_what_comes_with_it(start: Start) -> None:
     assert shown.page.table.hasFocus()
 
 
+@pytest.mark.parametrize("key", [Key.Key_F5, Key.Key_F10, Key.Key_F11])
+def test_a_run_that_is_set_going_is_seen_to_go(start: Start, key: Qt.Key) -> None:
+    shown = start()
+    shown.post()
+    shown.press(key)
+    assert shown.window.views["plots"].isVisible()
+    assert not shown.page.isVisible()
+
+
 def test_keys_choose_and_enter_opens(start: Start) -> None:
     shown = start()
     shown.press(Key.Key_Down, Key.Key_Return)

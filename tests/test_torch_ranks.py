@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from inspector.param_statistics import LaneColumns, UpdateColumns
+from inspector.runtime.diagnosing import diagnose_session
 from inspector.session.reader import Session
 
 torch = pytest.importorskip("torch")
@@ -64,6 +68,9 @@ def test_a_process_whose_weights_part_is_named(tmp_path: Path) -> None:
         assert finding.evidence["rank"] == 1
         assert finding.param == "embed.weight"
         assert "After step 4 the weights of rank 1" in finding.message
+        # Also once the present rules have looked at every step.
+        again = diagnose_session(session, 1, 10)
+        assert [each.step for each in again if each.rule == "parted-rank"] == [finding.step]
 
 
 def test_each_process_records_the_part_that_it_keeps(tmp_path: Path) -> None:
@@ -103,3 +110,58 @@ def test_each_process_records_the_part_that_it_keeps(tmp_path: Path) -> None:
         np.testing.assert_allclose(together, expected, rtol=2e-5, atol=2e-7)
     for session in parts:
         session.close()
+
+
+def test_the_parts_open_as_the_run_of_one_process(tmp_path: Path, call: Any) -> None:
+    """All ranks see one batch, so that every gradient, and with it w, m and v, has the bits of a run in one process."""
+    path = run("same", tmp_path)
+    (tmp_path / "one").mkdir()
+    alone = run("one", tmp_path / "one", world=1)
+    with Session.open(path) as session, Session.open(alone) as single:
+        assert session.about.params == single.about.params
+        assert session.steps == single.steps == range(1, 11)
+        assert len({rank.about.run for rank in session.ranks}) == 1
+        assert session.ranks[0].about.run
+        np.testing.assert_allclose(session.metric("loss"), single.metric("loss"), rtol=1e-6)
+        np.testing.assert_allclose(session.metric("grad_norm"), single.metric("grad_norm"), rtol=1e-6)
+        for step in session.steps:
+            assert session.parted(step) == ()
+            assert session.step(step).hyper == single.step(step).hyper
+            for param in session.about.params:
+                for lane in "wgmv":
+                    mine, theirs = (s.tensor(lane, step, param.name) for s in (session, single))
+                    np.testing.assert_array_equal(mine, theirs)
+            table, expected = session.param_statistics(step), single.param_statistics(step)
+            assert table is not None
+            assert expected is not None
+            assert table.names == expected.names
+            for lane, columns in (*table.lanes.items(), ("", table.update)):
+                other = expected.lanes[lane] if lane else expected.update
+                for field in fields(LaneColumns if lane else UpdateColumns):
+                    np.testing.assert_allclose(
+                        getattr(columns, field.name),
+                        getattr(other, field.name),
+                        rtol=1e-12,
+                        err_msg=field.name,
+                    )
+    replayed = [json.loads(call("replay", str(each), "--verify", "--json")[1]) for each in (path, alone)]
+    assert replayed[0]["max_ulp"] == replayed[1]["max_ulp"]
+    assert replayed[0]["steps"] == replayed[1]["steps"]
+    _, out, _ = call("diff", str(path), str(alone), "--json")
+    found = json.loads(out)
+    # Norms are added up in parts.
+    assert found["first_difference"]["buffer"] in ("gradNorm", "statistics")
+
+
+def test_a_param_that_is_left_alone_parts(tmp_path: Path) -> None:
+    """FSDP averages no gradient of a param that it does not shard: its copies go ways of their own."""
+    with Session.open(run("loose", tmp_path)) as session:
+        (found,) = [f for f in diagnose_session(session, 1, 10) if f.rule == "parted-rank"]
+        assert (found.step, found.param, found.evidence["rank"]) == (1, "scale", 1)
+        assert "the norm of the gradient of scale" in found.message
+        norm = session.metric("grad_norm")
+        assert session.known("grad_norm").all()
+        parts = [rank.metric("grad_norm") for rank in session.ranks]
+        # The copy of rank 0 counts, that of rank 1 does not.
+        copy = np.abs([float(session.ranks[1].tensor("g", step, "scale")[0]) for step in session.steps])
+        np.testing.assert_allclose(norm**2, parts[0] ** 2 + parts[1] ** 2 - copy**2, rtol=1e-5)

@@ -74,7 +74,15 @@ def test_spellings_of_when_it_stops(text: str, means: Stopping) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["nan > 0, twice", "nan > 0, hit 0", "nan > 0, hit -1", "nan > 0, hit", ", once"]
+    "text",
+    [
+        "nan > 0, twice",
+        "nan > 0, hit 0",
+        "nan > 0, hit -1",
+        "nan > 0, hit",
+        ", once",
+        "nan > 0, hit 2, hit 3",
+    ],
 )
 def test_any_other_ending_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as error:

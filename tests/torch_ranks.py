@@ -1,4 +1,9 @@
-"""A script that trains in several processes over gloo: `python torch_ranks.py KIND RANK WORLD STORE SESSION`."""
+"""A script that trains in several processes over gloo: `python torch_ranks.py KIND RANK WORLD STORE SESSION`.
+
+KIND is `ddp`, `alone` (rank 0 alone records), `parts` (the weights of rank 1 part), `fsdp`, `same` (FSDP, all ranks on
+one batch and nothing clipped, which gives the bits of one process: `one`) or `loose` (FSDP with a param that it leaves
+alone).
+"""
 
 from __future__ import annotations
 
@@ -20,12 +25,13 @@ def main(kind: str, rank: int, world: int, store: str, path: str) -> None:
     torch.set_num_threads(1)
     model: torch.nn.Module = runs.Net()
     model.scale = torch.nn.Parameter(torch.ones(1))  # FSDP takes no scalars.
-    if kind == "fsdp":
+    if kind in ("fsdp", "same", "loose"):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        fully_shard(model, mesh=init_device_mesh("cpu", (world,)))
-    else:
+        mesh = init_device_mesh("cpu", (world,))
+        fully_shard(model, mesh=mesh, ignored_params={model.scale} if kind == "loose" else None)
+    elif kind != "one":
         model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(runs.split(model), lr=3e-3)
     recorded: Any = contextlib.nullcontext()
@@ -39,7 +45,9 @@ def main(kind: str, rank: int, world: int, store: str, path: str) -> None:
 
     with recorded as recording:
         for step in range(1, 11):
-            runs.train(model, optimizer, [step * world + rank], recording=recording, before=part)
+            batch = step if kind in ("same", "one") else step * world + rank
+            clip = None if kind in ("same", "one", "loose") else 1.0
+            runs.train(model, optimizer, [batch], recording=recording, before=part, clip=clip)
             if step == 8:
                 # What the others told of the steps until then is there, and looked at with the next.
                 time.sleep(0.5)

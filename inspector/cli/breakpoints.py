@@ -10,6 +10,7 @@ from inspector.diagnosis.stopping import Stopping, parse_breakpoint
 from inspector.diagnosis.watchpoints import Condition, check_params
 from inspector.errors import UsageError
 from inspector.layout import Param
+from inspector.optimizers import optimizer
 from inspector.plan import Variant
 from inspector.runtime.breakpoints import Breakpoints, higher
 from inspector.runtime.hits import Hit
@@ -27,6 +28,11 @@ def make_conditions(
             raise UsageError(
                 f"{condition.metric} in {str(condition)!r} is of 8-bit state: give --kernel 8bit, or break on another "
                 "metric."
+            )
+        if condition.moment is not None and condition.moment not in optimizer(variant.optimizer).state:
+            raise UsageError(
+                f"{condition.metric} in {str(condition)!r} is of {condition.moment}, which "
+                f"{variant.optimizer} does not keep: break on another metric."
             )
     return made
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -19,6 +20,7 @@ from inspector.errors import UsageError
 from inspector.findings import Finding, Severity
 from inspector.gpu.opener import StepperMaker
 from inspector.hyper import Hyper
+from inspector.layout import Param
 from inspector.param_hyper import placing
 from inspector.plan import Variant
 from inspector.runtime.diagnosing import diagnose_session
@@ -30,6 +32,7 @@ from inspector.sources.recording import is_recording
 DEFAULT_STEPS = 100
 SHOWN_STEPS = 6
 """Steps of one rule that are named before the rest is counted."""
+Shapes = Mapping[str, tuple[int, ...]]
 OF_RECORDINGS = ("source", "first", "last", "json")
 WORDS: dict[Severity, str] = {"error": "Error", "warning": "Warning", "info": "Note"}
 
@@ -69,6 +72,7 @@ def diagnose_recording(path: Path, first: int | None, last: int | None, *, json:
             tell(done, of)
 
         found = diagnose_session(session, low, high, progress)
+        shapes = shapes_of(session.about.params)
         document = {
             "source": str(path),
             "recording": True,
@@ -76,7 +80,7 @@ def diagnose_recording(path: Path, first: int | None, last: int | None, *, json:
             "stats": session.about.stats,
             "steps": {"first": low, "last": high, "count": high + 1 - low},
         }
-    return _print(document, found, json=json)
+    return _print(document, found, shapes, json=json)
 
 
 def diagnose_run(
@@ -115,21 +119,40 @@ def diagnose_run(
         }
     finally:
         stepper.close()
-    return _print(document, found, json=json)
+    return _print(document, found, shapes_of(source.params), json=json)
 
 
-def _print(document: dict[str, Any], found: Sequence[Finding], *, json: bool) -> int:
+def shapes_of(params: Iterable[Param]) -> Shapes:
+    """Shapes by the params' names."""
+    return {param.name: param.shape for param in params}
+
+
+def finding_document(finding: Finding, shapes: Shapes) -> dict[str, Any]:
+    """A finding as JSON: `index` is flat in the param, `multi_index` one number a dimension."""
+    return {**as_dict(finding), "multi_index": _multi_index(finding, shapes)}
+
+
+def _multi_index(finding: Finding, shapes: Shapes) -> list[int] | None:
+    shape = shapes.get(finding.param or "")
+    if finding.index is None or shape is None:
+        return None
+    return [int(i) for i in np.unravel_index(finding.index, shape)]
+
+
+def _print(document: dict[str, Any], found: Sequence[Finding], shapes: Shapes, *, json: bool) -> int:
     counts = {severity: sum(f.severity == severity for f in found) for severity in SEVERITIES}
     if json:
-        print_json({**document, "counts": counts, "findings": [as_dict(finding) for finding in found]})
+        print_json(
+            {**document, "counts": counts, "findings": [finding_document(each, shapes) for each in found]}
+        )
     else:
         console = make_console()
-        for line in report(document, found):
+        for line in report(document, found, shapes):
             console.print(line, soft_wrap=True)
     return int(counts["error"] > 0)
 
 
-def report(document: dict[str, Any], found: Sequence[Finding]) -> Iterator[str]:
+def report(document: dict[str, Any], found: Sequence[Finding], shapes: Shapes) -> Iterator[str]:
     """What was found in lines of text, by rule: errors first, and of one severity what began first."""
     steps = document["steps"]
     span = f"steps {steps['first']:,} to {steps['last']:,}" if steps["count"] else "no steps"
@@ -145,7 +168,7 @@ def report(document: dict[str, Any], found: Sequence[Finding]) -> Iterator[str]:
         # The first of the worst stands for all.
         worst = min(group, key=lambda f: (SEVERITIES.index(f.severity), f.step))
         yield ""
-        yield f"{WORDS[worst.severity]}, {worst.rule}, {_place(worst)}"
+        yield f"{WORDS[worst.severity]}, {worst.rule}, {_place(worst, shapes)}"
         yield f"  {worst.message}"
         others = [f for f in group if f is not worst]
         if others:
@@ -162,12 +185,13 @@ def report(document: dict[str, Any], found: Sequence[Finding]) -> Iterator[str]:
         )
 
 
-def _place(finding: Finding) -> str:
+def _place(finding: Finding, shapes: Shapes) -> str:
     at = [f"step {finding.step:,}"]
     if finding.dispatch is not None:
         at.append(f"dispatch {finding.dispatch}")
     if finding.param is not None:
-        at.append(finding.param + ("" if finding.index is None else f"[{finding.index}]"))
+        index = _multi_index(finding, shapes)
+        at.append(finding.param + ("" if index is None else str(index)))
     return ", ".join(at)
 
 

@@ -53,6 +53,12 @@ def _document(session: Session) -> dict[str, Any]:
     }
 
 
+def _state(document: dict[str, Any]) -> str:
+    if document["state"] == "interrupted" and document["source"] == "pytorch":
+        return "interrupted: all up to its last step can be used, and record() with the same path goes on with it"
+    return _STATES[document["state"]]
+
+
 def _bookmarks(session: Session) -> dict[str, Any]:
     """Those that were set, or what is wrong with their file: the rest of the session is as sound as it was."""
     try:
@@ -109,6 +115,18 @@ def _origin_words(document: dict[str, Any]) -> list[tuple[str, str]]:
         sharded = rank["sharded_params"]
         part = f", with a part each of {sharded:,} params" if sharded else ""
         lines.append(("process", f"rank {rank['rank']} of {rank['of']}{part}"))
+    if ranks := document["ranks"]:
+        lines.append(("processes", f"{len(ranks):,} ranks, joined"))
+        for each in ranks[:MAX_SHOWN]:
+            why = f": {each['ended_because']}" if each["ended_because"] else ""
+            lines.append(
+                (
+                    f"rank {each['rank']}",
+                    f"{each['elements']:,} elements, to step {each['last']:,}, {each['state']}{why}",
+                )
+            )
+        if len(ranks) > MAX_SHOWN:
+            lines.append(("rank", f"and {len(ranks) - MAX_SHOWN:,} more: --json has all"))
     for each in document["added"]:
         lines.append(
             ("joined", f"params after the first {each['params']:,} take part from step {each['step']:,} on")
@@ -157,7 +175,7 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("statistics", document["stats"]),
         ("findings", f"{document['findings']:,}"),
         ("size", size_text(document["size"])),
-        ("state", _STATES[document["state"]]),
+        ("state", _state(document)),
         ("began", f"{datetime.fromtimestamp(document['began']).astimezone():%Y-%m-%d %H:%M:%S %z}"),
     ]
     if document["ended_because"]:

@@ -69,6 +69,11 @@ def take_up(save: Save, source: Source, variant: Variant, hyper: Hyper, steps: i
             raise UsageError(
                 f"{save.path} is a packed session, which is not written to: unpack it and continue its folder."
             )
+        if session.ranks:
+            raise UsageError(
+                f"{save.path} is of {len(session.ranks):,} processes, each with a session of its own: it is gone on "
+                "with by the program that recorded it."
+            )
         if session.state == "recording":
             raise UsageError(f"{save.path} is still being recorded: wait until that has ended.")
         _check_same(session, source)

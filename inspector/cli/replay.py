@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from inspector.cli.breakpoints import make_conditions, stop_document, tell_never_judged
-from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
+from inspector.cli.diagnose import finding_document, shapes_of
+from inspector.cli.options import interruptible, make_console, make_table, print_json
 from inspector.cli.reexecute import reexecute
 from inspector.cli.reexecute import show as show_reexecuted
 from inspector.cli.shaders import form_of, shaders_of
@@ -133,6 +134,7 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
     differences: list[Difference] = []
     worst: Difference | None = None
     findings: list[dict[str, Any]] = []
+    shapes = shapes_of(source.params)
     compared = {"steps": 0, "statistics": 0, "keyframes": 0}
     total = sum(s.last - s.first + 1 for s in found)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -168,7 +170,7 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
                     compared["steps"] += 1
                     compared["statistics"] += ran.table is not None and not request.changes
                     compared["keyframes"] += ran.lanes is not None
-                    findings += [as_dict(f) for f in ran.findings]
+                    findings += [finding_document(f, shapes) for f in ran.findings]
                     if recorder is not None:
                         recorder.offer(ran, ran.findings)
                     progress.advance(task)
@@ -337,6 +339,9 @@ def _show(document: dict[str, Any], request: Request) -> None:
 def summary(document: dict[str, Any]) -> Iterator[str]:
     """What came out of it, in sentences."""
     compared = document["compared"]
+    if not compared["steps"]:
+        yield "No step ran to its end, so nothing was compared with the recording."
+        return
     what = (
         f"{compared['steps']:,} steps, statistics of {compared['statistics']:,} and {compared['keyframes']:,} "
         "captured states were compared"

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from inspector.cli.breakpoints import raised, stop_document, tell_never_judged
+from inspector.cli.diagnose import finding_document, shapes_of
 from inspector.cli.lockstep import add_coding, lockstep_document, lockstep_words
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
 from inspector.cli.recording import Save, recorded, take_up
@@ -138,6 +139,7 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> tuple[dict[st
         check_interrupt()
         if request.out is not None:
             _write(request, engine, stepper)
+        shapes = shapes_of(request.source.params)
         document = {
             "source": request.source.name,
             "device": {
@@ -149,7 +151,7 @@ def _run(request: Request, check_interrupt: Callable[[], None]) -> tuple[dict[st
             "shaders": shaders_of(request.variant),
             "stats": level,
             "steps": [{**_step(record), **more} for record, more in zip(records, counted, strict=True)],
-            "findings": [as_dict(finding) for finding in findings],
+            "findings": [finding_document(each, shapes) for each in findings],
             "stopped": stop_document(breakpoints.stop),
         }
         tell_never_judged(breakpoints, len(records))

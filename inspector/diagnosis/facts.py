@@ -15,6 +15,7 @@ from inspector.layout import Layout, Segment
 from inspector.param_hyper import HyperColumns, columns
 from inspector.param_statistics import ParamTable
 from inspector.plan import Plan, Variant
+from inspector.ranks import Parted
 from inspector.statistics import BufferStats, NonFinite
 
 
@@ -82,6 +83,10 @@ class StepFacts:
     already, and nothing in them is left out."""
     adam: bool = True
     """False where the update was of another kind than those known here."""
+    ranks: int = 0
+    """Of a run of several processes how many; 0 of one."""
+    parted: Sequence[Parted] = ()
+    """What these should have alike and do not."""
 
     @cached_property
     def numel(self) -> F64Array:

@@ -1,6 +1,6 @@
-"""What the rules remember of the steps before: scalars, and of each param sums over a window and lengths of runs.
+"""What the rules remember of the steps before: scalars, and of each param norms over a window and lengths of runs.
 
-Sums are of whole numbers, so that they come to the same whatever way a run took to a step: going back and on again
+Values are kept and not sums, so that they come to the same whatever way a run took to a step: going back and on again
 finds the same.
 """
 
@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +31,6 @@ KEPT_BYTES = 64 << 20
 SCALARS = ("loss", "grad_norm", "clip_scale", "lr")
 
 I64Array = npt.NDArray[np.int64]
-_FINE = 1 << 16
-"""log₂ of norms is kept in steps of 1 / _FINE: squares of 128 of them fit in 63 bits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,10 +61,9 @@ class Columns:
 class Past:
     """What holds after a step. Nothing in it changes, so an older one is what to go back to.
 
-    `total`, `squares` and `values` are over log₂ of the gradient norms of the last WINDOW counted steps, by param:
-    int64[params], in units of 1/65536 and of its square. `runs` are int64[params]: for how many counted steps in a row
-    something has held, this one included. `lr_peak` is the largest learning rate so far, `own_peaks` that of each param
-    in the order of the source, as long as params have rates of their own.
+    `runs` are int64[params]: for how many counted steps in a row something has held, this one included. `lr_peak`
+    is the largest learning rate so far, `own_peaks` that of each param in the order of the source, as long as
+    params have rates of their own.
     """
 
     step: int
@@ -78,9 +76,6 @@ class Past:
     own_peaks: F64Array = field(default_factory=lambda: np.zeros(0))
     counted: int = 0
     """Steps whose params were counted."""
-    total: I64Array = field(default_factory=lambda: np.zeros(0, np.int64))
-    squares: I64Array = field(default_factory=lambda: np.zeros(0, np.int64))
-    values: I64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     runs: dict[str, I64Array] = field(default_factory=dict)
     began: F64Array = field(default_factory=lambda: np.zeros(0))
     """‖w‖ of each param in the first step that was counted."""
@@ -105,14 +100,6 @@ class Past:
         known = self.runs.get(name)
         return np.zeros(len(self.names), np.int64) if known is None else known
 
-    def usual_log2(self) -> tuple[F64Array, F64Array]:
-        """Mean and standard deviation of log₂ of the gradient norm by param; NaN where fewer than LEAST are known."""
-        count = np.where(self.values >= LEAST, self.values, 1)
-        mean = self.total / count
-        spread = np.sqrt(np.maximum(self.squares / count - mean * mean, 0.0))
-        known = self.values >= LEAST
-        return np.where(known, mean / _FINE, np.nan), np.where(known, spread / _FINE, np.nan)
-
 
 Held = Callable[[StepFacts, Past], BoolArray]
 """What may hold for several steps in a row, by param."""
@@ -125,9 +112,9 @@ class Memory:
         self._held = held
         self._kept: deque[Past] = deque()
         self._bytes = 0
-        self._rows: deque[tuple[tuple[str, ...], I64Array]] = deque()
-        """log₂ of gradient norms of counted steps, the newest last, with the names of the params: more than a window,
-        so that one can go back."""
+        self._rows: deque[tuple[tuple[str, ...], F64Array]] = deque()
+        """log₂ of gradient norms of counted steps, NaN where there is none, the newest last, with the names of the
+        params: more than a window, so that one can go back."""
         self._rows_end = 0
         """How many rows there have been."""
         self._scalars: dict[str, list[float]] = {name: [] for name in SCALARS}
@@ -205,32 +192,36 @@ class Memory:
         """The last `steps` values of a scalar, that of the step judged last; NaN where it was not known."""
         return self._scalars[name][-steps:]
 
+    def log2_norms(self, params: BoolArray | slice = slice(None), steps: int = WINDOW) -> F64Array:
+        """log₂ of the gradient norms of params over the counted steps before the one judged, the latest last.
+
+        float64[at most `steps`, params chosen], NaN where a norm is 0 or not finite.
+        """
+        before = self.before.counted
+        rows = list(
+            islice(
+                reversed(self._rows), self._rows_end - before, self._rows_end - before + min(steps, before)
+            )
+        )
+        if not rows:
+            return np.zeros((0, len(np.zeros(len(self.now.names))[params])))
+        return np.stack([_in_order(*row, self.now.names)[params] for row in reversed(rows)])
+
     # --- inner parts
 
     def _counted(self, now: Past, past: Past, facts: StepFacts, table: ParamTable) -> Past:
-        count = len(table)
         if past.names != table.names:
-            zero = np.zeros(count, np.int64)
             past = replace(
-                past, names=table.names, total=zero, squares=zero, values=zero, runs={}, counted=0, columns=None,
-                began=table.lanes["w"].norm,
+                past, names=table.names, runs={}, counted=0, columns=None, began=table.lanes["w"].norm,
             )  # fmt: skip
             self._rows.clear()
             self._rows_end = 0
             self.before = past
-        row = fine_log2(table.lanes["g"].norm)
-        total, squares, values = _plus(past, row, 1)
-        if past.counted >= WINDOW:
-            leaving = _in_order(*self._rows[len(self._rows) - WINDOW], table.names)
-            total, squares, values = _plus(
-                replace(past, total=total, squares=squares, values=values), leaving, -1
-            )
-        self._rows.append((table.names, row))
+        self._rows.append((table.names, log2_of(table.lanes["g"].norm)))
         self._rows_end = past.counted + 1
         now = replace(
-            now, names=table.names, columns=Columns.of(table), counted=past.counted + 1,
-            total=total, squares=squares, values=values, began=past.began,
-        )  # fmt: skip
+            now, names=table.names, columns=Columns.of(table), counted=past.counted + 1, began=past.began
+        )
         runs = {name: np.where(held(facts, past), past.run(name) + 1, 0) for name, held in self._held.items()}
         return replace(now, runs=runs)
 
@@ -244,9 +235,6 @@ def _reordered(past: Past, names: tuple[str, ...]) -> Past:
         past,
         names=names,
         columns=None,
-        total=past.total[order],
-        squares=past.squares[order],
-        values=past.values[order],
         runs={name: run[order] for name, run in past.runs.items()},
         began=past.began[order],
     )
@@ -258,31 +246,21 @@ def order_of(names: tuple[str, ...], wanted: tuple[str, ...]) -> I64Array:
     return np.array([places[name] for name in wanted], np.int64)
 
 
-def _in_order(names: tuple[str, ...], row: I64Array, wanted: tuple[str, ...]) -> I64Array:
+def _in_order(names: tuple[str, ...], row: F64Array, wanted: tuple[str, ...]) -> F64Array:
     return row if names == wanted else row[order_of(names, wanted)]
 
 
-_NONE = np.iinfo(np.int64).min
-"""In place of log₂ of a norm that is 0 or not finite."""
-
-
-def fine_log2(norms: F64Array) -> I64Array:
-    """log₂ of norms in units of 1/65536; the least int64 where there is none."""
+def log2_of(norms: F64Array) -> F64Array:
+    """log₂ of norms; NaN where one is 0 or not finite."""
     some = (norms > 0) & np.isfinite(norms)
-    return np.where(some, np.rint(np.log2(np.where(some, norms, 1.0)) * _FINE), _NONE).astype(np.int64)
-
-
-def _plus(past: Past, row: I64Array, sign: int) -> tuple[I64Array, I64Array, I64Array]:
-    some = row != _NONE
-    value = np.where(some, row, 0)
-    return past.total + sign * value, past.squares + sign * value * value, past.values + sign * some
+    return np.where(some, np.log2(np.where(some, norms, 1.0)), np.nan)
 
 
 def _nbytes(past: Past) -> int:
     """About how much of memory one step takes."""
-    arrays = [past.total, past.squares, past.values, *past.runs.values()]
-    columns = 9 if past.columns is not None else 0
-    return 1200 + sum(a.nbytes for a in arrays) + 8 * columns * len(past.names)
+    # The row of norms that is kept beside it, too.
+    columns = 10 if past.columns is not None else 0
+    return 1200 + sum(a.nbytes for a in past.runs.values()) + 8 * columns * len(past.names)
 
 
 def _rate(hyper: Hyper) -> float:

@@ -35,15 +35,17 @@ EACH_TIME = Stopping()
 
 def parse_breakpoint(text: str) -> tuple[Condition, Stopping]:
     """A condition with `, once` or `, hit N` behind it, or neither; UsageError in one sentence where it is none."""
-    rest, once, hit = text, False, 1
+    rest, once, hit = text, False, 0
     while match := _OPTION.fullmatch(rest):
         rest = match["rest"]
         if match["hit"] is None:
             once = True
+        elif hit:
+            raise UsageError(f"{text.strip()!r} names two hits: write one, as in {rest}, hit {hit}.")
         elif match["hit"].isdecimal() and int(match["hit"]) > 0:
             hit = int(match["hit"])
         else:
             raise UsageError(
                 f"{match['hit']!r} in {text.strip()!r} is no hit: write a whole number from 1 on."
             )
-    return parse_condition(rest), Stopping(once, hit)
+    return parse_condition(rest), Stopping(once, max(hit, 1))

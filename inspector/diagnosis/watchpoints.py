@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -89,6 +89,13 @@ class Condition:
         if self.rule is not None:
             return not self.several_rules and RULES_BY_NAME[self.rule].needs_coding
         return isinstance(METRICS[self.metric].whole, FromCoding)
+
+    @property
+    def moment(self) -> Literal["m", "v"] | None:
+        """The moment that it is about, which not every optimizer keeps; None where it is about neither."""
+        if self.metric.startswith("m_"):
+            return "m"
+        return "v" if self.metric.startswith(("v_", "below_eps")) else None
 
     @property
     def several_rules(self) -> bool:

@@ -73,6 +73,11 @@ class ClassPlans:
         self._prepared.clear()
         self._since = [(step, plan.classes)]
 
+    def other_kernels(self) -> None:
+        """Other kernels run in the same dispatches: every plan is made anew when it is wanted."""
+        self._plans.clear()
+        self._prepared.clear()
+
     # --- which step ran with which
 
     def begin(self, step: int, plan: Plan) -> None:

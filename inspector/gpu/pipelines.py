@@ -19,6 +19,9 @@ _BUFFER_TYPE = {"read": "read-only-storage", "read_write": "storage", "uniform":
 ADAM_ONLY = {"CODEC", "CODED"}
 """Constants that only a rule with codes declares."""
 
+MOST_TEXTS = 32
+"""Of users' kernels, compiled and kept."""
+
 
 class Pipelines:
     """Pipelines by kernel, entry point and constants, with explicit bind group layouts."""
@@ -28,6 +31,8 @@ class Pipelines:
         self._modules: dict[str, Any] = {}
         self._layouts: dict[tuple[tuple[int, Access], ...], Any] = {}
         self._pipelines: dict[tuple[Any, ...], Any] = {}
+        self._texts: dict[str, None] = {}
+        """The users' texts that modules and pipelines are kept of, the oldest first."""
 
     def get(
         self,
@@ -103,6 +108,14 @@ class Pipelines:
         key = f"{own.file}\n{own.source}"
         if key not in self._modules:
             self._modules[key] = own_module(self._gpu, own)
+        self._texts.pop(key, None)
+        self._texts[key] = None
+        if len(self._texts) > MOST_TEXTS:
+            # While one is edited there is another with every pause in typing. What runs holds on to its own.
+            oldest = next(iter(self._texts))
+            del self._texts[oldest], self._modules[oldest]
+            for old in [k for k in self._pipelines if k[4] and f"{k[4].file}\n{k[4].source}" == oldest]:
+                del self._pipelines[old]
         return self._modules[key]
 
     def _module(self, kernel: str, before: tuple[str, ...]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import accumulate, groupby
 from typing import Any, Literal
 
@@ -32,6 +33,8 @@ from inspector.gpu.undo import UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
 from inspector.optimizers import optimizer, plan_step
+from inspector.own_kernels import OwnKernel, OwnKernels
+from inspector.own_plan import with_own_kernels
 from inspector.param_hyper import moved_classes, segment_classes
 from inspector.param_statistics import ParamTable
 from inspector.plan import Plan, Variant, binding_elements, layout_for, required_placement
@@ -241,7 +244,8 @@ class GpuStepper:
     def set_variant(self, variant: Variant) -> None:
         """Run the next step in another form; only at the end of a step or at its start.
 
-        What was kept for going back belongs to the old plan and is forgotten.
+        What was kept for going back belongs to the old plan and is forgotten, unless only own kernels are other ones,
+        in the same dispatches over the same buffers.
         """
         if not self._cursor.between_steps:
             raise UsageError("The form of the step can change only between steps: finish this one first.")
@@ -249,11 +253,15 @@ class GpuStepper:
             raise UsageError("The params are not laid out for this form of the step: lay them out anew.")
         plan = plan_step(self._layout, self._gpu.limits, variant, self._plan.classes)
         self._pipelines.check_own(plan)
-        self._undo.clear()
-        self._plans.forget(self._cursor.step, plan)
+        before, count = self._plan, len(plan.dispatches)
+        alike = replace(variant, own=before.variant.own) == before.variant
+        if alike and plan.buffers == before.buffers and count == len(before.dispatches):
+            self._plans.other_kernels()
+        else:
+            self._undo.clear()
+            self._plans.forget(self._cursor.step, plan)
         self._use_plan(plan)
         self._memory.mirror_weights()
-        count = len(plan.dispatches)
         self._cursor = Cursor(self._cursor.step, count if self._cursor.at_end else 0, count)
 
     def _plan_for(self, hyper: Hyper) -> Plan:
@@ -326,6 +334,16 @@ class GpuStepper:
         layout = layout_for(params, self._gpu.limits, variant, alone=classes is not None)
         moved = None if classes is None else moved_classes(classes, self._layout, layout)
         self._pipelines.check_own(plan_step(layout, self._gpu.limits, variant, moved))
+
+    def check_kernel(self, own: OwnKernel) -> None:
+        """UsageError with file and line where an own kernel could not run in the present form; it is compiled.
+
+        On one dispatch alone: to plan a step of many takes too long while somebody types.
+        """
+        variant = replace(self._plan.variant, own=OwnKernels((own,)))
+        first = next((d for d in self._plan.dispatches if d.entry_point == own.entry_point), None)
+        one = replace(self._plan, dispatches=() if first is None else (first,))
+        self._pipelines.check_own(with_own_kernels(one, variant))
 
     # --- back
 

@@ -14,6 +14,7 @@ from inspector.diagnosis.watchpoints import Condition, Moment, judge
 from inspector.findings import Finding
 from inspector.hyper import Hyper
 from inspector.layout import Layout
+from inspector.optimizers import optimizer
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Plan
 from inspector.runtime.hits import Breakpoint, Hit, hit_of
@@ -211,6 +212,8 @@ class Breakpoints:
             return f"no param here matches {condition.glob}"
         if condition.needs_coding and plan.variant.kernel != "8bit":
             return "needs 8-bit state (--kernel 8bit)"
+        if condition.moment is not None and condition.moment not in optimizer(plan.variant.optimizer).state:
+            return f"{plan.variant.optimizer} keeps no {condition.moment}"
         return ""
 
 

@@ -415,6 +415,25 @@ class SaveReport:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckShader:
+    """See whether `text` compiles as the kernel `entry_point`; nothing else changes. A newer one replaces it."""
+
+    entry_point: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TryShader:
+    """Put the kernel `entry_point` of `text` in place and run the step again as far as it has run, from its start.
+
+    The kernel that the source was opened with where `text` is None. Where it does not compile nothing changes.
+    """
+
+    entry_point: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class LookBeside:
     """There is something new beside the run."""
 
@@ -481,6 +500,8 @@ Command = (
     | WeighPolicies
     | CancelPolicies
     | SaveReport
+    | CheckShader
+    | TryShader
     | LookBeside
     | RecoverDevice
     | Shutdown
@@ -500,6 +521,7 @@ REPLACES_QUEUED = (
     LookBeside,
     MeasureCopy,
     VerifyStep,
+    CheckShader,
 )
 """Of these only the newest in the queue matters; all others are each carried out."""
 
@@ -508,7 +530,7 @@ BESIDE = (ShowOverlay, DropOverlay, DiffSessions, CancelDiff, ViewDiff, ViewLine
 
 BESIDE_COMPARISON = (
     ViewMap, ViewValues, ViewHistograms, ViewElement, ViewMatrix, ViewEightBit, SetHyper, SetSchedule,
-    SetStats, SetBreakpoint, RemoveBreakpoint,
+    SetStats, SetBreakpoint, RemoveBreakpoint, CheckShader,
     *BESIDE,
 )  # fmt: skip
 """These are carried out while variants are compared or a what-if runs; any other ends it."""

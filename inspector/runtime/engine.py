@@ -239,6 +239,15 @@ class Engine:
         if not self.stepper.cursor.at_end:
             self._ran(self.stepper.run_to_end(self._step_hyper()))
 
+    def run_again_to(self, dispatch: int) -> None:
+        """Run the step at the cursor on to behind so many dispatches, whatever holds: as far as it had run before."""
+        while self.stepper.cursor.dispatch < min(dispatch, self.stepper.cursor.count):
+            self._ran((self.stepper.run_dispatch(self._step_hyper()),))
+
+    def ran_beside(self, times: tuple[KernelTime, ...]) -> None:
+        """The stepper was run by somebody else up to where it stands, in one go, and these are the times."""
+        self._ran(times)
+
     def _goes_on(self) -> bool:
         """Begin the next step where this one is complete; False where a breakpoint holds before anything runs."""
         self.breakpoints.moved()
@@ -705,7 +714,12 @@ class Engine:
     def mark_variant(self, old: Variant, new: Variant) -> None:
         """Put a mark where another form begins, with what changed."""
         pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(Variant)]
-        changed = ", ".join(f"{name} {was} → {now}" for name, was, now in pairs if was != now)
+        changed = ", ".join(
+            # Of a kernel that was edited once more the name stays.
+            f"{name} {was} → {now}" if str(was) != str(now) else f"{now} edited"
+            for name, was, now in pairs
+            if was != now
+        )
         if changed:
             self._form_since = self._applies_from()
             self.course.choose(self._form_since, new)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -13,14 +15,18 @@ from inspector.floats import F64Array
 from inspector.history import BoolArray, History, HistoryRecorder
 from inspector.param_hyper import HyperColumns, numbered_columns
 from inspector.param_statistics import ParamTable
+from inspector.ranks import Held, RankStep
 from inspector.runtime.diagnosing import Judging
 from inspector.runtime.hits import STOPPED
 from inspector.runtime.snapshots import METRICS, CountedParams, Mark, Recorded, StepRecord
+from inspector.session.joined_columns import rank_metrics
 from inspector.session.reader import Session
 from inspector.session.records import NoteKind
 from inspector.sources.recording import Recording
 from inspector.stepping import HostState
 
+DRAWN_RANKS = 64
+"""So many processes, the first ones, have curves of their own."""
 SHOWN_FINDINGS = 1000
 """The latest of them; a recording may hold more."""
 
@@ -35,6 +41,8 @@ class RecordedRun:
         self._history = self._recorder.freeze()
         self._counted: deque[CountedParams] = deque(maxlen=4)
         self._judging: Judging | None = None
+        self._rank_steps: tuple[int, tuple[RankStep, ...]] | None = None
+        self._parts: Mapping[str, tuple[Held, ...]] = MappingProxyType({})
         self.findings: tuple[Finding, ...] = ()
         """What the present rules find, and of steps that were not looked at yet what was found as it was recorded."""
         self._take_in()
@@ -87,6 +95,19 @@ class RecordedRun:
         numbers = {p.name: i for i, p in enumerate(self.session.about.params)}
         return numbered_columns(hyper, [numbers[name] for name in table.names], step)
 
+    def rank_steps(self, step: int) -> tuple[RankStep, ...]:
+        """The numbers of a step in each of several processes; () of one, and of a step that was not recorded."""
+        if not self.session.ranks or step not in self.steps:
+            return ()
+        if self._rank_steps is None or self._rank_steps[0] != step:
+            self._rank_steps = step, self.session.rank_steps(step)
+        return self._rank_steps[1]
+
+    def _held(self) -> Mapping[str, tuple[Held, ...]]:
+        held = self.session.held()
+        self._parts = self._parts if held == self._parts else MappingProxyType(held)
+        return self._parts
+
     # --- states
 
     def nearest_state(self, step: int) -> int | None:
@@ -123,7 +144,7 @@ class RecordedRun:
             # The run that is recorded went back: what was read may be otherwise now.
             self._history_of, self._recorder = generation, HistoryRecorder()
             self._counted.clear()
-            self._judging = None
+            self._judging = self._rank_steps = None
         have = self._recorder.last_step
         start = session.steps.start if have is None else have + 1
         self._recorder.extend(start, *metric_columns(session, slice(start - session.steps.start, None)))
@@ -139,8 +160,9 @@ class RecordedRun:
             array.flags.writeable = False
         steps = session.steps
         self.picture = Recorded(
-            steps.start, steps.stop - 1, keyframes, rebuildable, session.about.policy, session.state
-        )
+            steps.start, steps.stop - 1, keyframes, rebuildable, session.about.policy, session.state,
+            session.rank_parts(), self._held(),
+        )  # fmt: skip
 
     # --- findings
 
@@ -189,7 +211,9 @@ def metric_columns(
 
     `part` is of its steps, counted from 0.
     """
+    # Of kernels, and of each of several processes.
     kernels = [name for name in session.metric_names() if name.startswith(("ms/", "cold/"))]
+    kernels += rank_metrics(min(len(session.ranks), DRAWN_RANKS))
     columns = {name: session.metric(name) for name in (*METRICS, *kernels)}
     known = {name: session.known(name) for name in ("loss", "grad_norm", "clip_scale")}
     for name, mask in known.items():

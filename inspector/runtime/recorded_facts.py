@@ -62,6 +62,8 @@ class RecordedFacts:
             table=table,
             origin=session.about.origin,
             adam=not session.about.foreign,
+            ranks=len(session.ranks),
+            parted=session.parted(step),
         )
 
     def counted_gradients(self, facts: StepFacts) -> BufferStats:

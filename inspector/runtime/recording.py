@@ -16,8 +16,7 @@ from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import RecordingPicture, StepRecord
-from inspector.session.database import DATABASE_NAME
-from inspector.session.places import open_places
+from inspector.session.places import TOP_NAMES, open_places
 from inspector.session.policy import Policy
 from inspector.session.recorder import Recorder, check_room
 from inspector.session.records import About, RecordedLayout, RecordedStep
@@ -273,7 +272,7 @@ def check_new(path: Path) -> None:
             f"{path} exists: name another session, or continue it with inspector run … --save … --resume."
         )
     for folder in path.absolute().parents:
-        if (folder / DATABASE_NAME).exists():
+        if any((folder / name).exists() for name in TOP_NAMES):
             raise UsageError(f"{path} lies inside the session {folder}: name a place outside of it.")
     check_writable(path)
 

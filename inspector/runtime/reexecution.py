@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -162,7 +162,7 @@ class Reexecution:
         return self._stepper
 
     def _judge(
-        self, recorded: RecordedStep, start: int, before: HostState | None, gradients: dict[str, F32Array],
+        self, recorded: RecordedStep, start: int, before: HostState | None, gradients: Mapping[str, F32Array],
         after: HostState, stepper: Stepper, check: Callable[[], None],
     ) -> StepVerdict:  # fmt: skip
         session, beside = self.source.session, self._beside

@@ -21,12 +21,14 @@ from inspector.param_hyper import HyperColumns
 from inspector.param_statistics import ParamStats, ParamTable, totals
 from inspector.plan import Plan
 from inspector.policies import PolicyTable
+from inspector.ranks import Held, RankPart, RankStep
 from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
 from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.runtime.memory_picture import MemoryPicture
 from inspector.runtime.microscope import ElementPicture
 from inspector.runtime.plotted import NOTHING_PLOTTED, OF_RUN, PlotPicture
+from inspector.runtime.shaders import NO_SHADERS, ShadersPicture
 from inspector.runtime.value_finding import Found, Working
 from inspector.runtime.weighing import Weighing
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
@@ -185,6 +187,10 @@ class Recorded:
     rebuildable: npt.NDArray[np.int64]
     policy: str
     state: Literal["complete", "interrupted", "recording"]
+    ranks: tuple[RankPart, ...] = ()
+    """What each of several processes recorded; () of one."""
+    held: Mapping[str, tuple[Held, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """The part of each param that each of them keeps, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +302,8 @@ class Snapshot:
     """None while no policies are worked out."""
     policies: PolicyTable | None = None
     """The latest table of this run."""
+    shaders: ShadersPicture = NO_SHADERS
+    """What became of kernels whose text was edited."""
     last_times: tuple[tuple[KernelTime, ...], ...] = ()
     """The times of the last complete steps in this form, dispatch by dispatch, the latest last."""
     last_step: int | None = None
@@ -305,6 +313,8 @@ class Snapshot:
     """Recordings laid under the run, and two recordings compared."""
     recorded: Recorded | None = None
     """None where the source is no recording."""
+    rank_steps: tuple[RankStep, ...] = ()
+    """The numbers of the step of `record` in each of several processes, as recorded; () of one."""
     glance: Glance | None = None
     """Where it is there, `cursor`, `record` and `counted` are of its step, and map, values and histograms of the same
     or None."""
@@ -324,6 +334,7 @@ class Snapshot:
 
 METRICS = OF_RUN
 """Names in Snapshot.history. Beside them stand the kernel times, in ms: "ms/KEY", KEY being Dispatch.timing_key,
-and "cold/KEY" for those taken at low clocks; and runtime.lockstep.METRICS where they are measured."""
+and "cold/KEY" for those taken at low clocks; runtime.lockstep.METRICS where they are measured; and of several processes
+the metrics of each, such as "loss/rank 0" (session.joined_columns.RANK_METRICS)."""
 
 ALL_LANES = LANES

@@ -398,8 +398,13 @@ class Travel:
         if state == "interrupted" and before != state:
             self._say(
                 "warning",
-                f"The recording {path} was interrupted after step {last:,}: what wrote it is gone. All up to there can "
-                f"be looked at; the same inspector run … --save {path} --resume goes on with it.",
+                f"The recording {path} was interrupted after step {last:,}: what wrote it is gone. "
+                + (
+                    f"{recorded.session.ended_because} All up to there can be looked at."
+                    if recorded.session.ranks
+                    else "All up to there can be looked at; the same inspector run … "
+                    f"--save {path} --resume goes on with it."
+                ),
             )
         elif state == "recording" and before != state:
             self._say("info", f"The recording {path} goes on again: F follows it.")

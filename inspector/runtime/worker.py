@@ -31,6 +31,7 @@ from inspector.runtime.parts import OpenRun
 from inspector.runtime.reporting import save_report
 from inspector.runtime.run_to import Command as RunToCommand
 from inspector.runtime.run_to import RunTo
+from inspector.runtime.shaders import Shaders
 from inspector.runtime.snapshots import Comparing, Glance, Mark, Mode, Notice, Snapshot
 from inspector.runtime.travel import GivenUpError, Travel, opened
 from inspector.runtime.value_finding import Found, Working, find_in_capture, find_on_device, save_values
@@ -61,7 +62,7 @@ JUDGING_S = 0.02
 NEEDS_BUFFERS = (
     c.StepDispatch, c.StepIteration, c.Run, c.RunToDispatch, c.UndoDispatch, c.UndoIteration, c.SetHyper,
     c.SetSchedule, c.SetVariant, c.CompareVariants, c.StartLockstep, c.StartRecording,
-    c.SaveValues,
+    c.SaveValues, c.TryShader,
 )  # fmt: skip
 """These start from what the device holds, and wait until that is of the step on show."""
 
@@ -125,6 +126,7 @@ class Worker:
         self._comparison: Comparison | None = None
         self._policies = Policies()
         self._verifying = Verifying()
+        self._shaders = Shaders()
         self._to = RunTo(self._breakpoints, self._notify)
 
     # --- called on any thread
@@ -415,6 +417,10 @@ class Worker:
                 self._stats = self._keeping.start_recording(engine, command)
             case c.SetVariant(variant):
                 self._set_variant(engine, variant)
+            case c.CheckShader(entry_point, text):
+                self._shaders.check(engine, entry_point, text)
+            case c.TryShader(entry_point, new_text):
+                self._try_shader(engine, entry_point, new_text)
 
     def _run_to(self, engine: Engine, command: RunToCommand) -> None:
         self._pause()
@@ -470,6 +476,17 @@ class Worker:
             self._notify("warning", warning)
         elif kept:
             self._notify("info", "Another form begins here: what ran before it cannot be taken back.")
+
+    def _try_shader(self, engine: Engine, entry_point: str, text: str | None) -> None:
+        """Another kernel in place, and the step again from its start to where it stands."""
+        self._pause()
+        if engine.recorded is not None and (glance := self._travel_or_none().glance) is not None:
+            raise UsageError(glance.missing or "The step on show is not on the device yet: wait until it is.")
+        try:
+            self._shaders.put(engine, entry_point, text)
+        finally:
+            self._variant = engine.stepper.plan.variant
+            self._viewer.moved()
 
     def _end_recording(self) -> None:
         self._stats = self._keeping.end_recording(self._engine) or self._stats
@@ -781,6 +798,7 @@ class Worker:
             self._variant = wanted
             # The old device goes first: two of them may not fit.
             self._close_engine()
+            opened_before = self._spec if self._opened else ""
             self._mode, self._stale, self._spec = "starting", False, spec
             self._opened += 1
             self._comparison = None
@@ -798,6 +816,7 @@ class Worker:
             self._beside.opened(source)
             self._engine.plotting = self._beside.plotting
             self._verifying.opened(source)
+            self._shaders.opened(self._variant, anew=spec != opened_before)
             self._beside.verify = self._verifying.picture
             slow = stepper.device.software and stepper.layout.elements > SLOW_ELEMENTS
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0
@@ -951,7 +970,13 @@ class Worker:
             picture = replace(
                 picture, recorded=engine.recorded.picture, last_step=engine.recorded.steps.stop - 1
             )
-        return travel.pictured(picture) if travel is not None else picture
+        if travel is not None:
+            picture = travel.pictured(picture)
+        if engine.recorded is not None and picture.record is not None:
+            step = picture.record.step
+            if not engine.course.is_own(step):
+                picture = replace(picture, rank_steps=engine.recorded.rank_steps(step))
+        return picture
 
     def _device_picture(self, engine: Engine) -> Snapshot:
         stepper = engine.stepper
@@ -995,6 +1020,7 @@ class Worker:
             comparison=self._comparison,
             weighing=self._policies.weighing,
             policies=self._policies.latest,
+            shaders=self._shaders.picture,
             searching=self._to.picture,
             sought=self._to.found,
             last_times=tuple(engine.last_times),

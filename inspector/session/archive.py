@@ -10,8 +10,8 @@ from inspector.errors import UsageError
 from inspector.files import replacing
 from inspector.session.bookmarks import FILE_NAME
 from inspector.session.database import DATABASE_NAME, reading
+from inspector.session.ranks_file import RANKS_NAME, ranks_text
 from inspector.session.reader import Session
-from inspector.session.records import StoredFile
 
 
 def pack(path: Path, out: Path | None = None) -> Path:
@@ -25,27 +25,34 @@ def pack(path: Path, out: Path | None = None) -> Path:
             raise UsageError(f"{path} is still being recorded: pack it once that has ended.")
         if not path.is_dir():
             raise UsageError(f"{path} is no folder: it is packed already.")
-        with replacing(out) as temporary:
-            copy = temporary.with_name(DATABASE_NAME)
-            with reading(path):
-                database = sqlite3.connect(copy)
-                try:
-                    session.copy_database(database)
-                    database.execute("PRAGMA journal_mode = DELETE")
-                finally:
-                    database.close()
-            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-                archive.write(copy, DATABASE_NAME)
-                if (path / FILE_NAME).is_file():
-                    session.bookmarks()
-                    archive.write(path / FILE_NAME, FILE_NAME)
-                for file in session.files():
-                    _add(archive, session, file)
+        with replacing(out) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+            if session.ranks:
+                archive.writestr(RANKS_NAME, ranks_text(len(session.ranks)))
+            for rank in session.ranks:
+                _add_session(archive, rank, temporary, f"{rank.path.name}/")
+            if not session.ranks:
+                _add_session(archive, session, temporary, "")
+            if (path / FILE_NAME).is_file():
+                session.bookmarks()
+                archive.write(path / FILE_NAME, FILE_NAME)
     return out
 
 
-def _add(archive: zipfile.ZipFile, session: Session, file: StoredFile) -> None:
-    session.check(file)
-    archive.write(session.path / file.name, file.name)
-    if file.crc32 != archive.getinfo(file.name).CRC:
-        raise UsageError(f"{session.path} is damaged: {file.name} does not match its checksum.")
+def _add_session(archive: zipfile.ZipFile, session: Session, temporary: Path, folder: str) -> None:
+    """The database and the tensor files, below `folder`; `temporary` is the zip file, beside which there is room."""
+    copy = temporary.with_name(DATABASE_NAME)
+    with reading(session.path):
+        database = sqlite3.connect(copy)
+        try:
+            session.copy_database(database)
+            database.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            database.close()
+    archive.write(copy, f"{folder}{DATABASE_NAME}")
+    copy.unlink()
+    for file in session.files():
+        session.check(file)
+        name = f"{folder}{file.name}"
+        archive.write(session.path / file.name, name)
+        if file.crc32 != archive.getinfo(name).CRC:
+            raise UsageError(f"{session.path} is damaged: {file.name} does not match its checksum.")

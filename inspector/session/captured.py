@@ -106,9 +106,7 @@ class CapturedTensors:
     def use(self, about: About) -> None:
         """The session is of these params."""
         self._params = {p.name: p for p in about.params}
-        self._joined = {
-            p.name: each.step for each in reversed(about.added) for p in about.params[each.params :]
-        }
+        self._joined = {p.name: each.step for each in about.added for p in about.params[each.params :]}
         """The step from which on a param that was added takes part."""
         self._signs = max((sum(map(name.count, "{[,:")) for name in self._params), default=0)
 
@@ -183,6 +181,15 @@ class CapturedTensors:
             if f"m_codes@{step}/{name}" in file.entries:
                 coded[name] = self.codes(step, name)
         return HostState(lanes["w"], lanes["m"], lanes["v"], step, coded)
+
+    def holds(self, lane: Lane, step: int, param: str) -> bool:
+        """True where the capture of that step has something of the lane of a param."""
+        entries = self._file(step, "gradients" if lane == "g" else "keyframe").entries
+        return f"{lane}@{step}/{param}" in entries or f"{lane}_codes@{step}/{param}" in entries
+
+    def holds_codes(self, step: int, param: str) -> bool:
+        """True where its m and v were kept in 8 bits."""
+        return f"m_codes@{step}/{param}" in self._file(step, "keyframe").entries
 
     def codes(self, step: int, param: str) -> Moments8bit:
         """m and v of a param as their codes; UsageError where they are not kept in 8 bits."""

@@ -93,6 +93,11 @@ class Contents:
             return get_meta(self._database.connection, "id") or ""
 
     @property
+    def ended_because(self) -> str | None:
+        """Why it ended, where not because it was done: a sentence."""
+        return self.ending.reason if self.ending else None
+
+    @property
     def format(self) -> int:
         """The version of the format on disk."""
         return self._database.format
@@ -128,6 +133,10 @@ class Contents:
         """Whether one of `SCALARS` is known, a value a step."""
         return np.concatenate([np.empty(0, np.bool_), *(part.known(name) for part in self._read_parts())])
 
+    def of_part(self) -> npt.NDArray[np.bool_]:
+        """Whether the norm is of the part of one process, a value a step."""
+        return np.concatenate([np.empty(0, np.bool_), *(part.of_part() for part in self._read_parts())])
+
     def kernel_ms(self, name: str) -> F64Array | None:
         """A kernel's time, "ms/KEY" or "cold/KEY", a value a step; None where there is none of that name."""
         times = self._times()
@@ -150,7 +159,9 @@ class Contents:
             layouts = self._items("layouts", RecordedLayout)
             if not 0 <= form.layout < len(layouts):
                 raise ValueError(f"layout {form.layout} of step {step} is missing")
-            return replace(ran, layout=layouts[form.layout])
+            laid = layouts[form.layout]
+            # Where params lay before others joined says nothing of where all of them do.
+            return replace(ran, layout=laid if len(laid.offsets) == len(self.about.params) else None)
 
     def has_own_settings(self) -> bool:
         """True where any step ends with settings of params."""

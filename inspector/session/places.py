@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import stat
 import struct
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from inspector.errors import UsageError
+from inspector.session import ranks_file
 from inspector.session.database import DATABASE_NAME, ReadDatabase
 from inspector.session.lock import is_recording
+from inspector.session.ranks_file import RANKS_NAME
 from inspector.session.records import StoredFile
 from inspector.session.tensor_store import FOLDER, NAME
 
 MAX_DIRECTORY_BYTES = 32 << 20
 """Of a zip file's list of members."""
 
+TOP_NAMES = (DATABASE_NAME, RANKS_NAME)
+"""What lies at the top of a session: of one process, of several."""
 _END = struct.Struct("<4s4H2IH")
 _END64 = struct.Struct("<4sQ2H2I4Q")
 _LOCATOR64 = struct.Struct("<4sIQI")
@@ -55,6 +60,14 @@ class Places(Protocol):
 
     def small_file(self, name: str, most: int) -> bytes | None:
         """What a file beside the database holds, None where it is missing; UsageError where it is over `most` bytes."""
+        ...
+
+    def ranks(self) -> tuple[str, ...] | None:
+        """The sessions of several processes that lie here, by rank; None where it is one session itself."""
+        ...
+
+    def within(self, name: str) -> Places:
+        """The places of one of them; UsageError where it is missing."""
         ...
 
     def nbytes(self) -> int:
@@ -134,8 +147,28 @@ class FolderPlaces:
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
 
+    def ranks(self) -> tuple[str, ...] | None:
+        """The sessions of several processes in it, by rank; None where it is one session itself."""
+        if (self.path / DATABASE_NAME).exists():
+            return None
+        data = self.small_file(RANKS_NAME, ranks_file.MAX_BYTES)
+        return None if data is None else ranks_file.parse(data, self.path)
+
+    def within(self, name: str) -> FolderPlaces:
+        """The places of one of them; UsageError where it is missing, or a link."""
+        path = self.path / name
+        if path.is_symlink() or not path.is_dir():
+            raise UsageError(
+                f"{self.path} is of several processes, and {name} is missing in it: put it beside the others, or wait "
+                "until that process has begun to record."
+            )
+        return FolderPlaces(path)
+
     def nbytes(self) -> int:
         """Bytes of all files in it."""
+        ranks = self.ranks()
+        if ranks is not None:
+            return sum(FolderPlaces(self.path / name).nbytes() for name in ranks)
         found = (self.path.glob(f"{DATABASE_NAME}*"), (self.path / FOLDER).glob("*/*.safetensors"))
         return sum(path.lstat().st_size for paths in found for path in paths)
 
@@ -148,6 +181,7 @@ class ZipPlaces:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._folder = ""
         try:
             self._size = path.stat().st_size
             self._members = self._directory()
@@ -155,10 +189,27 @@ class ZipPlaces:
             raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
         except (struct.error, ValueError, OverflowError) as error:
             raise UsageError(f"{path} is no session: it is a damaged zip file ({error}).") from None
-        folders = [name[: -len(DATABASE_NAME)] for name in self._members if _is_database(name)]
-        if not folders:
+        tops = [name[: -len(top)] for name in self._members for top in TOP_NAMES if _is_called(name, top)]
+        if not tops:
             raise UsageError(f"{path} is no session: the zip file holds no {DATABASE_NAME}.")
-        self._folder = min(folders, key=len)
+        self._folder = min(tops, key=len)
+
+    def ranks(self) -> tuple[str, ...] | None:
+        """The sessions of several processes in it, by rank; None where it is one session itself."""
+        if self._folder + DATABASE_NAME in self._members:
+            return None
+        data = self.small_file(RANKS_NAME, ranks_file.MAX_BYTES)
+        return None if data is None else ranks_file.parse(data, self.path)
+
+    def within(self, name: str) -> ZipPlaces:
+        """The places of one of them; UsageError where it is missing."""
+        inner = copy(self)
+        inner._folder = f"{self._folder}{name}/"
+        if inner._folder + DATABASE_NAME not in self._members:
+            raise UsageError(
+                f"{self.path} is of several processes, and {name} is missing in it: pack it again."
+            )
+        return inner
 
     def database(self) -> ReadDatabase:
         """Opened to read, in memory."""
@@ -245,7 +296,10 @@ class ZipPlaces:
             extra = directory[at + name_bytes : at + name_bytes + extra_bytes]
             at += name_bytes + extra_bytes + comment_bytes
             packed, size, header = _wide(extra, size, packed, header)
-            if not (_is_database(name.removesuffix("-wal")) or name.endswith((".safetensors", ".json"))):
+            if not (
+                _is_called(name.removesuffix("-wal"), DATABASE_NAME)
+                or name.endswith((".safetensors", ".json"))
+            ):
                 continue
             if method or flags & 1 or packed != size:
                 raise UsageError(
@@ -271,8 +325,8 @@ def _wide(extra: bytes, size: int, packed: int, header: int) -> tuple[int, int, 
     return values[1], values[0], values[2]
 
 
-def _is_database(name: str) -> bool:
-    return name == DATABASE_NAME or name.endswith(f"/{DATABASE_NAME}")
+def _is_called(name: str, end: str) -> bool:
+    return name == end or name.endswith(f"/{end}")
 
 
 def _check_name(path: Path, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -17,16 +17,18 @@ from inspector.codecs import Moments8bit
 from inspector.errors import UsageError
 from inspector.findings import Finding
 from inspector.floats import F32Array, F64Array
-from inspector.layout import F32_BYTES, Layout
+from inspector.layout import Layout
 from inspector.param_statistics import ParamTable
 from inspector.plan import Variant
+from inspector.ranks import Held, Parted, RankPart, RankStep
 from inspector.session.bookmarks import Bookmarks
 from inspector.session.captured import CapturedTensors
 from inspector.session.contents import Contents, attempt
 from inspector.session.database import reading
-from inspector.session.places import open_places
+from inspector.session.joined_contents import JoinedContents
+from inspector.session.joined_tensors import JoinedTensors
+from inspector.session.places import Places, open_places
 from inspector.session.records import (
-    CAPTURE_KINDS,
     About,
     CaptureKind,
     Note,
@@ -36,8 +38,8 @@ from inspector.session.records import (
     State,
     StoredFile,
 )
+from inspector.session.session_info import session_info
 from inspector.session.step_rows import SCALARS
-from inspector.settings import SETTING_NAMES
 from inspector.statistics import BufferStats, buffer_stats
 from inspector.stepping import HostState
 from inspector.stores import Lane
@@ -46,18 +48,40 @@ from inspector.stores import Lane
 class Session:
     """A session opened to read: a folder, or a zip file of one. Nothing is written to it.
 
+    That of several processes, whose folder holds a session for each, is read as one run: params in their global shapes,
+    statistics of them, steps as far as all ranks have them; `ranks` are the parts.
+
     Rows are checked against their checksums as they are read, a tensor file when it is first used; UsageError, in one
     sentence that names the session, for what is damaged. For one thread at a time.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, places: Places | None = None) -> None:
+        """`places` are those of one of several processes, of which `path` is the name."""
         self.path = path
-        self._places = open_places(path)
-        self._contents = Contents(self._places)
+        self._places = places or open_places(path)
         self._layouts: tuple[RecordedLayout, Layout] | None = None
+        self._contents: Contents | JoinedContents
+        self._tensors: CapturedTensors | JoinedTensors
+        folders = self._places.ranks() if places is None else None
+        if folders is not None:
+            self._contents = joined = JoinedContents(path, self._open_ranks(folders))
+            self._tensors = JoinedTensors(joined)
+            return
+        self._contents = own = Contents(self._places)
         self._tensors = CapturedTensors(
-            self._places, self.about, lambda step, kind: self._contents.captures().get((step, kind))
+            self._places, self.about, lambda step, kind: own.captures().get((step, kind))
         )
+
+    def _open_ranks(self, folders: tuple[str, ...]) -> list[Session]:
+        opened: list[Session] = []
+        try:
+            for name in folders:
+                opened.append(Session(self.path / name, self._places.within(name)))
+        except BaseException:
+            for each in opened:
+                each.close()
+            raise
+        return opened
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Session:
@@ -83,6 +107,16 @@ class Session:
         return self._contents.id
 
     @property
+    def ranks(self) -> tuple[Session, ...]:
+        """The sessions of several processes of which this is the whole, by rank; () for that of one."""
+        return self._joined.ranks if self._joined is not None else ()
+
+    @property
+    def format(self) -> int:
+        """The version of the format on disk."""
+        return self._contents.format
+
+    @property
     def about(self) -> About:
         """What was recorded, as it began."""
         return self._contents.about
@@ -105,7 +139,7 @@ class Session:
     @property
     def ended_because(self) -> str | None:
         """Why it ended, where not because it was done: a sentence."""
-        return self._contents.ending.reason if self._contents.ending else None
+        return self._contents.ended_because
 
     def layout(self, step: int | None = None) -> Layout | None:
         """Where the params lay as the recording began, or in `step`; None where that was not recorded (format 1)."""
@@ -129,40 +163,12 @@ class Session:
 
     def info(self) -> dict[str, Any]:
         """What it holds, in one document."""
-        about = self.about
-        device, variant = about.device, about.variant
-        own = {"own": str(variant.own)} if variant.own else {}
-        names = [name for name in type(variant).__dataclass_fields__ if name != "own"]
-        return {
-            "path": str(self.path),
-            "id": self.id,
-            "source": about.source,
-            "description": about.description,
-            "device": {"name": device.name, "backend": device.backend, "software": device.software},
-            "variant": {name: getattr(variant, name) for name in names} | own,
-            "params": len(about.params),
-            "elements": sum(p.numel for p in about.params),
-            "layout": self._layout_info(),
-            "parent": self._parent_info(),
-            "origin": about.origin or None,
-            "unreplayable": about.unreplayable or None,
-            "dtypes": dict(Counter(about.dtypes)) if about.dtypes else None,
-            "rank": self._rank_info(),
-            "added": [{"step": each.step, "params": each.params} for each in about.added],
-            "groups": self._group_info(),
-            "steps": {"first": self.steps.start, "last": self.steps.stop - 1, "count": len(self.steps)},
-            "captures": {kind: len(self.captures(kind)) for kind in CAPTURE_KINDS},
-            "policy": about.policy,
-            "stats": about.stats,
-            "findings": len(self.findings()),
-            "gaps": [str(note) for note in self.notes("gap")],
-            "size": self._places.nbytes(),
-            "state": self.state,
-            "ended_because": self.ended_because,
-            "format": self._contents.format,
-            "software": about.software,
-            "began": about.began,
-        }
+        return session_info(self)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its files."""
+        return self._places.nbytes()
 
     # --- what it holds
 
@@ -171,7 +177,11 @@ class Session:
         return tuple(sorted(step for step, each in self._contents.captures() if each == kind))
 
     def metric_names(self) -> tuple[str, ...]:
-        """What `metric` takes: the scalars, and "ms/KERNEL" and "cold/KERNEL" for those that were timed."""
+        """What `metric` takes: the scalars, and "ms/KERNEL" and "cold/KERNEL" for those that were timed.
+
+        Of several processes also "loss/rank 0", "grad_norm/rank 0" (of its part, where it saw no other) and
+        "seconds/rank 0" (from the end of a step to the end of the next), and so on.
+        """
         return (*SCALARS, *self._contents.kernel_metrics())
 
     def metric(self, name: str) -> F64Array:
@@ -185,6 +195,31 @@ class Session:
     def known(self, name: str) -> npt.NDArray[np.bool_]:
         """Of one of the scalars, whether it was recorded, a value a step: a loss may be NaN, or not be known."""
         return self._contents.known(name)
+
+    def norms_of_part(self) -> npt.NDArray[np.bool_]:
+        """Of each step, whether "grad_norm" is of the part of one of several processes."""
+        if self._joined is not None:
+            return np.zeros(len(self.steps), np.bool_)
+        assert isinstance(self._contents, Contents)
+        return self._contents.of_part()
+
+    def rank_parts(self) -> tuple[RankPart, ...]:
+        """What each of several processes recorded; () for the session of one."""
+        return self._joined.parts() if self._joined is not None else ()
+
+    def rank_steps(self, step: int) -> tuple[RankStep, ...]:
+        """The numbers of a step in each of several processes; () for the session of one."""
+        self._check_step(step)
+        return self._joined.rank_steps(step) if self._joined is not None else ()
+
+    def parted(self, step: int) -> tuple[Parted, ...]:
+        """What several processes should have alike in a step and do not."""
+        self._check_step(step)
+        return self._joined.parted(step) if self._joined is not None else ()
+
+    def held(self) -> dict[str, tuple[Held, ...]]:
+        """The part of each param that each of several processes keeps, by name; {} for the session of one."""
+        return self._joined.shards.held() if self._joined is not None else {}
 
     def step(self, step: int) -> RecordedStep:
         """All scalars of one step."""
@@ -231,7 +266,15 @@ class Session:
         """Elements [start, stop) of what `tensor` gives, flat, a copy; of 8-bit state only these are decoded."""
         return self._tensors.window(lane, step, param, start, stop)
 
-    def gradients(self, step: int) -> dict[str, F32Array]:
+    def holds(self, lane: Lane, step: int, param: str) -> bool:
+        """True where the captured tensors of that step have something of a param; what is missing is 0."""
+        return self._tensors.holds(lane, step, param)
+
+    def holds_codes(self, step: int, param: str) -> bool:
+        """True where m and v of a param were captured in 8 bits after `step`, so that `codes` gives them."""
+        return self._tensors.holds_codes(step, param)
+
+    def gradients(self, step: int) -> Mapping[str, F32Array]:
         """The captured gradients of a step by param name, flat; a param that is missing had gradient 0."""
         return self._tensors.gradients(step)
 
@@ -259,8 +302,14 @@ class Session:
         """The bookmarks that were set in it, to be added to where it is a folder."""
         return Bookmarks.of(self._places, self.notes("bookmark"))
 
+    def captured_files(self) -> dict[tuple[int, str], StoredFile]:
+        """The file of each capture, by step and kind."""
+        return self._contents.captures()
+
     def files(self) -> tuple[StoredFile, ...]:
-        """The tensor files."""
+        """The tensor files; those of several processes are files of `ranks`."""
+        if self._joined is not None:
+            return ()
         return tuple(dict.fromkeys(self._contents.captures().values()))
 
     # --- keeping up, checking, copying
@@ -276,7 +325,9 @@ class Session:
 
     def verify(self) -> list[str]:
         """Read and check everything; a sentence for each part that is damaged."""
-        problems: list[str] = []
+        problems: list[str] = [problem for rank in self.ranks for problem in rank.verify()]
+        if problems:
+            return problems
         for part in (self.metric_names, self.findings, self._contents.notes, self.files):
             attempt(problems, part)
         for step in self.steps:
@@ -295,53 +346,14 @@ class Session:
         """Copy the whole database."""
         self._contents.copy(target)
 
+    @property
+    def _joined(self) -> JoinedContents | None:
+        return self._contents if isinstance(self._contents, JoinedContents) else None
+
     def _laid(self, laid: RecordedLayout) -> Layout:
         if self._layouts is None or self._layouts[0] != laid:
             self._layouts = laid, laid.layout(self.about.params)
         return self._layouts[1]
-
-    def _layout_info(self) -> dict[str, Any] | None:
-        layout, laid = self.layout(), self.about.layout
-        if layout is None or laid is None:
-            return None
-        return {
-            "align_bytes": layout.align * F32_BYTES,
-            "max_binding_bytes": laid.limits.max_storage_buffer_binding_size,
-            "max_buffer_bytes": laid.limits.max_buffer_size,
-            "padded_elements": layout.padded_elements,
-            "pages": [{"start": p.start, "stop": p.stop} for p in layout.pages],
-            "blocks": [{"name": b.name, "start": b.start, "stop": b.stop} for b in layout.blocks],
-            "params": [
-                {"name": s.name, "offset": s.offset, "numel": s.numel, "block": s.block, "state": s.state}
-                for s in layout
-            ],
-        }
-
-    def _rank_info(self) -> dict[str, int] | None:
-        about = self.about
-        if about.rank is None:
-            return None
-        sharded = sum(shard is not None for shard in about.shards)
-        return {"rank": about.rank, "of": about.world_size or 1, "sharded_params": sharded}
-
-    def _group_info(self) -> list[dict[str, Any]] | None:
-        """The classes of params as the recording began, None where all share their settings."""
-        own = self.about.hyper.per_param
-        if own is None:
-            return None
-        counts = Counter(own.of)
-        return [
-            {**{name: getattr(each, name) for name in SETTING_NAMES}, "params": counts[i]}
-            for i, each in enumerate(own.classes)
-            if counts[i]
-        ]
-
-    def _parent_info(self) -> dict[str, Any] | None:
-        parent = self.about.parent
-        if parent is None:
-            return None
-        steps = {"first": parent.first, "last": parent.last}
-        return {"path": parent.path, "id": parent.id, "steps": steps, "changes": dict(parent.changes)}
 
     def _check_step(self, step: int) -> None:
         if step not in self.steps:

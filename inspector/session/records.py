@@ -117,7 +117,8 @@ class About:
     kept each param ("f32", "bf16", "f16"), in the order of `params`, () where all are float32; `unreplayable` is a
     sentence on what keeps the kernels here from computing the same ("" where nothing does). One of several processes
     has its `rank` of `world_size`, and in `shards` the part that it kept of each param, None for one that it kept
-    whole; () where all are whole. `added` has the steps in which `params` grew.
+    whole; () where all are whole. What several processes record of one run has one `run`, "" where that is not known;
+    of them joined `world_size` is given and `rank` is None. `added` has the steps in which `params` grew.
     """
 
     source: str
@@ -143,6 +144,7 @@ class About:
     world_size: int | None = None
     shards: tuple[Shard | None, ...] = ()
     added: tuple[Added, ...] = ()
+    run: str = ""
 
     def params_in(self, step: int) -> int:
         """How many of `params`, the first ones, were there in `step`."""
@@ -186,6 +188,8 @@ class RecordedStep:
     ended: float = math.nan
     layout: RecordedLayout | None = None
     """That of the session where it is None: of a step that is read, None where it was not recorded."""
+    of_part: bool = False
+    """True where `grad_norm` is of what one of several processes keeps, since it saw no norm over all of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ KERNEL = np.dtype([("name", "<u2"), ("has", "<u2"), ("ms", "<f8"), ("began_ms", 
 """What follows it, once a kernel; `name` is the number of its name and block. Settings of params end a row."""
 
 HAS_LOSS, HAS_GRAD_NORM, HAS_CLIP_SCALE, HAS_STATISTICS, HAS_SETTINGS = 1, 2, 4, 8, 16
+NORM_OF_PART = 32
 _FLAGS = {"loss": HAS_LOSS, "grad_norm": HAS_GRAD_NORM, "clip_scale": HAS_CLIP_SCALE}
 _HAS_MS, _HAS_BEGAN, _GPU_CLOCK, _COLD = 1, 2, 4, 8
 _STEP_STRUCT = struct.Struct("<q" + "d" * (2 + len(HYPER_NAMES)) + "IIqqqqIHH")
@@ -84,6 +85,7 @@ def pack_step(
         | HAS_CLIP_SCALE * (step.clip_scale is not None)
         | HAS_STATISTICS * statistics
         | HAS_SETTINGS * (own is not None)
+        | NORM_OF_PART * step.of_part
     )
     row = _STEP_STRUCT.pack(
         step.step,
@@ -172,6 +174,7 @@ def unpack_step(
         NonFinite(nan, posinf, neginf, None if first < 0 else first),
         tuple(_kernel(names, *each) for each in _KERNEL_STRUCT.iter_unpack(data[STEP.itemsize :])),
         ended,
+        of_part=bool(has & NORM_OF_PART),
     )
     return ran, forms[form]
 
@@ -246,6 +249,10 @@ class StepColumns:
         """Whether one of `SCALARS` is known, a value a step."""
         flag = _FLAGS.get(name)
         return np.ones(len(self), np.bool_) if flag is None else (self.fixed["has"] & flag) != 0
+
+    def of_part(self) -> npt.NDArray[np.bool_]:
+        """Whether the norm is of the part of one process, a value a step."""
+        return np.asarray((self.fixed["has"] & NORM_OF_PART) != 0)
 
     def kernel_ms(self, names: Sequence[str]) -> dict[str, F64Array]:
         """Milliseconds a step by "ms/KEY", or "cold/KEY" where a dispatch of that key was cold; else NaN.

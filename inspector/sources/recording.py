@@ -16,7 +16,7 @@ from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.plan import Variant, required_placement
 from inspector.schedule import Schedule
-from inspector.session.database import DATABASE_NAME
+from inspector.session.places import TOP_NAMES
 from inspector.session.reader import Session
 from inspector.sources.base import EndOfSourceError, ReadWeights
 from inspector.sources.checkpoint.files import PICKLED_SUFFIXES
@@ -170,7 +170,7 @@ def _runs(steps: Sequence[int]) -> list[tuple[int, int]]:
 def is_recording(path: Path) -> bool:
     """True where `path` looks like a session: a folder or a zip file of one."""
     if path.is_dir():
-        return (path / DATABASE_NAME).exists() or path.suffix == SUFFIXES[0]
+        return any((path / name).exists() for name in TOP_NAMES) or path.suffix == SUFFIXES[0]
     if path.suffix == ".zip":
         return True
     try:
@@ -178,7 +178,7 @@ def is_recording(path: Path) -> bool:
             if file.read(4) != b"PK\x03\x04":
                 return False
         with zipfile.ZipFile(path) as archive:
-            return any(Path(name).name == DATABASE_NAME for name in archive.namelist())
+            return any(Path(name).name in TOP_NAMES for name in archive.namelist())
     except FileNotFoundError:
         return False
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):

@@ -100,7 +100,9 @@ def make_view(name: str) -> View:
     from inspector.ui.plots_view import PlotsView
     from inspector.ui.policies_view import PoliciesView
     from inspector.ui.profile_view import ProfileView
+    from inspector.ui.ranks_view import RanksView
     from inspector.ui.settings_view import SettingsView
+    from inspector.ui.shaders_view import ShadersView
     from inspector.ui.start_view import StartView
     from inspector.ui.timeline_view import TimelineView
     from inspector.ui.timing_view import TimingView
@@ -114,6 +116,7 @@ def make_view(name: str) -> View:
         "board": BoardView,
         "histograms": HistogramView,
         "microscope": MicroscopeView,
+        "shaders": ShadersView,
         "lockstep": LockstepView,
         "timing": TimingView,
         "profile": ProfileView,
@@ -126,6 +129,7 @@ def make_view(name: str) -> View:
         "bookmarks": BookmarksView,
         "timeline": TimelineView,
         "params": ParamsView,
+        "ranks": RanksView,
         "compare": CompareView,
         "verify": VerifyView,
         "start": StartView,

@@ -26,6 +26,8 @@ TITLE_POS = QPointF(theme.GRID, 1)
 TickText = Callable[[float], str]
 Dash = tuple[float, ...]
 """Lengths of strokes and gaps in logical pixels; () for a solid line."""
+DASHES: tuple[Dash, ...] = ((), (7, 3), (2, 2), (9, 3, 2, 3), (9, 2, 2, 2, 2, 2), (14, 4), (4, 4), (2, 5))
+"""Line styles of several lines in one plot, in their order; from the ninth on they begin anew."""
 
 
 class Axis(pg.AxisItem):  # type: ignore[misc]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QSettings
@@ -39,11 +40,13 @@ PANELS = (
             "board",
             "histograms",
             "microscope",
+            "shaders",
             "lockstep",
             "timing",
             "profile",
             "memory",
             "params",
+            "ranks",
             "compare",
             "verify",
             "policies",
@@ -62,11 +65,13 @@ TAB_TITLES = {
     "board": "Plots",
     "histograms": "Histograms",
     "microscope": "Microscope",
+    "shaders": "Shaders",
     "lockstep": "8-bit",
     "timing": "GPU time",
     "profile": "Profile",
     "memory": "Memory",
     "params": "Params",
+    "ranks": "Ranks",
     "compare": "Compare",
     "verify": "Recorded vs here",
     "start": "Start",
@@ -79,7 +84,7 @@ TAB_TITLES = {
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
     "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M", "settings": "Ctrl+,",
-    "microscope": "Ctrl+E", "board": "Ctrl+Shift+G",
+    "microscope": "Ctrl+E", "shaders": "Ctrl+T", "board": "Ctrl+Shift+G",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 
@@ -170,6 +175,7 @@ def open_settings(path: str | None) -> QSettings:
 def show_tab(view: View) -> None:
     """Bring a view that shares its panel with others to the front."""
     if (tabs := tabs_of(view)) is not None:
+        tabs.setTabVisible(tabs.indexOf(view), True)
         tabs.setCurrentWidget(view)
 
 
@@ -194,9 +200,16 @@ def bring_to_front(views: Mapping[str, View], front: Iterable[str]) -> None:
             show_tab(views[name])
 
 
+def _show_wanted(tabs: QTabWidget, view: View, wanted: bool) -> None:
+    tabs.setTabVisible(tabs.indexOf(view), wanted)
+
+
 def _tabs(views: Mapping[str, View]) -> QWidget:
     tabs = QTabWidget()
     tabs.setDocumentMode(True)
     for name, view in views.items():
-        tabs.addTab(view, TAB_TITLES[name])
+        number = tabs.addTab(view, TAB_TITLES[name])
+        if view.ON_DEMAND:
+            tabs.setTabVisible(number, False)
+            view.wanted.connect(partial(_show_wanted, tabs, view))
     return tabs

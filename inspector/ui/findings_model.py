@@ -184,6 +184,6 @@ def _finding_cell(finding: Finding, column: int) -> str:
         f"{ICONS[finding.severity]} {finding.severity}",
         f"{finding.step:,}",
         "",
-        (finding.param or "") + (f"[{finding.index:,}]" if finding.index is not None else ""),
+        (finding.param or "") + (f"[{finding.index}]" if finding.index is not None else ""),
         finding.message,
     )[column]

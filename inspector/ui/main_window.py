@@ -9,7 +9,16 @@ from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import QMainWindow, QToolBar, QWidget
 
-from inspector.runtime.commands import Command, OpenSource, RecoverDevice, SetBreakpoint
+from inspector.runtime.commands import (
+    Command,
+    OpenSource,
+    Play,
+    RecoverDevice,
+    Run,
+    SetBreakpoint,
+    StepDispatch,
+    StepIteration,
+)
 from inspector.runtime.hits import Hit
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
@@ -23,11 +32,13 @@ from inspector.ui.bus import Bus
 from inspector.ui.findings_view import FindingsView
 from inspector.ui.focus_ring import FocusRing
 from inspector.ui.form_menu import FormMenu
+from inspector.ui.kept_drafts import KeptDrafts
 from inspector.ui.menus import Menus
 from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
 from inspector.ui.pipeline_view import PipelineView
 from inspector.ui.preferences import Preferences
+from inspector.ui.shaders_view import ShadersView
 from inspector.ui.start_view import StartView, always_listed
 from inspector.ui.status import StatusLine
 from inspector.ui.timeline_view import TimelineView
@@ -39,6 +50,7 @@ from inspector.ui.ways import Ways
 
 DEFAULT_SIZE = QSize(1440, 900)
 TITLE = "Optimizer inspector"
+GOES_ON = (StepDispatch, StepIteration, Run, Play)
 
 
 class MainWindow(QMainWindow):
@@ -88,6 +100,7 @@ class MainWindow(QMainWindow):
             self.ways.navigator,
             self.views.get("settings"),
         )
+        KeptDrafts(self, lambda: self._settings, self.views.get("shaders"))
         self._focus_ring = FocusRing(self)
         self._assemble()
         self._connect()
@@ -102,6 +115,10 @@ class MainWindow(QMainWindow):
         """Send a command of a person to the worker; it can be undone and gone back from."""
         self.ways.sent(command)
         self.status.working.sent(command)
+        start, plots = self.views.get("start"), self.views.get("plots")
+        if isinstance(command, GOES_ON) and start is not None and start.isVisible() and plots is not None:
+            # Who sets a run going wants to see it go.
+            panels.show_tab(plots)
         self._bus.send(command)
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
@@ -134,6 +151,14 @@ class MainWindow(QMainWindow):
         self.ways.navigator.selected(name)
         for view in self.views.values():
             view.select_param(name)
+
+    def _edit_kernel(self) -> None:
+        """Go to the WGSL of the dispatch that is selected."""
+        pipeline, shaders = self.views.get("pipeline"), self.views.get("shaders")
+        if isinstance(pipeline, PipelineView) and isinstance(shaders, ShadersView):
+            self.ways.go_to_view("shaders")
+            if pipeline.kernel:
+                shaders.show_kernel(pipeline.kernel)
 
     def _find_value(self, text: str | bool = "") -> None:
         """Go to the values with what to look for: to be typed, or `text` in all params."""
@@ -244,6 +269,7 @@ class MainWindow(QMainWindow):
         pipeline = self.views.get("pipeline")
         if isinstance(pipeline, PipelineView):
             acts["run_to_dispatch"].triggered.connect(pipeline.run_to_here)
+        acts["edit_kernel"].triggered.connect(self._edit_kernel)
         acts["overlay"].triggered.connect(self.asking.ask_overlay)
         acts["find_value"].triggered.connect(self._find_value)
         acts["next_nonfinite"].triggered.connect(lambda: self._find_value("nonfinite"))

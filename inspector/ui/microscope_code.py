@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from PySide6.QtCore import Qt
 from PySide6.QtGui import (
-    QColor,
     QResizeEvent,
     QShowEvent,
-    QSyntaxHighlighter,
     QTextCharFormat,
     QTextCursor,
     QTextDocument,
@@ -21,34 +17,10 @@ from inspector.shader_lines import UpdateCode
 from inspector.ui import theme
 from inspector.ui.microscope_model import plain
 from inspector.ui.tables import row_height
+from inspector.ui.wgsl_colours import WgslColours
 from inspector.ui.widgets import ElidedLabel
 
 LIT_ALPHA = 0.22
-_WORDS = (
-    "alias break case const continue continuing default diagnostic discard else enable false fn for if let loop "
-    "override requires return struct switch true var while"
-)
-_TYPES = "array atomic bool f16 f32 i32 mat u32 vec2 vec3 vec4 ptr"
-_RULES = (
-    (re.compile(rf"\b(?:{'|'.join(_WORDS.split())})\b"), "accent"),
-    (re.compile(rf"\b(?:{'|'.join(_TYPES.split())})\b"), "info"),
-    (re.compile(r"@\w+"), "info"),
-    (re.compile(r"\b(?:0x[0-9a-fA-F]+|\d[\d.]*(?:[eE][-+]?\d+)?)[uifh]?\b"), "ok"),
-    (re.compile(r"//.*"), "muted"),
-)
-"""Later rules hold over earlier ones."""
-
-
-class WgslColours(QSyntaxHighlighter):
-    """Words, types, numbers and comments of WGSL in the colours of the theme."""
-
-    def highlightBlock(self, text: str) -> None:
-        """Colour one line."""
-        colours = theme.colours()
-        for pattern, name in _RULES:
-            ink: QColor = getattr(colours, name)
-            for found in pattern.finditer(text):
-                self.setFormat(found.start(), found.end() - found.start(), ink)
 
 
 class _Editor(QPlainTextEdit):

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QFileDialog, QMainWindow
 
 from inspector.files import named_files
 from inspector.runtime.snapshots import Snapshot
-from inspector.session.database import DATABASE_NAME
+from inspector.session.places import TOP_NAMES
 
 FILE_FILTER = (
     "Checkpoints, states, dumps, recordings "
@@ -121,11 +121,11 @@ def dropped(data: QMimeData) -> list[str]:
 
 
 def is_recording(path: Path) -> bool:
-    """True for a recording by its name, packed or not, and for its database."""
-    return path.suffix in (".session", ".zip") or path.name == DATABASE_NAME
+    """True for a recording by its name, packed or not, and for its database or its list of ranks."""
+    return path.suffix in (".session", ".zip") or path.name in TOP_NAMES
 
 
 def session_of(path: str) -> str:
-    """`path`, or the recording that it is the database of."""
+    """`path`, or the recording that it is the database or the list of ranks of."""
     named = Path(path)
-    return str(named.parent) if named.name == DATABASE_NAME else path
+    return str(named.parent) if named.name in TOP_NAMES else path

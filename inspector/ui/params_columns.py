@@ -93,6 +93,9 @@ OWN = (
              "idle", lambda value: "idle" if value == 1 else ""),
 )  # fmt: skip
 """Beside the figures where params have settings of their own."""
+RANKS = Column("ranks", "The processes that keep the param: how many parts of which size, or which one has all of it.",
+               "8 × 1,024 rows", lambda t: np.full(len(t), np.nan), own="ranks")  # fmt: skip
+"""Beside the figures where several processes keep parts of them: how many."""
 NAME, SHAPE, BLOCK, STATE, FIRST_FIGURE = range(5)
 WORD_COLUMNS = (
     (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fnmatch import translate
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from PySide6.QtGui import QColor, QFont
 
 from inspector.layout import Layout
 from inspector.param_statistics import ParamTable
+from inspector.ranks import Held
 from inspector.runtime.snapshots import CountedParams
 from inspector.stores import Lane
 from inspector.ui import format as fmt
@@ -23,6 +26,7 @@ from inspector.ui.params_columns import (
     FIRST_FIGURE,
     NAME,
     OWN,
+    RANKS,
     SHAPE,
     STATE,
     UPDATE,
@@ -32,8 +36,10 @@ from inspector.ui.params_columns import (
     count_text,
     lane_columns,
 )
+from inspector.ui.rank_words import holders, parts_list, parts_text
 from inspector.ui.tables import FIGURES, WORDS, AnyIndex
 
+NO_PARTS: Mapping[str, tuple[Held, ...]] = MappingProxyType({})
 NONE = "–"
 """Where there is no such element."""
 BLOCKS = {"wd": "wd", "no_wd": "no-wd", None: ""}
@@ -51,6 +57,7 @@ class ParamsModel(QAbstractTableModel):
         """Column, and whether the largest comes first; None for the order in memory."""
         self._filter = ""
         self._layout: Layout | None = None
+        self._held: Mapping[str, tuple[Held, ...]] = NO_PARTS
         self._counted: CountedParams | None = None
         self._totals = ParamTable.of(())
         self._order: npt.NDArray[np.intp] = np.empty(0, np.intp)
@@ -65,14 +72,21 @@ class ParamsModel(QAbstractTableModel):
 
     # --- what is shown
 
-    def show_counted(self, counted: CountedParams | None, layout: Layout | None) -> None:
-        """Take over the statistics of this moment."""
+    def show_counted(
+        self,
+        counted: CountedParams | None,
+        layout: Layout | None,
+        held: Mapping[str, tuple[Held, ...]] = NO_PARTS,
+    ) -> None:
+        """Take over the statistics of this moment; `held` are the parts of params that several processes keep."""
         if counted is None or layout is None or len(counted.params) != len(layout.segments):
             counted = layout = None
-        if counted is self._counted and layout is self._layout:
+        if counted is self._counted and layout is self._layout and held is self._held:
             return
+        self._held = held
         fresh = layout is not self._layout or (counted is None) != (self._counted is None)
         own = OWN if counted is not None and counted.own is not None else ()
+        own = (RANKS, *own) if held else own
         fresh = fresh or own != self._own
         if fresh:
             self.beginResetModel()
@@ -245,7 +259,11 @@ class ParamsModel(QAbstractTableModel):
         if key not in self._figures:
             assert self._counted is not None
             table, own = self._totals if sums else self._counted.params, self._counted.own
-            if column.own and own is not None and not sums:
+            if column is RANKS and not sums:
+                self._figures[key] = np.array(
+                    [holders(self._held.get(n, ())) for n in table.names], np.float64
+                )
+            elif column.own and own is not None and not sums:
                 self._figures[key] = np.broadcast_to(
                     np.asarray(getattr(own, column.own), np.float64), (len(table),)
                 )
@@ -280,6 +298,8 @@ class ParamsModel(QAbstractTableModel):
             segment = self._layout[table.names[at]]
             return fmt.shape(segment.param.shape) if column == SHAPE else fmt.STATES[segment.state]
         figures = self.columns[column - FIRST_FIGURE]
+        if figures is RANKS:
+            return parts_text(self._held.get(self.name_at(row), ()))
         value = self.value(row, column)
         return self._element(int(value), row) if figures.is_element else figures.write(value)
 
@@ -316,6 +336,8 @@ class ParamsModel(QAbstractTableModel):
         if column < FIRST_FIGURE:
             return self.text(row, column) if column == NAME else WORD_COLUMNS[column][1]
         figures, text = self.columns[column - FIRST_FIGURE], self.text(row, column)
+        if figures is RANKS:
+            return f"{parts_list(self._held.get(self.name_at(row), ()))}\n{figures.help}".lstrip()
         value = self.value(row, column)
         if figures.write is count_text and column > FIRST_FIGURE:
             elements = self.value(row, FIRST_FIGURE)

@@ -31,7 +31,7 @@ from inspector.ui.break_menu import show_break_menu
 from inspector.ui.frozen_table import FrozenTable
 from inspector.ui.kept_lanes import show_kept
 from inspector.ui.params_columns import FIRST_FIGURE, WORD_COLUMNS
-from inspector.ui.params_model import ParamsModel
+from inspector.ui.params_model import NO_PARTS, ParamsModel
 from inspector.ui.tables import set_widths
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
@@ -221,7 +221,8 @@ class ParamsView(LazyView):
         if show_kept(self.lane_buttons, snapshot) and not self.lane_buttons[self.model.lane].isEnabled():
             self.lane_buttons["w"].click()
         columns = self.model.columnCount()
-        self.model.show_counted(counted, layout)
+        held = snapshot.recorded.held if snapshot.recorded is not None else NO_PARTS
+        self.model.show_counted(counted, layout, held)
         if self.model.columnCount() != columns:
             self._set_widths()
         self._show_selection(scroll=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from inspector.floats import shortest
 from inspector.runtime import commands as c
 from inspector.runtime.snapshots import Snapshot
+from inspector.shader_edit import is_edited
 from inspector.variants import changes
 
 
@@ -47,6 +48,13 @@ def _setting(command: c.Command, before: Snapshot) -> tuple[str, c.Command] | No
                 return None
             old_form = before.plan.variant
             return f"form: {changes(old_form, variant)}", c.SetVariant(old_form)
+        case c.TryShader(entry_point, _):
+            check = before.shaders.check
+            if before.plan is None or (check is not None and check.text == command.text and check.messages):
+                return None
+            own = before.plan.variant.own.get(entry_point)
+            old_text = own.source if own is not None and is_edited(own) else None
+            return f"the kernel {entry_point}", c.TryShader(entry_point, old_text)
     return None
 
 

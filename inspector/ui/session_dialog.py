@@ -8,9 +8,9 @@ from pathlib import Path
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QWidget
 
-from inspector.session.database import DATABASE_NAME
+from inspector.session.places import TOP_NAMES
 
-FILTER = f"Recordings (*.session *.zip {DATABASE_NAME});;All files (*)"
+FILTER = f"Recordings (*.session *.zip {' '.join(TOP_NAMES)});;All files (*)"
 
 
 class SessionDialog(QFileDialog):
@@ -60,8 +60,8 @@ class SessionDialog(QFileDialog):
 
 def recording_of(path: Path) -> Path | None:
     """The recording that a path means: its folder, or what lies in it; None where it means none."""
-    if (path / DATABASE_NAME).exists():
+    if any((path / name).exists() for name in TOP_NAMES):
         return path
-    if path.name == DATABASE_NAME and path.exists():
+    if path.name in TOP_NAMES and path.exists():
         return path.parent
     return None

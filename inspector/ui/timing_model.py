@@ -16,14 +16,12 @@ from inspector.plan import Plan
 from inspector.stepping import KernelTime
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.chart import Dash
+from inspector.ui.chart import DASHES, Dash
 from inspector.ui.line_sample import line_sample
 from inspector.ui.tables import AnyIndex, ColumnsModel
 
 RECENT = 256
 """Buckets the median is taken over."""
-DASHES: tuple[Dash, ...] = ((), (7, 3), (2, 2), (9, 3, 2, 3), (9, 2, 2, 2, 2, 2), (14, 4), (4, 4), (2, 5))
-"""Line styles of the kernels, in their order; from the ninth on they begin anew."""
 COLUMNS = ("kernel", "clock", "last", "median", "share")
 
 

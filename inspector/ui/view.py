@@ -35,6 +35,12 @@ class View(QWidget):
     range_wanted = Signal(float, float)
     """The first and last step that every view with steps along its x axis should show."""
 
+    wanted = Signal(bool)
+    """Of a view that is shown only `ON_DEMAND`: whether there is something for it to show."""
+
+    ON_DEMAND: ClassVar[bool] = False
+    """True for a view whose tab is there only where it is wanted or gone to: few runs have anything for it."""
+
     LOCAL_KEYS: ClassVar[tuple[tuple[str, str], ...]] = ()
     """The keys that mean something in this view alone, as people read them, each with what it does."""
     SHOWS_FOCUS: ClassVar[bool] = False

@@ -17,6 +17,7 @@ TICK_MS = 200
 WORDS: dict[type, str] = {
     c.OpenSource: "opening the source",
     c.SetVariant: "changing the form",
+    c.TryShader: "running the step again",
     c.MeasureCopy: "measuring a copy",
     c.SaveReport: "writing the report",
     c.StartLockstep: "starting the second run",

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from inspector.codecs import BLOCK, Codec, dynamic_map
+from inspector.codecs import BLOCK, SCALE_FLOOR, Codec, dynamic_map
 from inspector.coding_error import LaneCodingError
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
@@ -123,7 +123,8 @@ def coding_error_too_large(facts: StepFacts, memory: Memory) -> Seen | None:
             ("v", error.v, v_max[row]),
         )
         for lane, of, largest in lanes:
-            bound = largest_error(facts.variant.codec, lane) * float(largest) * (1 + 1e-3) + 1e-14
+            bound = largest_error(facts.variant.codec, lane) * float(largest) * (1 + 1e-3)
+            bound += least_error(facts.variant.codec, lane) + 1e-14
             if of.largest / bound > ratio[row]:
                 ratio[row] = of.largest / bound
                 worst[row] = lane, of, bound
@@ -156,6 +157,14 @@ def largest_error(codec: Codec, lane: Literal["m", "v"]) -> float:
     if codec == "sqrt":
         return 0.5 / 127
     return float(np.diff(dynamic_map(lane).values.astype(np.float64)).max()) / 2
+
+
+def least_error(codec: Codec, lane: Literal["m", "v"]) -> float:
+    """The most that a codec is off by however small all values of the block are: half the least scale of its codes.
+
+    Of v in sqrt it is that of √v, whose square is beneath notice; the dynamic map has no least scale.
+    """
+    return 0.0 if codec == "dynamic" or (codec == "sqrt" and lane == "v") else SCALE_FLOOR / 2
 
 
 def wrong_state_type(facts: StepFacts, memory: Memory) -> Seen | None:

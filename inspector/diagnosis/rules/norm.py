@@ -23,7 +23,9 @@ def norm_overflow(facts: StepFacts, memory: Memory) -> Seen | None:
     """The float32 sum of squares overflowed although every gradient that counts is finite."""
     if facts.grad_norm is None:
         return None
-    return alone(math.isinf(facts.grad_norm), lambda: _overflow(facts))
+    # A peer's norm is of the gradients as they are: infinite as well where one of them is.
+    infinite = facts.origin and facts.gradients is not None and facts.gradients.nonfinite.total > 0
+    return alone(math.isinf(facts.grad_norm) and not infinite, lambda: _overflow(facts))
 
 
 def _overflow(facts: StepFacts) -> Story:
@@ -113,8 +115,8 @@ def clip_scale_mismatch(facts: StepFacts, memory: Memory) -> Seen | None:
     wanted = min(1.0, limit / max(norm, CLIP_FLOOR)) if math.isfinite(norm) else 0.0
     if math.isinf(norm) and math.isinf(limit):
         return None
-    off = abs(scale - wanted)
-    hit = not off <= ROUNDINGS * 2 * U32 * abs(wanted)
+    bound = ROUNDINGS * 2 * U32 * abs(wanted) if math.isfinite(wanted) else 0.0
+    hit = scale != wanted and not abs(scale - wanted) <= bound
 
     def tell() -> Story:
         return Story(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
-from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, multi_index, number
+from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, multi_index, number, two_numbers
 
 
 def gradients_not_zeroed(facts: StepFacts, memory: Memory) -> Seen | None:
@@ -55,11 +55,10 @@ def own_kernel_differs(facts: StepFacts, memory: Memory) -> Seen | None:
     place = f"{found.lane} of {found.param}{multi_index(found.index, segment.param.shape)}"
 
     def tell() -> Story:
+        own, built_in = two_numbers(found.own, found.built_in)
         line = f" The first line of the update that does not fit is {found.line}." if found.line else ""
         return Story(
-            f"After this step {place} is {number(found.own)} by your kernel and {number(found.built_in)} by "
-            "the built-in one."
-            f"{line}",
+            f"After this step {place} is {own} by your kernel and {built_in} by the built-in one.{line}",
             f"Set your line beside the built-in one: inspector explain … --param {found.param} --index {found.index}.",
             {
                 "lane": found.lane, "own": found.own, "built_in": found.built_in, "difference": found.difference,

@@ -140,6 +140,17 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
+def two_numbers(one: float, other: float) -> tuple[str, str]:
+    """Two float32 that differ as a message has them: four digits, or as many as it takes to tell them apart."""
+    if number(one) != number(other):
+        return number(one), number(other)
+    for digits in range(5, 10):
+        written = f"{one:.{digits}g}", f"{other:.{digits}g}"
+        if written[0] != written[1]:
+            return written
+    return number(one), number(other)
+
+
 def percent(share: float) -> str:
     """A share as a message has it; what is there is never 0%."""
     if 0 < share < 1e-5:

@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
-from inspector.diagnosis.memory import LEAST, WINDOW, Memory, fine_log2
+from inspector.diagnosis.memory import LEAST, Memory, log2_of
 from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, number, of_params
-from inspector.floats import F64Array, shortest
+from inspector.floats import BoolArray, F64Array, shortest
 
 Z = 6.0
 LOSS_RISE = 0.25
@@ -132,26 +132,59 @@ def param_gradient_spike(facts: StepFacts, memory: Memory) -> Seen | None:
     if facts.table is None:
         return None
     norms = facts.table.lanes["g"].norm
-    mean, spread = memory.before.usual_log2()
-    if len(mean) != len(norms):
-        return None
-    above = fine_log2(norms) / 65536.0 - mean
-    z = above / np.maximum(spread, LEAST_SPREAD)
-    hit = (norms > 0) & (above >= math.log2(PARAM_RATIO)) & (z >= Z)
+    now = log2_of(norms)
+    above, z, usual, hit = _beyond(now, memory)
 
     def tell(row: int) -> Story:
         segment = facts.segment(row)
-        usual, ratio = float(2 ** mean[row]), float(2 ** above[row])
+        ratio = float(2 ** above[row])
+        steps = int(np.isfinite(memory.log2_norms(np.arange(len(norms)) == row)).sum())
         return Story(
             f"The gradient norm of {segment.name} is {number(norms[row])}, {number(ratio)} times the "
-            f"{number(usual)} that "
-            f"it was over the last {min(memory.before.counted, WINDOW)} steps (z = {number(z[row])} of its logarithm).",
+            f"{number(2 ** usual[row])} that the {steps} steps before lead to (z = {number(z[row])} of its logarithm "
+            "about their trend).",
             "Look at what feeds this param in the batch of this step.",
             {
-                "grad_norm": float(norms[row]), "usual": usual, "ratio": ratio, "z": float(z[row]),
+                "grad_norm": float(norms[row]), "usual": float(2 ** usual[row]), "ratio": ratio, "z": float(z[row]),
+                "window": steps,
                 "largest_gradient": float(facts.table.lanes["g"].max_abs[row]) if facts.table else math.nan,
             },
             segment.name, None, 0,
         )  # fmt: skip
 
     return of_params(facts, hit, np.where(hit, np.exp2(np.minimum(above, 1000.0)), 0.0), tell)
+
+
+def _beyond(now: F64Array, memory: Memory) -> tuple[F64Array, F64Array, F64Array, BoolArray]:
+    """How far log₂ norms are above what theirs lead to, that in deviations, and what that is; and which are spikes.
+
+    The trend is worked out for those alone that are far above their last steps, as every spike is: 0 for the others.
+    """
+    above, z, usual = np.zeros(len(now)), np.zeros(len(now)), np.zeros(len(now))
+    latest = memory.log2_norms(steps=RECENT)
+    near = now - latest.sum(axis=0) / max(len(latest), 1)
+    # Where one of them is not known, the last that are have to be looked for further back.
+    chosen = np.isfinite(now) & ~(near < math.log2(PARAM_RATIO))
+    if len(latest) and chosen.any():
+        values = memory.log2_norms(chosen)
+        expected, deviation, recent = _trends(values)
+        usual[chosen] = np.maximum(expected, recent)
+        enough = np.isfinite(values).sum(axis=0) >= LEAST
+        above[chosen] = np.where(enough, now[chosen] - usual[chosen], 0.0)
+        z[chosen] = above[chosen] / np.maximum(deviation, LEAST_SPREAD)
+    return above, z, usual, (above >= math.log2(PARAM_RATIO)) & (z >= Z)
+
+
+def _trends(values: F64Array) -> tuple[F64Array, F64Array, F64Array]:
+    """`_trend` of each column of float64[steps, n] over those that are not NaN, and the mean of the last RECENT."""
+    known = np.isfinite(values)
+    count = np.maximum(known.sum(axis=0), 1)
+    order = np.cumsum(known, axis=0) - 1
+    at = np.where(known, order - (count - 1) / 2, 0.0)
+    value = np.where(known, values, 0.0)
+    slope = (at * value).sum(axis=0) / np.maximum((at * at).sum(axis=0), 1e-300)
+    mean = value.sum(axis=0) / count
+    off = np.where(known, value - mean - slope * at, 0.0)
+    late = known & (order >= count - RECENT)
+    recent = np.where(late, value, 0.0).sum(axis=0) / np.maximum(late.sum(axis=0), 1)
+    return mean + slope * (count + 1) / 2, np.sqrt((off * off).sum(axis=0) / count), recent

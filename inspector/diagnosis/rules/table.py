@@ -11,6 +11,7 @@ from inspector.diagnosis.rules import (
     layout_rules,
     norm,
     own_kernels,
+    processes,
     settings,
     spikes,
     state,
@@ -45,6 +46,17 @@ RULES: tuple[Rule, ...] = (
         "no dispatch updates some elements of a param",
         _EXACT,
         layout_rules.unwritten_elements,
+    ),
+    # Several processes: what follows is of none of them where their numbers part.
+    Rule(
+        "parted-rank",
+        "error",
+        "of several processes one has a number that all should have alike: a setting, a step count, the norm that "
+        "all clip by, or weights that it keeps a copy of",
+        "exact; 1e-5 of a norm that all were told of",
+        processes.parted_rank,
+        beyond_rows=True,
+        each=True,
     ),
     # What a step is given.
     Rule("nonfinite-loss", "error", "the loss is NaN or infinite", _EXACT, spikes.nonfinite_loss),
@@ -258,7 +270,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "param-gradient-spike",
         "warning",
-        "the norm of a param's gradient is 32 times what is usual, and 6 standard deviations away",
+        "the norm of a param's gradient is 32 times what its trend leads to, and 6 standard deviations about that away",
         f"{_HEALTHY}: up to 12 times",
         spikes.param_gradient_spike,
         needs="full",

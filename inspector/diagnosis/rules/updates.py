@@ -14,6 +14,8 @@ from inspector.floats import BoolArray, F64Array
 from inspector.statistics import BINS, EXPONENT_BIAS
 
 LARGE_RATIO = 0.2
+IN_TIMES = 10.0
+"""A ratio from here on is told in times, not in percent."""
 LEAST_ELEMENTS = 16
 LARGEST = 2.0
 CALM = 1.5
@@ -55,8 +57,9 @@ def large_update(facts: StepFacts, memory: Memory) -> Seen | None:
 
     def tell(row: int) -> Story:
         segment = facts.segment(row)
+        share = f"{number(ratio[row])} times" if ratio[row] >= IN_TIMES else f"{percent(ratio[row])} of"
         return Story(
-            f"The update of {segment.name} is {percent(ratio[row])} of its norm in one step: ‖Δw‖ "
+            f"The update of {segment.name} is {share} its norm in one step: ‖Δw‖ "
             f"{number(table.update.norm[row])}"
             f", ‖w‖ {number(table.lanes['w'].norm[row])}. About 0.1% is usual.",
             "Lower the learning rate, or lengthen the warm-up; for one param alone check how it was initialised.",

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from inspector.errors import UsageError
+from inspector.hyper import Numerics
 from inspector.layout import Param
 from inspector.plan import Variant
 from inspector.session.records import Shard
@@ -55,11 +56,12 @@ class Kind:
     maximize: bool
     way: str
     name: str
+    numerics: Numerics = "precise"
 
     @property
     def variant(self) -> Variant:
         """The form in which the kernels here come nearest to it."""
-        return Variant(optimizer="adam-l2" if self.l2 else "adamw", numerics="precise")
+        return Variant(optimizer="adam-l2" if self.l2 else "adamw", numerics=self.numerics)
 
     @property
     def origin(self) -> str:
@@ -107,7 +109,13 @@ def kind_of(optimizer: Optimizer) -> Kind:
         maximize=any(group.get("maximize") for group in groups),
         way=way,
         name=type(optimizer).__name__,
+        # PyTorch's fused kernel on CUDA forms 1-β and 1-βᵗ in float32, all other ways in float64 on the host.
+        numerics="published" if way.startswith("fused") and _on_cuda(groups) else "precise",
     )
+
+
+def _on_cuda(groups: Sequence[Mapping[str, Any]]) -> bool:
+    return any(param.device.type == "cuda" for group in groups for param in group["params"])
 
 
 def _foreach_by_default(groups: Sequence[Mapping[str, Any]]) -> bool:

@@ -6,7 +6,7 @@ not record, or has stopped, keeps nobody waiting.
 
 from __future__ import annotations
 
-import json
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,9 +20,10 @@ from inspector.errors import UsageError
 from inspector.files import write_text
 from inspector.findings import Finding
 from inspector.integrations.torch.params import Known
+from inspector.session.database import DATABASE_NAME
+from inspector.session.ranks_file import RANKS_NAME, parse, rank_folder, ranks_text
 
 Tensor = Any
-RANKS_NAME = "ranks.json"
 PATIENCE_CHECKS = 8
 """Checks of which no other process has told anything are forgotten."""
 
@@ -45,18 +46,41 @@ class World:
 
 def folder_of(path: Path, world: World, *, apart: bool) -> Path:
     """Where this process records: the session itself, or a session of its own inside it."""
-    return path / f"rank-{world.rank:04d}.session" if apart else path
+    return path / rank_folder(world.rank) if apart else path
 
 
 def make_folder(path: Path, world: World) -> None:
-    """The folder in which every process has its session, and a file that says how many; UsageError without a place."""
+    """The folder in which every process has its session, and a file that says how many.
+
+    UsageError without a place, and where another run is recorded there: by one process, or by another number of them.
+    """
+    if (path / DATABASE_NAME).exists():
+        raise UsageError(
+            f"{path} is the session of a run that was not sharded over processes: name another session."
+        )
+    try:
+        known = parse((path / RANKS_NAME).read_bytes(), path)
+    except OSError:
+        known = None
+    if known is not None and len(known) != world.size:
+        raise UsageError(
+            f"{path} was recorded by {len(known):,} processes, and there are {world.size:,} now: name another session."
+        )
     try:
         path.mkdir(exist_ok=True)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
     if world.rank == 0:
-        ranks = [folder_of(path, World(rank, world.size), apart=True).name for rank in range(world.size)]
-        write_text(path / RANKS_NAME, json.dumps({"world_size": world.size, "ranks": ranks}, indent=1) + "\n")
+        write_text(path / RANKS_NAME, ranks_text(world.size))
+
+
+def run_id(name: str) -> str:
+    """What the sessions of all processes of one run have in common; "" where they have no store to agree in."""
+    store, mine = _store(), uuid.uuid4().hex
+    with suppress(Exception):
+        # Whoever comes first says it, and nobody waits.
+        return bytes(store.compare_set(f"inspector/{name}/run", "", mine)).decode()
+    return ""
 
 
 def checksums(known: Sequence[Known]) -> Tensor | None:

@@ -26,14 +26,14 @@ from inspector.integrations.torch.params import (
     unwrapped,
 )
 from inspector.integrations.torch.pending import GroupNumbers, I64Array, Pending
-from inspector.integrations.torch.ranks import Agreement, World, folder_of, make_folder
+from inspector.integrations.torch.ranks import Agreement, World, folder_of, make_folder, run_id
 from inspector.integrations.torch.taking_up import check_same, start_step, take_up
 from inspector.integrations.torch.transfer import Copier, Transfer
 from inspector.integrations.torch.watch import lanes_of
 from inspector.integrations.torch.writing import Grown, Remark, Writer
 from inspector.layout import Param
 from inspector.plan import Limits, layout_for
-from inspector.session.database import DATABASE_NAME
+from inspector.session.places import TOP_NAMES
 from inspector.session.policy import Policy
 from inspector.session.reader import Session
 from inspector.session.recorder import Recorder
@@ -179,8 +179,8 @@ class Run:
                 check_same(session, self._folder, params, str(self.policy))
                 start_step(session, self._folder, self.counts())
             return
-        for folder in self._folder.absolute().parents:
-            if (folder / DATABASE_NAME).exists():
+        for folder in self._path.absolute().parents:
+            if any((folder / name).exists() for name in TOP_NAMES):
                 raise UsageError(
                     f"{self._folder} lies inside the session {folder}: name a place outside of it."
                 )
@@ -218,6 +218,7 @@ class Run:
             rank=world.rank if several else None,
             world_size=world.size if several else None,
             shards=tuple(each.shard for each in self.known) if self._apart else (),
+            run=run_id(self._path.name) if self._apart else "",
         )
 
     def _notes(self) -> list[str]:

@@ -19,6 +19,11 @@ def check_same(session: Session, path: Path, params: Sequence[Param], policy: st
         raise UsageError(
             f"{path} is a packed session, which is not written to: name another one, or unpack it and go on with that."
         )
+    if session.ranks:
+        raise UsageError(
+            f"{path} is of {len(session.ranks):,} processes that each kept a part, and this run is not sharded: name "
+            "another session."
+        )
     if session.state == "recording":
         raise UsageError(f"{path} is being recorded by another process: name another session.")
     if not about.origin.startswith("PyTorch"):
