@@ -16,6 +16,7 @@ from inspector.codecs import Moments8bit
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import BlockName, Layout, Param
+from inspector.own_kernels import OwnKernel
 from inspector.plan import Plan, Variant
 from inspector.statistics import BufferStats
 from inspector.stores import Lane
@@ -266,6 +267,10 @@ class Stepper(Protocol):
 
     def check_form(self, params: tuple[Param, ...], variant: Variant) -> None:
         """UsageError where params could not run in that form on this device; own kernels are compiled for it."""
+        ...
+
+    def check_kernel(self, own: OwnKernel) -> None:
+        """UsageError with file and line where an own kernel could not run in the present form; it is compiled."""
         ...
 
     def param_stats(self, hyper: Hyper) -> ParamTable:

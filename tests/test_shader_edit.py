@@ -13,6 +13,7 @@ from gpu_helpers import everything, make_engine, normal_state
 from own_wgsl import FINALIZE, NORM, UPDATE, write
 from test_worker import Opener, Watched
 
+from inspector.cli.window import RunOpener
 from inspector.errors import UsageError
 from inspector.gpu.device import Gpu
 from inspector.hyper import Hyper
@@ -27,6 +28,7 @@ from inspector.runtime.shaders import Shaders
 from inspector.shader_edit import built_in_text, edited_file, fixed, kernels_of, read_edited, starting_text
 from inspector.shader_trial import LaneSum, ShaderTrial, shares
 
+ROOT = Path(__file__).parent.parent
 PARAMS = [Param("a", (30, 50)), Param("b", (71,)), Param("c", (1,))]
 WRONG = UPDATE.replace("- update;", "- 2.0 * update;")
 
@@ -257,6 +259,42 @@ def test_without_memory_for_going_back_the_kernel_runs_from_the_next_step_on(gpu
     with pytest.raises(UsageError, match="finish this step first"):
         Shaders().put(engine, "adamw_update", UPDATE)
     assert engine.stepper.cursor.dispatch == 1
+
+
+@pytest.mark.gpu
+def test_an_edited_kernel_parts_from_a_recording_and_reverting_leads_back(tmp_path: Path) -> None:
+    opener = RunOpener(adapter=None, undo_mb=64, schedule=None, seed=None, given={})
+    watched = Watched(opener, str(ROOT / "sessions" / "healthy.session.zip"))
+    try:
+        watched.at(1, 0)
+        watched.worker.send(c.Seek(30))
+        # While the device is on its way the edit waits for it.
+        slower = built_in_text("adamw_update", "adamw_update").replace("hp.y * m +", "0.5 * hp.y * m +")
+        watched.worker.send(c.TryShader("adamw_update", slower))
+        tried = watched.until(lambda s: s.shaders.trial is not None)
+        trial = tried.shaders.trial
+        assert trial is not None
+        assert tried.plan is not None
+        assert tried.cursor is not None
+        assert (trial.step, tried.cursor.step, tried.cursor.at_end) == (30, 30, True)
+        assert {row.lane: row.changed > 0 for row in trial.rows} == {
+            "w": True,
+            "g": False,
+            "m": True,
+            "v": False,
+        }
+        watched.worker.send(c.Seek(10))
+        before = watched.until(lambda s: s.cursor is not None and s.cursor.step == 10 and s.glance is None)
+        assert before.plan is not None
+        assert not before.plan.variant.own, "the steps before went as they were recorded"
+        watched.worker.send(c.TryShader("adamw_update", slower))
+        watched.until(lambda s: s.shaders.trial is not None and s.shaders.trial.step == 10)
+        watched.worker.send(c.TryShader("adamw_update", None))
+        back = watched.until(lambda s: s.shaders.trial is not None and s.shaders.trial.now == "built-in")
+        assert back.plan is not None
+        assert not back.plan.variant.own
+    finally:
+        assert watched.worker.close(60)
 
 
 # --- by commands

@@ -12,6 +12,7 @@ from PySide6.QtCore import QSettings, Qt
 from PySide6.QtGui import QGuiApplication, QTextDocument
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
+from test_palette import Shown
 from ui_helpers import make_snapshot, small_layout, small_plan
 
 from inspector.optimizers import plan_step
@@ -24,7 +25,8 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.shader_edit import ShaderMessage, built_in_text, read_edited
 from inspector.shader_trial import LaneChange, ShaderTrial
 from inspector.ui import kept_drafts, theme
-from inspector.ui.app import application
+from inspector.ui.app import application, make_views
+from inspector.ui.pipeline_view import PipelineView
 from inspector.ui.reversal import change_of
 from inspector.ui.shaders_model import ShaderTexts, trial_text, ulp_text
 from inspector.ui.shaders_view import ShadersView
@@ -276,6 +278,21 @@ def test_a_kernel_that_was_put_in_place_is_taken_back_by_undo_and_one_that_was_n
     assert change.undo == (TryShader("adamw_update", UPDATE),)
     wrong = ShaderCheck("adamw_update", "fn", (ShaderMessage(1, 1, "no"),))
     assert change_of(TryShader("adamw_update", "fn"), make_snapshot(shaders=ShadersPicture(wrong))) is None
+
+
+def test_the_kernel_of_the_dispatch_that_is_selected_is_gone_to(qtbot: QtBot) -> None:
+    made = Shown(qtbot, views=make_views())
+    made.show(make_snapshot())
+    window = made.window
+    pipeline, view = window.views["pipeline"], window.views["shaders"]
+    assert isinstance(pipeline, PipelineView)
+    assert isinstance(view, ShadersView)
+    pipeline.table.selectRow(3)
+    QTest.keySequence(window, "Ctrl+Shift+T")
+    assert view.entry == "finalize_grad_stats"
+    assert view.isVisible()
+    assert view.editor.hasFocus()
+    made.bus.blockSignals(True)
 
 
 def test_words() -> None:

@@ -33,6 +33,8 @@ from inspector.gpu.undo import UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
 from inspector.optimizers import optimizer, plan_step
+from inspector.own_kernels import OwnKernel, OwnKernels
+from inspector.own_plan import with_own_kernels
 from inspector.param_hyper import moved_classes, segment_classes
 from inspector.param_statistics import ParamTable
 from inspector.plan import Plan, Variant, binding_elements, layout_for, required_placement
@@ -332,6 +334,16 @@ class GpuStepper:
         layout = layout_for(params, self._gpu.limits, variant, alone=classes is not None)
         moved = None if classes is None else moved_classes(classes, self._layout, layout)
         self._pipelines.check_own(plan_step(layout, self._gpu.limits, variant, moved))
+
+    def check_kernel(self, own: OwnKernel) -> None:
+        """UsageError with file and line where an own kernel could not run in the present form; it is compiled.
+
+        On one dispatch alone: to plan a step of many takes too long while somebody types.
+        """
+        variant = replace(self._plan.variant, own=OwnKernels((own,)))
+        first = next((d for d in self._plan.dispatches if d.entry_point == own.entry_point), None)
+        one = replace(self._plan, dispatches=() if first is None else (first,))
+        self._pipelines.check_own(with_own_kernels(one, variant))
 
     # --- back
 

@@ -90,8 +90,7 @@ class Shaders:
         kernel, messages = read_edited(entry_point, text)
         if kernel is not None:
             try:
-                stepper = engine.stepper
-                stepper.check_form(engine.source.params, _with(stepper.plan.variant, entry_point, kernel))
+                engine.stepper.check_kernel(kernel)
             except DeviceLostError:
                 raise
             except UsageError as error:

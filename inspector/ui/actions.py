@@ -107,6 +107,8 @@ SPECS = (
           DropOverlay()),
     _Spec("what_if", "What if…", ("F7",),
           "Run the open recording again under the settings and the form of now, as a session of its own"),
+    _Spec("edit_kernel", "Edit the kernel", ("Ctrl+Shift+T",),
+          "Go to the WGSL of the dispatch selected in the pipeline, to read or to edit"),
     _Spec("find_value", "Find a value…", ("Ctrl+F",),
           "Look for a value in the param that is shown, or in all: a number, a range, NaN, what changed"),
     _Spec("next_nonfinite", "Next non-finite value", (),
@@ -139,6 +141,7 @@ STEPPING = ("step_dispatch", "step_iteration")
 NEED_A_RUN = (
     *(spec.name for spec in SPECS if spec.icon),
     "run_to_dispatch",
+    "edit_kernel",
     "run_to_finding",
     "run_back",
     "go_to_step",

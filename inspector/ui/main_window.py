@@ -38,6 +38,7 @@ from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
 from inspector.ui.pipeline_view import PipelineView
 from inspector.ui.preferences import Preferences
+from inspector.ui.shaders_view import ShadersView
 from inspector.ui.start_view import StartView, always_listed
 from inspector.ui.status import StatusLine
 from inspector.ui.timeline_view import TimelineView
@@ -150,6 +151,14 @@ class MainWindow(QMainWindow):
         for view in self.views.values():
             view.select_param(name)
 
+    def _edit_kernel(self) -> None:
+        """Go to the WGSL of the dispatch that is selected."""
+        pipeline, shaders = self.views.get("pipeline"), self.views.get("shaders")
+        if isinstance(pipeline, PipelineView) and isinstance(shaders, ShadersView):
+            self.ways.go_to_view("shaders")
+            if pipeline.kernel:
+                shaders.show_kernel(pipeline.kernel)
+
     def _find_value(self, text: str | bool = "") -> None:
         """Go to the values with what to look for: to be typed, or `text` in all params."""
         values = self.views.get("values")
@@ -259,6 +268,7 @@ class MainWindow(QMainWindow):
         pipeline = self.views.get("pipeline")
         if isinstance(pipeline, PipelineView):
             acts["run_to_dispatch"].triggered.connect(pipeline.run_to_here)
+        acts["edit_kernel"].triggered.connect(self._edit_kernel)
         acts["overlay"].triggered.connect(self.asking.ask_overlay)
         acts["find_value"].triggered.connect(self._find_value)
         acts["next_nonfinite"].triggered.connect(lambda: self._find_value("nonfinite"))

@@ -38,6 +38,7 @@ GO: Groups = (
     ("palette",),
     ("go_to_param", "go_to_offset"),
     ("find_value", "next_nonfinite"),
+    ("edit_kernel",),
     ("back", "forward"),
 )
 HELP: Groups = (("keys",),)

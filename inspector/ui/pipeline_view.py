@@ -236,6 +236,12 @@ class PipelineView(View):
         if row >= 0:
             self.command.emit(RunToDispatch(max(row - 1, 0)))
 
+    @property
+    def kernel(self) -> str:
+        """The entry point of the dispatch selected; "" where it is none."""
+        dispatch = self.model.dispatch(self.table.currentIndex().row())
+        return "" if dispatch is None else dispatch.entry_point
+
     def _on_row_changed(self) -> None:
         self._show_bindings()
 
