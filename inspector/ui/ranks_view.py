@@ -59,7 +59,7 @@ class RanksView(LazyView):
         self._are_there = False
         self.words = ElidedLabel()
         line = QHBoxLayout()
-        line.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, 0)
+        line.setContentsMargins(theme.GRID, 0, theme.GRID, 0)
         line.setSpacing(theme.GRID)
         line.addWidget(self.words, 1)
         self._group = QButtonGroup(self)
@@ -94,7 +94,7 @@ class RanksView(LazyView):
         self._splitter.addWidget(self.table)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
-        outer.setSpacing(theme.GRID)
+        outer.setSpacing(0)
         outer.addLayout(line)
         outer.addWidget(self._splitter, 1)
         self.setFocusProxy(self.table)
