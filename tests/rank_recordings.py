@@ -17,6 +17,7 @@ from inspector.layout import Layout, Param
 from inspector.param_statistics import ParamTable, param_stats
 from inspector.plan import Limits, Variant, layout_for
 from inspector.session.ranks_file import RANKS_NAME, rank_folder, ranks_text
+from inspector.session.reader import Session
 from inspector.session.recorder import Recorder
 from inspector.session.records import RecordedLayout, RecordedStep, Shard
 from inspector.statistics import NonFinite
@@ -163,12 +164,23 @@ def record(
 
 
 def record_rank(
-    path: Path, rank: int, world: int, parts: Parts, steps: int, policy: str, *, params: tuple[Param, ...] = PARAMS,
+    path: Path, rank: int, world: int, parts: Parts, steps: int, policy: str, **more: Any
+) -> None:  # fmt: skip
+    """All steps of one rank; `more` as of `start_rank`."""
+    recorder, offer = start_rank(path, rank, world, parts, policy, **more)
+    with recorder:
+        for step in range(1, steps + 1):
+            offer(step)
+
+
+def start_rank(
+    path: Path, rank: int, world: int, parts: Parts, policy: str, *, params: tuple[Param, ...] = PARAMS,
     change: Callable[[int, RecordedStep], RecordedStep] = lambda rank, step: step,
     count: Callable[[int, ParamTable], ParamTable | None] = lambda rank, table: table,
     about: Mapping[str, Any] | None = None,
     without: tuple[int, str] | None = None,
-) -> None:  # fmt: skip
+) -> tuple[Recorder, Callable[[int], None]]:  # fmt: skip
+    """A recording of one rank that has begun, and what records a step of it."""
     mine, shards = local_params(parts, params)
     layout = layout_for(mine, Limits(), Variant())
     laid = RecordedLayout.of(layout, Limits(), mine)
@@ -180,25 +192,63 @@ def record_rank(
     def cut(lane: Mapping[str, F32Array]) -> dict[str, F32Array]:
         return {p.name: piece(lane[p.name], parts[p.name]).reshape(-1).copy() for p in mine}
 
-    with Recorder.create(path, recordings.about(policy, **{**described, **(about or {})})) as recorder:
-        if recorder.policy.captures:
-            recorder.offer_start(HostState(*(cut(values(0, lane)) for lane in "wmv"), 0))  # type: ignore[arg-type]
-        for step in range(1, steps + 1):
-            table = table_of(step, mine, layout, lambda name, each: piece(each, parts[name]))
-            gradients = table.lanes["g"]
-            bad = [int(f) for f in gradients.first if f >= 0]
-            ran = RecordedStep(
-                step, hyper(step), Variant(), 3.0 - step / 100 + rank / 10,
-                float(np.float32(np.sqrt(np.square(gradients.norm).sum()))), 1.0,
-                NonFinite(
-                    int(gradients.nan.sum()), int(gradients.posinf.sum()), int(gradients.neginf.sum()),
-                    min(bad, default=None),
-                ),
-                (), 1.75e9 + step * (1 + rank / 8), laid, True,
-            )  # fmt: skip
-            ran, counted = change(rank, ran), count(rank, table)
-            given = {name: g for name, g in cut(spoiled(step)).items() if (rank, name) != without}
-            recorder.offer(
-                ran, statistics=counted, gradients=given,
-                keyframe=HostState(*(cut(values(step, lane)) for lane in "wmv"), step),  # type: ignore[arg-type]
-            )  # fmt: skip
+    recorder = Recorder.create(path, recordings.about(policy, **{**described, **(about or {})}))
+    if recorder.policy.captures:
+        recorder.offer_start(HostState(*(cut(values(0, lane)) for lane in "wmv"), 0))  # type: ignore[arg-type]
+
+    def offer(step: int) -> None:
+        table = table_of(step, mine, layout, lambda name, each: piece(each, parts[name]))
+        gradients = table.lanes["g"]
+        bad = [int(f) for f in gradients.first if f >= 0]
+        ran = RecordedStep(
+            step, hyper(step), Variant(), 3.0 - step / 100 + rank / 10,
+            float(np.float32(np.sqrt(np.square(gradients.norm).sum()))), 1.0,
+            NonFinite(
+                int(gradients.nan.sum()), int(gradients.posinf.sum()), int(gradients.neginf.sum()),
+                min(bad, default=None),
+            ),
+            (), 1.75e9 + step * (1 + rank / 8), laid, True,
+        )  # fmt: skip
+        ran, counted = change(rank, ran), count(rank, table)
+        given = {name: g for name, g in cut(spoiled(step)).items() if (rank, name) != without}
+        recorder.offer(
+            ran, statistics=counted, gradients=given,
+            keyframe=HostState(*(cut(values(step, lane)) for lane in "wmv"), step),  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    return recorder, offer
+
+
+def split(session: Session, path: Path, ranks: int) -> Path:
+    """A session that captured all as one of so many processes: rows of every param, as even as they go."""
+    path.mkdir()
+    (path / RANKS_NAME).write_text(ranks_text(ranks))
+    about = session.about
+    for rank in range(ranks):
+        cuts = {
+            p.name: slice(rank * p.shape[0] // ranks, (rank + 1) * p.shape[0] // ranks) for p in about.params
+        }
+        parts: Parts = {name: (each,) for name, each in cuts.items()}
+        mine, shards = local_params(parts, about.params)
+        laid = RecordedLayout.of(layout_for(mine, Limits(), about.variant), Limits(), mine)
+        one = replace(
+            about,
+            params=mine,
+            shards=shards,
+            rank=rank,
+            world_size=ranks,
+            layout=laid,
+            run="one",
+            stats="light",
+        )
+
+        def part(lane: str, step: int, cuts: Mapping[str, slice] = cuts) -> dict[str, F32Array]:
+            return {n: session.tensor(lane, step, n)[cut].reshape(-1) for n, cut in cuts.items()}  # type: ignore[arg-type]
+
+        with Recorder.create(path / rank_folder(rank), one) as recorder:
+            recorder.offer_start(HostState(*(part(lane, 0) for lane in "wmv"), 0))  # type: ignore[arg-type]
+            for step in session.steps:
+                ran = replace(session.step(step), kernels=(), layout=laid)
+                after = HostState(*(part(lane, step) for lane in "wmv"), step)  # type: ignore[arg-type]
+                recorder.offer(ran, gradients=part("g", step), keyframe=after)
+    return path

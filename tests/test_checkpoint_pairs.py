@@ -15,6 +15,8 @@ from inspector.errors import UsageError
 from inspector.settings import Settings
 from inspector.sources.checkpoint.drawn import drawn_gradient
 from inspector.sources.checkpoint.order import in_usual_order
+from inspector.sources.checkpoint.source import Checkpoint
+from inspector.tensor_tree import TensorDocument
 
 
 def test_swapped_params_are_refused_with_both_names_and_shapes(tmp_path: Path) -> None:
@@ -31,6 +33,36 @@ def test_equal_shapes_in_an_order_nobody_can_verify_are_loaded_with_a_warning(tm
     source = loaded(tmp_path, document)
     assert [m[0] for m in source.initial_state().m.values()] == [1.0, 2.0]
     assert any("not verified" in r and "a and b" in r and "[3, 2]" in r for r in source.remarks)
+
+
+def test_states_without_their_groups_are_left_out_and_said(tmp_path: Path) -> None:
+    state = adam([(3, 2)])
+    del state["param_groups"]
+    source = loaded(tmp_path, {"model": weights(a=(3, 2)), "optimizer": state})
+    assert not source.initial_state().m
+    assert any("no param_groups" in remark and "left out" in remark for remark in source.remarks)
+
+
+@pytest.mark.parametrize(("gone", "left"), [("exp_avg", "exp_avg_sq"), ("exp_avg_sq", "exp_avg")])
+def test_half_a_state_beside_whole_ones_is_refused(tmp_path: Path, gone: str, left: str) -> None:
+    state = adam([(3, 2), (4, 3)])
+    del state["state"][1][gone]
+    with pytest.raises(UsageError, match=f"state of 1 has {left} and no {gone}"):
+        loaded(tmp_path, {"model": weights(a=(3, 2), b=(4, 3)), "optimizer": state})
+
+
+def test_who_named_a_list_is_not_told_to_name_one(tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("b\na\n")
+    document = {"model": weights(a=(3, 2), b=(3, 2)), "optimizer": adam([(3, 2), (3, 2)])}
+    file = tmp_path / "a.pt"
+    file.write_bytes(b"PK\x05\x06" + bytes(18))
+    source = Checkpoint(
+        "made", [file, names], lambda path: TensorDocument(path, "PyTorch", document, True), seed=0
+    )
+    assert [float(source.initial_state().m[name].flat[0]) for name in "ba"] == [1.0, 2.0]
+    assert any("in the order of the list of names" in remark for remark in source.remarks)
+    assert not any("name a text file" in remark for remark in source.remarks)
 
 
 def test_names_verify_the_order(tmp_path: Path) -> None:

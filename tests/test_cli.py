@@ -513,6 +513,15 @@ def test_a_name_of_any_characters_is_shown_as_it_is(call: Call, tmp_path: Path, 
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
+def test_a_name_cannot_steer_the_terminal(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "steering.safetensors"
+    save_file({"\x1b[31mred\x07\u202e": np.ones(4, np.float32)}, file)
+    code, out, err = call("layout", file)
+    assert code == 0, err
+    assert "\\x1b[31mred\\x07\\u202e" in out
+    assert not any(sign in out for sign in "\x1b\x07\u202e")
+
+
 def test_a_folder_with_brackets_in_its_name_is_shown_as_it_is(call: Call, tmp_path: Path) -> None:
     folder = tmp_path / "run[best]"
     folder.mkdir()

@@ -179,6 +179,7 @@ def test_steps_have_settings_and_states_of_their_own(tmp_path: Path) -> None:
         ({"optimizer": "sgd"}, "optimizer is 'sgd'"),
         ({"t": -1}, "t is -1"),
         ({"buffers": {"w": "gone.bin"}}, r"gone.bin for w before step 12.*cannot be read"),
+        ({"buffers": {"w": "."}}, "names . for w before step 12.*no file"),
         ({"buffers": {"w": "../w.bin"}}, "give one beside the layout"),
         ({"buffers": {"w": "/etc/passwd"}}, "give one beside the layout"),
         ({"buffers": {"g": "g.bin"}}, "has no weights before it"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from PySide6.QtCore import QModelIndex, Qt
 from PySide6.QtGui import QGuiApplication
@@ -78,6 +80,14 @@ def test_a_click_goes_to_the_step_dispatch_and_element_of_a_recording(qtbot: QtB
     assert zoomed.args == [97 - AROUND, 97 + AROUND]
     for words in ("step 97", "gradients", "[17]", "Look at the loss scale", "elements"):
         assert words in view.detail.text()
+
+
+def test_plots_are_not_zoomed_to_steps_before_the_first(qtbot: QtBot) -> None:
+    first = replace(make_findings()[0], step=5)
+    view = shown(qtbot, (first,), recorded=make_recorded())
+    with qtbot.waitSignal(view.range_wanted) as zoomed:
+        click(qtbot, view, row(view, 0, 0))
+    assert zoomed.args == [0, 2 * AROUND]
 
 
 def test_a_click_in_a_live_run_drops_nothing_that_has_run(qtbot: QtBot) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import subprocess
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,15 +14,31 @@ from typing import Any
 import numpy as np
 import pytest
 import rank_recordings as made
+import recordings
+from safetensors import safe_open
 
 from inspector.errors import UsageError
+from inspector.findings import Finding
 from inspector.param_statistics import LaneColumns, ParamTable, UpdateColumns
 from inspector.session.archive import pack
+from inspector.session.joined_events import joined_findings
 from inspector.session.reader import Session
 from inspector.session.records import Shard
 from inspector.stores import LANES
 
 WAYS = {"two": made.TWO, "four": made.FOUR}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six steps of two ranks, everything captured; not to be changed."""
+    return made.record(tmp_path_factory.mktemp("two") / "run.session", made.TWO)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, two: Path) -> dict[str, Path]:
+    """The same of each of `WAYS`."""
+    return {"two": two, "four": made.record(tmp_path_factory.mktemp("four") / "run.session", made.FOUR)}
 
 
 def assert_same_table(found: ParamTable, expected: ParamTable) -> None:
@@ -41,8 +59,8 @@ def assert_same_table(found: ParamTable, expected: ParamTable) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_statistics_of_parts_are_those_of_the_whole_params(tmp_path: Path, way: str) -> None:
-    with Session.open(made.record(tmp_path / "run.session", WAYS[way])) as session:
+def test_statistics_of_parts_are_those_of_the_whole_params(recorded: dict[str, Path], way: str) -> None:
+    with Session.open(recorded[way]) as session:
         assert {p.name: p.shape for p in session.about.params} == {p.name: p.shape for p in made.PARAMS}
         assert session.steps == range(1, 7)
         layout = session.layout()
@@ -63,11 +81,15 @@ def test_statistics_of_parts_are_those_of_the_whole_params(tmp_path: Path, way: 
 
 
 @pytest.mark.parametrize("way", [*WAYS, "sharded"])
-def test_the_norm_is_over_all_params_each_element_once(tmp_path: Path, way: str) -> None:
+def test_the_norm_is_over_all_params_each_element_once(
+    tmp_path: Path, recorded: dict[str, Path], way: str
+) -> None:
     """Also where ranks keep copies beside parts of their own, which only counts by param tell apart."""
-    params = made.PARAMS[:2] if way == "sharded" else made.PARAMS
-    ranks = made.SHARDED if way == "sharded" else WAYS[way]
-    with Session.open(made.record(tmp_path / "run.session", ranks, params=params)) as session:
+    params, path = made.PARAMS, recorded.get(way)
+    if path is None:
+        params = made.PARAMS[:2]
+        path = made.record(tmp_path / "run.session", made.SHARDED, params=params)
+    with Session.open(path) as session:
         norms = []
         for step in session.steps:
             gradients = made.spoiled(step)
@@ -103,7 +125,7 @@ def test_without_statistics_a_norm_of_parts_with_copies_is_not_known(tmp_path: P
 
 def test_the_loss_is_the_mean_and_each_rank_keeps_its_own(tmp_path: Path) -> None:
     path = made.record(
-        tmp_path / "run.session", made.FOUR,
+        tmp_path / "run.session", made.FOUR, 6, "stats",
         change=lambda rank, step: replace(step, loss=None) if rank == 3 or step.step == 5 else step,
     )  # fmt: skip
     with Session.open(path) as session:
@@ -124,9 +146,9 @@ def test_the_loss_is_the_mean_and_each_rank_keeps_its_own(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_captured_tensors_are_put_together(tmp_path: Path, way: str) -> None:
+def test_captured_tensors_are_put_together(recorded: dict[str, Path], way: str) -> None:
     rng = np.random.default_rng(0)
-    with Session.open(made.record(tmp_path / "run.session", WAYS[way])) as session:
+    with Session.open(recorded[way]) as session:
         assert session.captures("gradients") == (1, 2, 3, 4, 5, 6)
         assert session.captures("keyframe") == (0, 1, 2, 3, 4, 5, 6)
         state, gradients = session.keyframe(4), session.gradients(3)
@@ -146,8 +168,8 @@ def test_captured_tensors_are_put_together(tmp_path: Path, way: str) -> None:
         assert session.verify() == []
 
 
-def test_what_one_rank_has_whole_stays_mapped(tmp_path: Path) -> None:
-    with Session.open(made.record(tmp_path / "run.session", made.TWO)) as session:
+def test_what_one_rank_has_whole_stays_mapped(two: Path) -> None:
+    with Session.open(two) as session:
         base: Any = session.tensor("w", 2, "alone")
         while base.base is not None and not isinstance(base, np.memmap):
             base = base.base
@@ -178,7 +200,9 @@ def differs(rank: int, step: int, **changes: Any) -> Any:
 
 
 def test_a_rank_with_another_learning_rate_is_named(tmp_path: Path) -> None:
-    path = made.record(tmp_path / "run.session", made.FOUR, change=differs(2, 4, hyper=made.hyper(1)))
+    path = made.record(
+        tmp_path / "run.session", made.FOUR, change=differs(2, 4, hyper=made.hyper(1)), policy="stats"
+    )
     with Session.open(path) as session:
         (found,) = session.parted(4)
         assert (found.rank, found.what, found.value, found.others) == (2, "lr", 1e-3, 1e-3 / 4)
@@ -191,7 +215,7 @@ def test_a_rank_that_was_told_another_norm_is_named(tmp_path: Path) -> None:
         norm = 2.5 * (1 + (1e-7 if rank == 1 else 0))
         return replace(ran, of_part=False, grad_norm=3.0 if (rank, ran.step) == (3, 2) else norm)
 
-    with Session.open(made.record(tmp_path / "run.session", made.FOUR, change=told)) as session:
+    with Session.open(made.record(tmp_path / "run.session", made.FOUR, 2, "stats", change=told)) as session:
         assert [(e.rank, e.what, e.value, e.others) for e in session.parted(2)] == [
             (3, "grad_norm", 3.0, 2.5)
         ]
@@ -207,7 +231,7 @@ def test_a_rank_whose_copy_of_a_param_is_another_is_named(tmp_path: Path) -> Non
         norm[table.names.index("norm")] *= 1 + 1e-6
         return replace(table, lanes={**table.lanes, "w": replace(lane, norm=norm)})
 
-    with Session.open(made.record(tmp_path / "run.session", made.TWO, count=count)) as session:
+    with Session.open(made.record(tmp_path / "run.session", made.TWO, 5, "stats", count=count)) as session:
         (found,) = session.parted(5)
         assert (found.rank, found.what, found.param) == (1, "the norm of w", "norm")
         assert found.value == pytest.approx(found.others * (1 + 1e-6), rel=1e-12)
@@ -253,7 +277,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("way", REFUSED)
 def test_ranks_that_make_no_run_are_refused(tmp_path: Path, way: str) -> None:
     edit, said = REFUSED[way]
-    path = made.record(tmp_path / "run.session", made.TWO, 1)
+    path = made.record(tmp_path / "run.session", made.TWO, 1, "stats")
     edit(path)
     with pytest.raises(UsageError, match=said):
         Session.open(path)
@@ -277,7 +301,7 @@ def test_parts_that_overlap_or_lack_some_are_refused(
     tmp_path: Path, ranks: tuple[made.Parts, ...], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        Session.open(made.record(tmp_path / "run.session", ranks, 1))
+        Session.open(made.record(tmp_path / "run.session", ranks, 1, "stats"))
 
 
 def rerecorded(path: Path, rank: int, **about: Any) -> None:
@@ -301,7 +325,7 @@ def rerecorded(path: Path, rank: int, **about: Any) -> None:
     ],
 )
 def test_ranks_of_different_runs_are_refused(tmp_path: Path, about: Any, said: str) -> None:
-    path = made.record(tmp_path / "run.session", made.TWO, 0)
+    path = made.record(tmp_path / "run.session", made.TWO, 0, "stats")
     mine, shards = made.local_params(made.TWO[1])
     if "shards" in about:
         about["shards"] = tuple(given or shard for given, shard in zip(about["shards"], shards, strict=True))
@@ -320,15 +344,189 @@ def rerecorded_empty(path: Path, about: Any) -> None:
     made.record_rank(folder, 1, 2, made.TWO[1], 0, "stats", about=about)
 
 
+# --- while it is written
+
+
+def test_the_slowest_rank_leads_while_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "run.session"
+    path.mkdir()
+    (path / "ranks.json").write_text(made.ranks_text(2))
+    (first, offer), (second, follow) = (
+        made.start_rank(path / made.rank_folder(rank), rank, 2, made.TWO[rank], "all") for rank in range(2)
+    )
+    with first, second:
+        for step in (1, 2, 3):
+            offer(step)
+        follow(1)
+        for recorder in (first, second):
+            recorder.flush()
+        with Session.open(path) as session:
+            assert (session.state, session.steps) == ("recording", range(1, 2))
+            assert session.ended_because is None
+            generation = session.generation
+            follow(2)
+            second.flush()
+            assert session.follow()
+            assert session.steps == range(1, 3)
+            assert session.generation == generation
+            assert session.captures("keyframe") == (0, 1, 2)
+            np.testing.assert_array_equal(session.tensor("w", 2, "cube"), made.values(2, "w")["cube"])
+            table = session.param_statistics(2)
+            assert table is not None
+            assert_same_table(table, made.whole_table(2, session.about.params))
+            # The run goes back.
+            for recorder in (first, second):
+                recorder.rewind(1)
+                recorder.flush()
+            assert session.follow()
+            assert session.steps == range(1, 2)
+            assert session.generation != generation
+            follow(2)
+            offer(2)
+            second.close("it was told to")
+            first.flush()
+            assert session.follow()
+            assert (session.state, session.steps) == ("recording", range(1, 3))
+            offer(3)
+            first.close()
+            assert session.follow()
+            assert session.state == "complete"
+            assert session.ended_because == (
+                "Rank 1: it was told to Rank 1 ended after step 2, rank 0 has step 3: the run is shown as far as all "
+                "ranks have it."
+            )
+
+
+KILLED = """
+import os, sys
+sys.path[:0] = [{tests!r}, {project!r}]
+from pathlib import Path
+import rank_recordings as made
+import recordings
+from safetensors import safe_open
+recorder, offer = made.start_rank(Path(sys.argv[1]), 1, 2, made.TWO[1], "all")
+for step in range(1, 4):
+    offer(step)
+recorder.flush()
+os._exit(1)
+"""
+
+
+def test_a_rank_that_died_is_named(tmp_path: Path) -> None:
+    path = made.record(tmp_path / "run.session", made.TWO, 5)
+    folder = path / "rank-0001.session"
+    shutil.rmtree(folder)
+    tests = Path(__file__).parent
+    script = KILLED.format(tests=str(tests), project=str(tests.parent))
+    subprocess.run([sys.executable, "-c", script, str(folder)], check=False)
+    with Session.open(path) as session:
+        assert (session.state, session.steps) == ("interrupted", range(1, 4))
+        assert session.ended_because == (
+            "Rank 1 was interrupted after step 3, rank 0 has step 5: the run is shown as far as all ranks have it."
+        )
+        assert [part.state for part in session.rank_parts()] == ["complete", "interrupted"]
+
+
+def test_findings_and_notes_of_all_ranks_are_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "run.session"
+    path.mkdir()
+    (path / "ranks.json").write_text(made.ranks_text(2))
+    for rank in range(2):
+        recorder, offer = made.start_rank(path / made.rank_folder(rank), rank, 2, made.TWO[rank], "stats")
+        with recorder:
+            recorder.mark(1, "it began")
+            recorder.gap(1, f"lost {rank}")
+            offer(1)
+            index = 2 if rank else 3
+            found = [
+                Finding("zero-eps", "warning", 2, "ε is 0.", "Set it."),
+                Finding("nonfinite-gradient", "error", 2, f"{rank} of embed", "Look.", None, "embed", index),
+            ]
+            ran = replace(recordings.recorded(2), kernels=(), of_part=True)
+            recorder.offer(ran, findings=found[rank:] if rank else found)
+    with Session.open(path) as session:
+        told = session.findings()
+        assert [each.message for each in told] == ["Rank 0: ε is 0.", "0 of embed"]
+        # Row 0 of rank 0; the third element of rank 1 would be in row 4.
+        assert told[1].index == 3
+        assert [str(note) for note in session.notes("mark")] == ["Step 1: it began"]
+        assert [note.text for note in session.notes("gap")] == ["rank 0: lost 0", "rank 1: lost 1"]
+
+
+def test_an_element_in_a_finding_of_one_rank_is_that_of_the_whole_param(recorded: dict[str, Path]) -> None:
+    with Session.open(recorded["four"]) as session:
+        joined: Any = session
+        shards = joined._contents.shards
+    found = [(), (), (), (Finding("x", "error", 1, "m", "a", None, "cube", 3 * 3 + 4),)]
+    (told,) = joined_findings(shards, found, 1)
+    # [1, 0, 1 + ...] of the box that begins at [2, 3, 0]: 13 = [1, 1, 1] of 2 × 3 × 3.
+    assert told.index == np.ravel_multi_index((2 + 1, 3 + 1, 1), (4, 6, 3))
+    assert told.evidence["ranks"] == "3"
+
+
 # --- packed, by the commands
 
 
-def test_a_packed_run_opens_in_place(tmp_path: Path) -> None:
-    path = made.record(tmp_path / "run.session", made.TWO)
-    packed = pack(path)
-    with Session.open(path) as folder, Session.open(packed) as session:
+def test_a_packed_run_opens_in_place(tmp_path: Path, two: Path) -> None:
+    packed = pack(two, tmp_path / "run.session.zip")
+    with Session.open(two) as folder, Session.open(packed) as session:
         assert session.id == folder.id
         assert len(session.ranks) == 2
         np.testing.assert_array_equal(session.metric("grad_norm"), folder.metric("grad_norm"))
         np.testing.assert_array_equal(session.tensor("w", 3, "cube"), made.values(3, "w")["cube"])
         assert session.verify() == []
+
+
+def test_every_command_takes_it_as_one(tmp_path: Path, two: Path, call: Any) -> None:
+    path = two
+    code, out, _ = call("info", path, "--json", "--check")
+    document = json.loads(out)
+    assert code == 0
+    assert document["problems"] == []
+    assert document["elements"] == sum(p.numel for p in made.PARAMS)
+    assert [each["last"] for each in document["ranks"]] == [6, 6]
+    code, out, _ = call("info", path)
+    assert "2 ranks, joined" in out
+    code, out, _ = call("diagnose", path, "--json")
+    assert code == 1
+    (found,) = (
+        f for f in json.loads(out)["findings"] if f["rule"] == "nonfinite-gradient" and f["step"] == 3
+    )
+    assert (found["param"], found["index"]) == ("cube", 33)
+    assert call("export", path, "--format", "csv", "--out", tmp_path / "run.csv")[0] == 0
+    header, first, *_ = (tmp_path / "run.csv").read_text().splitlines()
+    assert header.split(",")[-6:] == [
+        f"{kind}/rank {n}" for kind in ("loss", "grad_norm", "seconds") for n in (0, 1)
+    ]
+    assert [float(each) for each in first.split(",")[-6:-4]] == pytest.approx([2.99, 3.09])
+    assert (
+        call("export", path, "--format", "safetensors", "--out", tmp_path / "at.safetensors", "--step", 2)[0]
+        == 0
+    )
+    with safe_open(tmp_path / "at.safetensors", "np") as file:
+        np.testing.assert_array_equal(file.get_tensor("w/cube"), made.values(2, "w")["cube"])
+    assert call("report", path, "--out", tmp_path / "run.html")[0] == 0
+    code, out, _ = call("diff", path, path, "--json")
+    assert (code, json.loads(out)["first_difference"]) == (0, None)
+    code, _, err = call("run", "charlm", "--steps", 9, "--save", path, "--resume")
+    assert code == 2
+    assert "is of 2 processes" in err
+    code, _, err = call("run", "charlm", "--steps", 1, "--save", path / "x.session")
+    assert (code, "lies inside the session" in err) == (2, True)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_run_in_parts_is_replayed_bit_for_bit(tmp_path: Path, call: Any, ranks: int) -> None:
+    whole = tmp_path / "whole.session"
+    assert call("run", "synthetic:5000", "--steps", 3, "--save", whole, "--capture", "all")[0] == 0
+    with Session.open(whole) as session:
+        path = made.split(session, tmp_path / "parts.session", ranks)
+    code, out, _ = call("replay", path, "--verify", "--json")
+    document = json.loads(out)
+    assert (code, document["bit_exact"], document["max_ulp"]) == (0, True, 0)
+    code, out, _ = call("diff", whole, path, "--json")
+    assert json.loads(out)["first_difference"] is None
+    assert call("replay", path, "--beta2", 0.9, "--json")[0] == 0
+    name = json.loads(call("layout", path, "--json")[1])["params"][0]["name"]
+    code, out, _ = call("explain", path, "--param", name, "--index", 0, "--step", 2, "--json")
+    assert code == 0

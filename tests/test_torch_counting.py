@@ -232,6 +232,15 @@ def test_lanes_that_are_not_there_are_zeros(way: Way) -> None:
         assert (each.update.norm, each.update.largest_at, each.update.lost) == (0.0, None, 0)
 
 
+@pytest.mark.parametrize(("norm", "counted"), [(1.5, 0), (float("nan"), 3), (float("inf"), 3)])
+def test_a_gpu_counts_gradients_before_clipping_only_where_their_norm_is_not_finite(
+    norm: float, counted: int, emulated: Way
+) -> None:
+    gradient = torch.tensor([1.0, float("nan"), 2.0, float("inf"), float("nan")])
+    found = emulated([Task(gradient, gradient, unless_finite=torch.tensor(norm), adam=False, idle=True)])
+    assert found.records["lanes"][0, 1]["nan"] + found.records["lanes"][0, 1]["posinf"] == counted
+
+
 def test_a_place_in_memory_is_the_number_of_an_element() -> None:
     tensor = torch.arange(2 * 3 * 4 * 5).view(2, 3, 4, 5).to(memory_format=torch.channels_last)
     assert is_dense(tensor)

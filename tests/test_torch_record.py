@@ -550,6 +550,66 @@ def test_a_nan_is_found_and_the_flight_recorder_holds_its_cause(path: Path) -> N
         assert set(range(max(keyframes) + 1, 12)) <= set(gradients)
 
 
+@pytest.mark.parametrize(("value", "kind"), [(math.nan, "nan"), (math.inf, "posinf"), (-math.inf, "neginf")])
+@pytest.mark.parametrize("stats", ["full", "light"])
+def test_the_origin_is_that_of_before_clipping_which_spreads_a_nan(
+    path: Path, value: float, kind: str, stats: Any
+) -> None:
+    model = runs.Net()
+    optimizer = AdamW(model.parameters())
+    with record(optimizer, path, model, "flight:3", stats=stats):
+        for step in range(1, 4):
+            optimizer.zero_grad()
+            runs.loss_of(model, step).backward()
+            if step == 3:
+                model.mix.weight.grad[2, 5] = value
+                norms = {name: _finite_norm(p.grad) for name, p in model.named_parameters()}
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+    with Session.open(path) as session:
+        found = {f.rule: f for f in session.findings() if f.step == 3}
+        assert "norm-overflow" not in found, "the norm is infinite since a gradient is"
+        finding = found["nonfinite-gradient"]
+        assert (finding.param, finding.index) == ("mix.weight", 2 * 12 + 5)
+        counts = {name: finding.evidence[name] for name in ("nan", "posinf", "neginf")}
+        assert counts == {"nan": 0, "posinf": 0, "neginf": 0} | {kind: 1}
+        assert "by a norm that is not finite" in finding.message
+        nonfinite = session.step(3).nonfinite
+        assert (nonfinite.total, getattr(nonfinite, kind)) == (1, 1)
+        if stats == "full":
+            table = session.param_statistics(3)
+            assert table is not None
+            for name, norm in norms.items():
+                assert table.lanes["g"].norm[table.names.index(name)] == pytest.approx(norm, rel=1e-6)
+        # What the optimizer took is kept beside it.
+        taken = np.asarray(session.tensor("g", step=3, param="scale"))
+        assert math.isnan(taken) if kind == "nan" else float(taken) == 0
+        assert any("before clipping" in note.text for note in session.notes("mark") if note.step == 3)
+
+
+def _finite_norm(gradient: Any) -> float:
+    wide = gradient.double().numpy()
+    return float(np.sqrt(np.square(wide[np.isfinite(wide)]).sum()))
+
+
+def test_groups_that_are_clipped_one_by_one_keep_the_origin_of_each(path: Path) -> None:
+    model = runs.Net()
+    optimizer = AdamW(model.parameters())
+    with record(optimizer, path, model, "all"):
+        runs.loss_of(model, 1).backward()
+        model.mix.weight.grad[2, 5] = math.nan
+        model.norm.weight.grad[3] = math.inf
+        for part in (model.mix, model.norm):
+            torch.nn.utils.clip_grad_norm_(part.parameters(), 1.0)
+        optimizer.step()
+    with Session.open(path) as session:
+        table = session.param_statistics(1)
+        assert table is not None
+        bad = dict(zip(table.names, table.lanes["g"].nonfinite.tolist(), strict=True))
+        assert {name: count for name, count in bad.items() if count} == {"mix.weight": 1, "norm.weight": 1}
+        assert session.step(1).nonfinite.posinf == 1
+
+
 def test_an_exception_leaves_the_steps_before_it_and_what_came_of_its_own(path: Path) -> None:
     model = runs.Net()
     optimizer = AdamW(model.parameters())
@@ -775,6 +835,58 @@ def test_what_cannot_be_recorded_is_refused_before_training(what: Any, sentence:
     with pytest.raises(UsageError, match=sentence):
         what(model, AdamW(model.parameters()), path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"capture": None}, {"capture": 5}, {"stats_every": "2"}, {"stats_every": 1.5}, {"agree_every": None}],
+)
+def test_options_of_another_type_are_refused_in_a_sentence(options: dict[str, Any], path: Path) -> None:
+    model = runs.Net()
+    with pytest.raises(UsageError, match=next(iter(options))):
+        record(AdamW(model.parameters()), path, model, **options)
+    assert not path.exists()
+
+
+def test_an_empty_path_is_refused(path: Path) -> None:
+    with pytest.raises(UsageError, match="path is empty"):
+        record(AdamW(runs.Net().parameters()), "")
+
+
+@pytest.mark.parametrize(
+    "value", [None, "x", [], 1 + 2j, 10**400, torch.ones(2), torch.ones(1, dtype=torch.cfloat)]
+)
+def test_a_loss_that_is_no_number_is_left_out_and_the_recording_goes_on(path: Path, value: Any) -> None:
+    model = runs.Net()
+    optimizer = AdamW(model.parameters())
+    with record(optimizer, path, model) as recording:
+        with pytest.warns(RecordingWarning, match="loss"):
+            recording.loss(value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            recording.loss(value)
+        runs.train(model, optimizer, range(1, 4), recording=recording)
+    assert recording.problem is None
+    with Session.open(path) as session:
+        assert session.steps == range(1, 4)
+        assert np.isfinite(session.metric("loss")).all()
+
+
+def test_a_session_that_is_deleted_meanwhile_ends_in_a_sentence(path: Path) -> None:
+    model = runs.Net()
+    optimizer = AdamW(model.parameters())
+    recording = record(optimizer, path, model, "all")
+    runs.train(model, optimizer, range(1, 3))
+    _wait_for(path, 1)
+    path.rename(path.with_name("elsewhere.session"))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", RecordingWarning)
+        runs.train(model, optimizer, range(3, 6))
+        recording.close()
+    assert [str(each.message) for each in told if issubclass(each.category, RecordingWarning)] == [
+        f"The recording {path} has ended, it cannot be written: No such file or directory. "
+        "The training goes on without being recorded."
+    ]
 
 
 def test_a_session_of_something_else_is_not_gone_on_with(path: Path) -> None:

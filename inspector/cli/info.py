@@ -53,6 +53,12 @@ def _document(session: Session) -> dict[str, Any]:
     }
 
 
+def _state(document: dict[str, Any]) -> str:
+    if document["state"] == "interrupted" and document["source"] == "pytorch":
+        return "interrupted: all up to its last step can be used, and record() with the same path goes on with it"
+    return _STATES[document["state"]]
+
+
 def _bookmarks(session: Session) -> dict[str, Any]:
     """Those that were set, or what is wrong with their file: the rest of the session is as sound as it was."""
     try:
@@ -169,7 +175,7 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("statistics", document["stats"]),
         ("findings", f"{document['findings']:,}"),
         ("size", size_text(document["size"])),
-        ("state", _STATES[document["state"]]),
+        ("state", _state(document)),
         ("began", f"{datetime.fromtimestamp(document['began']).astimezone():%Y-%m-%d %H:%M:%S %z}"),
     ]
     if document["ended_because"]:

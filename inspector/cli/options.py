@@ -267,9 +267,21 @@ def make_console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, emoji=False)
 
 
+class _Table(Table):
+    """A table whose texts cannot steer the terminal: names come out of files that others wrote."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        super().add_row(*(visible(cell) if isinstance(cell, str) else cell for cell in cells), **options)
+
+
+def visible(text: str) -> str:
+    """`text` with control characters other than the end of a line written out."""
+    return "".join(c if c == "\n" or c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def make_table(*left: str, right: Sequence[str] = (), title: str | None = None) -> Table:
     """A plain table: text columns to the left, numbers flush right."""
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    table = _Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for heading in left:
         table.add_column(heading, overflow="fold")
     for heading in right:

@@ -25,11 +25,12 @@ COLUMNS = ("step", "loss", "grad_norm", "clip_scale", *HYPER_NAMES, "nan", "posi
 
 
 def write_csv(session: Session, out: Path, *, check: Callable[[], None] = lambda: None) -> int:
-    """One row a step: `COLUMNS`, settings of groups of params if there are any, then kernels in ms; the number of rows.
+    """One row a step: `COLUMNS`, settings of groups of params if there are any, then kernels in ms, then the numbers of
+    each of several processes; the number of rows.
 
     A cell is empty where the number is unknown; NaN and infinities are written as in JSON documents.
     """
-    kernels = [name for name in session.metric_names() if name.startswith(("ms/", "cold/"))]
+    kernels = [name for name in session.metric_names() if "/" in name]
     groups = group_settings(session)
     times = [*(values for _, values in groups), *(session.metric(name) for name in kernels)]
     kernels = [*(name for name, _ in groups), *kernels]

@@ -342,7 +342,10 @@ class Recorder:
         return f"The recording {self.path} has ended, the disk is full: {left >> 20:,} MiB were left."
 
     def _sentence(self, error: Exception) -> str:
-        left = self._free(self.path)
+        try:
+            left = self._free(self.path)
+        except OSError:  # Gone, folder and all: then there is room, and the error says what is the matter.
+            left = FULL_BYTES
         # SQLite calls it an I/O error where its log or the index of that cannot grow.
         if (
             getattr(error, "sqlite_errorname", "").startswith(("SQLITE_FULL", "SQLITE_IOERR"))

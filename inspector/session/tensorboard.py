@@ -127,6 +127,9 @@ def _scalars(session: Session) -> list[tuple[str, np.ndarray[Any, Any], np.ndarr
             kind, kernel = name.split("/", 1)
             tag = f"kernel_ms{'' if kind == 'ms' else '_cold'}/{kernel}"
             found.append((tag, values, ~np.isnan(values)))
+        elif "/rank " in name:
+            values = session.metric(name)
+            found.append((name.replace("/rank ", "/rank_"), values, ~np.isnan(values)))
     return found
 
 

@@ -275,6 +275,11 @@ def _check_sizes(layout: DumpLayout, step: DumpStep) -> None:
                         f"{layout.path} names {piece.path.name} for {lane} {when} step {step.step}, which cannot be "
                         f"read: {error.strerror or error}."
                     ) from None
+                if not piece.path.is_file():
+                    raise UsageError(
+                        f"{layout.path} names {piece.path.relative_to(layout.path.parent)} for {lane} {when} step "
+                        f"{step.step}, which is no file."
+                    )
                 if (size - piece.offset) % ITEM_BYTES[piece.dtype] or size < piece.offset:
                     raise UsageError(
                         f"{piece.path} has {size:,} bytes, which from byte {piece.offset:,} on are no whole "

@@ -280,7 +280,9 @@ class FindingsView(View):
         self._select(finding)
 
     def _select(self, finding: Finding) -> None:
-        self.range_wanted.emit(finding.step - AROUND, finding.step + AROUND)
+        # No run has a step before 0: half of the plots would be empty.
+        start = max(finding.step - AROUND, 0.0)
+        self.range_wanted.emit(start, start + 2 * AROUND)
         if finding.param is None:
             return
         if finding.index is None:

@@ -23,7 +23,6 @@ COLUMNS = (
     "‖g‖ of part",
     "step time",
     "parts in",
-    "state",
 )
 HELP = (
     "The process, with the line that it has in the plot.",
@@ -44,10 +43,9 @@ SAMPLES = (
     "−8.888e−8",
     "8.888e−8",
     "888 ms",
-    "the norm of w of mix",
     "",
 )
-LAST, PARTED, STATE = 2, 7, 8
+LAST, PARTED = 2, 7
 
 
 class RanksModel(ColumnsModel):

@@ -221,14 +221,20 @@ class RanksView(LazyView):
             for name in self.chart.trace_names()
             if (value := read_out(self._history, name, bucket)) is not None and value.last == value.last
         }
-        words = f"{bucket_steps(self._history, bucket)}, {title}"
+        where = bucket_steps(self._history, bucket)
         chosen = self.table.currentIndex().row()
-        if chosen in values:
-            words += f"  rank {chosen} {fmt.number(values[chosen])}"
+        own = f"  rank {chosen} {fmt.number(values[chosen])}" if chosen in values else ""
+        spread = span = ""
         if len(values) > 1:
             low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
-            words += f"  {fmt.number(values[low])} (rank {low}) to {fmt.number(values[high])} (rank {high})"
-        self.chart.set_titles(words, f"{title}")
+            span = f"  {fmt.number(values[low])} to {fmt.number(values[high])}"
+            spread = f"  {fmt.number(values[low])} (rank {low}) to {fmt.number(values[high])} (rank {high})"
+        self.chart.set_titles(
+            f"{where}, {title}{own}{spread}",
+            f"{where}{own}{spread}",
+            f"{where}{own}{span}",
+            f"{where}{own or span}",
+        )
         self.chart.show_cross(float(self._history.first[bucket]))
 
 

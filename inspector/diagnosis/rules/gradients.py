@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -70,6 +71,23 @@ def _nonfinite_of_few(facts: StepFacts, bad: NonFinite) -> Story:
     )
 
 
+def _taken(facts: StepFacts) -> str:
+    """What an optimizer that takes them as they are makes of them."""
+    unless = "unless the step is skipped, w, m and v of"
+    norm = facts.grad_norm
+    if norm is None or math.isfinite(norm):
+        return f"The optimizer takes them as they are: {unless} these elements are not finite from now on."
+    if math.isnan(norm):
+        return (
+            "Clipping by a norm that is not finite (NaN) has made all gradients that were clipped with them NaN: "
+            f"{unless} all those elements are not finite from now on."
+        )
+    return (
+        "Clipping by a norm that is not finite (inf) has made them NaN and the others 0: "
+        f"{unless} these elements are not finite from now on."
+    )
+
+
 def _nonfinite(
     facts: StepFacts,
     total: NonFinite,
@@ -93,10 +111,7 @@ def _nonfinite(
             f", which has {here.total:,} ({percent(here.total / max(numel, 1))} of its {numel:,} elements)"
         )
     after = (
-        "The optimizer takes them as they are: unless the step is skipped, w, m and v of these elements are not finite "
-        "from now on."
-        if facts.origin
-        else "The kernels take them as 0, so norm and clip scale look healthy."
+        _taken(facts) if facts.origin else "The kernels take them as 0, so norm and clip scale look healthy."
     )
     return Story(
         f"{total.total:,} of {elements:,} gradients are not finite ({total.nan:,} NaN, {total.posinf:,} +Inf, "

@@ -23,7 +23,9 @@ def norm_overflow(facts: StepFacts, memory: Memory) -> Seen | None:
     """The float32 sum of squares overflowed although every gradient that counts is finite."""
     if facts.grad_norm is None:
         return None
-    return alone(math.isinf(facts.grad_norm), lambda: _overflow(facts))
+    # A peer's norm is of the gradients as they are: infinite as well where one of them is.
+    infinite = facts.origin and facts.gradients is not None and facts.gradients.nonfinite.total > 0
+    return alone(math.isinf(facts.grad_norm) and not infinite, lambda: _overflow(facts))
 
 
 def _overflow(facts: StepFacts) -> Story:

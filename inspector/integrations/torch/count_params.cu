@@ -20,6 +20,7 @@ struct Job {
     u64 step;         // address of a float32 count of the steps before this one, 0: `t` says it
     u64 lr_at;        // address of a float32 learning rate, 0: `lr` says it
     u64 scale_at;     // address of a float32 that the gradients are still multiplied by, 0: none
+    u64 unless_at;    // address of a float32: where it is finite nothing is counted; 0: counted whatever happens
     double lr, beta1, beta2, eps, decay, t;
     double sign;      // what the gradient is multiplied by: -1 where the optimizer maximizes
     u64 kinds;        // type of each of `at`, 4 bits: 0 float32, 1 bfloat16, 2 float16
@@ -229,6 +230,8 @@ count_params(const Job* jobs, const uint2* blocks, u64* out, u32* bins_out) {
     __shared__ float factor[9];  // gradient, both bias corrections, learning rate, 1 - beta1, beta2, 1 - beta2, decay, eps
     const u32 tid = threadIdx.x, param = blocks[blockIdx.x].x;
     const u64 start = (u64)blocks[blockIdx.x].y * CHUNK;
+    const u64 unless_at = jobs[param].unless_at;
+    if (unless_at && isfinite(*(const float*)unless_at)) return;
 
     for (u32 i = tid; i < LANES * 256; i += THREADS) bins[i] = 0;
     for (u32 i = tid; i < WORDS; i += THREADS) words[i] = 0;

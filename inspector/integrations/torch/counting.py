@@ -52,8 +52,9 @@ class Task:
 
     `t` is the step count that this step is to the param. `lr` is what `lr_tensor` holds, where that is None; so is `t`
     of `step_tensor`, which holds the count of the steps before. The gradients are multiplied by `sign`, and divided by
-    what `scale` holds. `adam` says that the update is known to be Adam's, `l2` that its decay is part of the gradient,
-    `v_max` is there with amsgrad. An `idle` param is not updated.
+    what `scale` holds. Where `unless_finite` is on a GPU and holds a finite number, its counts may be left at 0. `adam`
+    says that the update is known to be Adam's, `l2` that its decay is part of the gradient, `v_max` is there with
+    amsgrad. An `idle` param is not updated.
     """
 
     w: Tensor
@@ -70,6 +71,7 @@ class Task:
     lr_tensor: Tensor | None = None
     step_tensor: Tensor | None = None
     scale: Tensor | None = None
+    unless_finite: Tensor | None = None
     sign: float = 1.0
     adam: bool = True
     l2: bool = False

@@ -5,6 +5,7 @@ It is compiled by the NVRTC that PyTorch brings with it, so no compiler has to b
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -19,11 +20,14 @@ from inspector.stores import LANES
 THREADS = 256
 CHUNK = 16384
 """Elements that a block of threads takes; as in the kernel."""
+KEPT_BLOCKS = 8
+"""Lists of blocks kept on the device: of all params, of those that are clipped together."""
 SOURCE = Path(__file__).with_name("count_params.cu")
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 JOB = np.dtype(
     [
         ("at", "<u8", (5,)), ("step", "<u8"), ("lr_at", "<u8"), ("scale_at", "<u8"),
+        ("unless_at", "<u8"),
         *((name, "<f8") for name in ("lr", "beta1", "beta2", "eps", "decay", "t", "sign")),
         ("kinds", "<u8"), ("form", "<u8"), ("numel", "<u8"),
     ]
@@ -61,7 +65,8 @@ def jobs_of(tasks: Sequence[Task]) -> tuple[Array, list[Tensor]]:
         rows.append(
             (
                 tuple(0 if tensor is None else tensor.data_ptr() for tensor in given),
-                on_device(task.step_tensor, device), on_device(task.lr_tensor, device), on_device(task.scale, device),
+                on_device(task.step_tensor, device), on_device(task.lr_tensor, device),
+                on_device(task.scale, device), on_device(task.unless_finite, device),
                 task.lr, task.beta1, task.beta2, task.eps, task.decay, task.t, task.sign,
                 kinds, task.adam | task.l2 << 1 | task.idle << 2, task.w.numel(),
             )
@@ -96,15 +101,17 @@ class KernelCounter:
     def __init__(self, device: Any) -> None:
         self.device = device
         self._kernel = compiled(device.index)
-        self._sizes: tuple[int, ...] = ()
-        self._blocks: Tensor | None = None
+        self._blocks: OrderedDict[tuple[int, ...], Tensor] = OrderedDict()
+        """By the sizes of the params."""
 
     def count(self, tasks: Sequence[Task]) -> Tensor:
         """Launch it on the current stream, and return at once: words for `decode`, on the device."""
         sizes = tuple(task.w.numel() for task in tasks)
-        if sizes != self._sizes or self._blocks is None:
-            self._sizes = sizes
-            self._blocks = torch.from_numpy(blocks_of(sizes).view(np.int32)).to(self.device)
+        blocks = self._blocks.get(sizes)
+        if blocks is None:
+            blocks = self._blocks[sizes] = torch.from_numpy(blocks_of(sizes).view(np.int32)).to(self.device)
+            if len(self._blocks) > KEPT_BLOCKS:
+                self._blocks.popitem(last=False)
         jobs, _made = jobs_of(tasks)
         # Pinned, so that the copy does not wait; PyTorch reuses the memory only once the copy is done. What was made on
         # the way is given back to the allocator of the stream, which reuses it after the kernel.
@@ -114,11 +121,11 @@ class KernelCounter:
         words = torch.zeros(
             half + len(tasks) * len(LANES) * ALL_BINS // 2, dtype=torch.int64, device=self.device
         )
-        if len(self._blocks):
+        if len(blocks):
             with torch.cuda.device(self.device):
                 self._kernel(
-                    grid=(len(self._blocks), 1, 1),
+                    grid=(len(blocks), 1, 1),
                     block=(THREADS, 1, 1),
-                    args=[told, self._blocks, words[:half], words[half:]],
+                    args=[told, blocks, words[:half], words[half:]],
                 )
         return words

@@ -20,6 +20,9 @@ Tensor = Any
 class Listener(Protocol):
     """Who wants to know. What is raised here must not reach the script: listeners catch their own errors."""
 
+    def clipping(self, params: list[Tensor], norm: Tensor | None) -> None:
+        """The gradients of `params` are about to be scaled by what follows from `norm`, None if not known yet."""
+
     def clipped(self, params: list[Tensor], limit: float, norm: Tensor, kind: float) -> None:
         """The gradients of `params` were just scaled to a norm of `limit` at most; `norm` is of before, of `kind`."""
 
@@ -100,6 +103,8 @@ def _clipping(original: Any, norms: _NormKinds) -> Any:
     @functools.wraps(original)
     def clip(parameters: Any, max_norm: float, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
         listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        for listener in tuple(_listeners):
+            listener.clipping(listed, total_norm)
         given = original(listed, max_norm, total_norm, *args, **kwargs)
         kind = norms.of(total_norm)
         for listener in tuple(_listeners):
@@ -113,6 +118,8 @@ def _clipping_whole(original: Any) -> Any:
     @functools.wraps(original)
     def clip(parameters: Any, max_norm: float, norm_type: float = 2.0, *args: Any, **kwargs: Any) -> Any:
         listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        for listener in tuple(_listeners):
+            listener.clipping(listed, None)
         norm = original(listed, max_norm, norm_type, *args, **kwargs)
         for listener in tuple(_listeners):
             listener.clipped(listed, float(max_norm), norm, float(norm_type))

@@ -72,13 +72,26 @@ class GroupNumbers:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Unclipped:
+    """Gradients counted before they were clipped: the numbers of their params, and as in `Pending`."""
+
+    numbers: list[int]
+    counts: Counts
+    strides: list[Strides]
+
+
 @dataclass(frozen=True, slots=True)
 class Clipping:
-    """What was noticed of clip_grad_norm_: the norm of before, of order `kind`, and the limit."""
+    """What was noticed of clip_grad_norm_: the norm of before, of order `kind`, and the limit.
+
+    `before` is there where the norm may not be finite: scaled by such a one the gradients are all NaN or 0.
+    """
 
     norm: Number
     limit: float
     kind: float
+    before: Unclipped | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -65,6 +65,15 @@ def record(
     """
     if stats not in LEVELS:
         raise UsageError(f"stats is {stats!r}: choose one of {', '.join(LEVELS)}.")
+    if not isinstance(capture, str):
+        raise UsageError(
+            f"capture is {capture!r}: give a text as 'stats', 'flight:8' or 'grads:10+keyframes:100'."
+        )
+    for name, number in (("stats_every", stats_every), ("agree_every", agree_every)):
+        if not isinstance(number, int):
+            raise UsageError(f"{name} is {number!r}: give a whole number of steps.")
+    if not os.fspath(path):
+        raise UsageError("The path is empty: name the folder of the session, as in 'run.session'.")
     if stats_every < 1 or agree_every < 0:
         raise UsageError("stats_every counts steps from 1, agree_every from 0, which checks nothing.")
     policy = Policy.from_text(capture)
@@ -108,7 +117,7 @@ class Recording:
         """Why it ended by itself, in a sentence."""
         self._steps = steps
         self._run = steps.run
-        self._told = False
+        self._told = self._loss_told = False
         self._pid = os.getpid()
         optimizer = self._run.optimizer
         self._handles = [
@@ -126,8 +135,19 @@ class Recording:
         """The loss of a step, a number or a tensor with one element, which is not waited for.
 
         Told before `optimizer.step()`, it is that of the step to come, the mean where it is told several times, as of
-        micro-batches; where the first time is after a step, always of the step before.
+        micro-batches; where the first time is after a step, always of the step before. What is no number is left out,
+        and a warning says so once.
         """
+        if not _is_number(value):
+            if not self._loss_told:
+                self._loss_told = True
+                kind = (
+                    f"a tensor of {value.numel()} elements"
+                    if isinstance(value, torch.Tensor)
+                    else repr(value)[:60]
+                )
+                _warn(f"loss() was given {kind}, which is no number: that loss is left out.")
+            return
         self._steps.loss(value)
 
     @_guarded
@@ -200,6 +220,11 @@ class Recording:
     # --- what is noticed
 
     @_guarded
+    def clipping(self, params: list[Tensor], norm: Tensor | None) -> None:
+        """As noticed.Listener has it."""
+        self._steps.clipping(params, norm)
+
+    @_guarded
     def clipped(self, params: list[Tensor], limit: float, norm: Tensor, kind: float) -> None:
         """As noticed.Listener has it."""
         self._steps.clipped(params, limit, norm, kind)
@@ -268,11 +293,25 @@ class Recording:
         if self.problem is None or self._told:
             return
         self._told = True
-        text = f"{self.problem.rstrip('.')}. The training goes on without being recorded."
-        try:
-            warnings.warn(text, RecordingWarning, stacklevel=2)
-        except RecordingWarning:  # Where warnings are errors, this one must not end the training.
-            sys.stderr.write(f"inspector: {text}\n")
+        _warn(f"{self.problem.rstrip('.')}. The training goes on without being recorded.")
+
+
+def _warn(text: str) -> None:
+    try:
+        warnings.warn(text, RecordingWarning, stacklevel=3)
+    except RecordingWarning:  # Where warnings are errors, this one must not end the training.
+        sys.stderr.write(f"inspector: {text}\n")
+
+
+def _is_number(value: Any) -> bool:
+    """True for one real number or a tensor with one, whose device is not asked."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1 and not value.is_complex()
+    try:
+        float(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return not isinstance(value, str)
 
 
 def _reason(error: BaseException | None) -> str | None:

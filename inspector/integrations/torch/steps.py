@@ -12,11 +12,18 @@ import torch
 
 from inspector.errors import InspectorError, UsageError
 from inspector.integrations.torch.counting import Task
-from inspector.integrations.torch.pending import Clipping, GroupNumbers, Number, Pending, number
+from inspector.integrations.torch.pending import (
+    Clipping,
+    GroupNumbers,
+    Number,
+    Pending,
+    Unclipped,
+    number,
+)
 from inspector.integrations.torch.ranks import checksums
 from inspector.integrations.torch.run import Run
 from inspector.integrations.torch.transfer import Copies, Transfer
-from inspector.integrations.torch.watch import Counter, lanes_of, tasks_of
+from inspector.integrations.torch.watch import Counter, gradients_of, lanes_of, tasks_of
 from inspector.integrations.torch.writing import Counters, Remark
 from inspector.statistics import StatsLevel
 
@@ -39,6 +46,8 @@ class Steps:
         """Whether the script tells the loss "before" or "after" the step that it belongs to."""
         self._losses: list[Number] = []
         self._clippings: list[Clipping] = []
+        self._unclipped: Unclipped | None = None
+        """Of the clipping that goes on."""
         self._transfer = Transfer()
         """Of the step to come."""
         self._counter = Counter()
@@ -139,11 +148,32 @@ class Steps:
         held.finish()
         self.release()
 
+    def clipping(self, params: list[Tensor], norm: Tensor | None) -> None:
+        """The gradients of the step to come are about to be clipped.
+
+        A norm that is not finite leaves nothing of them by which to find the cause, so they are counted before. What a
+        norm on a device is the host does not know yet: there the count looks at it, and ends where it is finite.
+        """
+        run = self.run
+        self._unclipped = None
+        if not run.records or self._stats == "off" or (run.step + 1) % self._every:
+            return
+        known_now = norm is not None and not hasattr(norm, "full_tensor") and norm.device.type == "cpu"
+        if known_now and torch.isfinite(norm):
+            return
+        done = {n for each in self._clippings if each.before is not None for n in each.before.numbers}
+        given = {id(param) for param in params}
+        numbers = [n for n, each in enumerate(run.known) if id(each.param) in given and n not in done]
+        found, tasks, strides = gradients_of(run.known, run.groups, numbers, norm)
+        if found:
+            self._unclipped = Unclipped(found, self._counter.count(tasks, self._transfer), strides)
+
     def clipped(self, params: list[Tensor], limit: float, norm: Tensor, kind: float) -> None:
         """The gradients of the step to come were clipped."""
+        before, self._unclipped = self._unclipped, None
         mine = {id(each.param) for each in self.run.known}
         if self.run.records and not mine.isdisjoint(id(param) for param in params):
-            self._clippings.append(Clipping(number(norm, self._transfer), limit, kind))
+            self._clippings.append(Clipping(number(norm, self._transfer), limit, kind, before))
 
     def left_out(self, scaler: Any) -> None:
         """A loss scaler did without the step: its gradients are recorded, and that nothing was updated."""
@@ -182,6 +212,7 @@ class Steps:
         """Let go of what is under way."""
         self._current = self._held = None
         self._losses, self._clippings, self._copies = [], [], []
+        self._unclipped = None
 
     # --- inner parts
 

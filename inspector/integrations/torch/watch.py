@@ -113,6 +113,32 @@ def tasks_of(
     return tasks, strides
 
 
+def gradients_of(
+    known: Sequence[Known], groups: Sequence[dict[str, Any]], numbers: Sequence[int], norm: Tensor | None
+) -> tuple[list[int], list[Task], list[Strides]]:
+    """Those of `numbers` whose params have gradients; these as tasks, alone; shape and strides as in `tasks_of`.
+
+    They need not be counted where `norm`, a number on a device, is finite.
+    """
+    unless = None if norm is None or hasattr(norm, "full_tensor") else norm.detach().to(torch.float32)
+    found: list[int] = []
+    tasks: list[Task] = []
+    strides: list[Strides] = []
+    for number in numbers:
+        each = known[number]
+        gradient = each.local(each.param.grad)
+        if gradient is None or gradient.layout != torch.strided:
+            continue
+        device = gradient.device
+        (gradient,), stride = _alike((gradient,))
+        sign = -1.0 if groups[each.group].get("maximize") else 1.0
+        found.append(number)
+        near = unless if unless is not None and unless.device == device else None
+        tasks.append(Task(gradient, gradient, unless_finite=near, sign=sign, adam=False, idle=True))
+        strides.append(stride)
+    return found, tasks, strides
+
+
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
     lr = group.get("lr", 0.0)
     on_device = isinstance(lr, torch.Tensor) and lr.device.type != "cpu"

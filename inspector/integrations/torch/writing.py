@@ -7,7 +7,7 @@ import math
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -19,9 +19,9 @@ from inspector.errors import InspectorError
 from inspector.findings import Finding
 from inspector.integrations.torch.counting import Counted, table_of
 from inspector.integrations.torch.facts import facts_of, recorded_facts
-from inspector.integrations.torch.pending import I64Array, Pending, hyper_of
-from inspector.layout import Layout, Param
-from inspector.param_statistics import ParamTable, UpdateColumns, counts_of
+from inspector.integrations.torch.pending import I64Array, Pending, Unclipped, hyper_of
+from inspector.layout import BlockName, Layout, Param
+from inspector.param_statistics import LaneColumns, ParamTable, UpdateColumns, counts_of
 from inspector.plan import Limits, layout_for
 from inspector.session.reader import Session
 from inspector.session.recorder import Recorder
@@ -182,9 +182,13 @@ class Writer:
             self.skipped += 1
         hyper = hyper_of(item, arrays, self._t, about.params, skipped=skipped)
         layout, laid = self._layout()
-        table = None
+        table, unclipped = None, False
         if item.counts is not None:
             table = self._table(item, item.counts.host(arrays), layout, skipped=skipped)
+            for each in item.clippings:
+                if each.before is not None and not math.isfinite(each.norm.read(arrays)):
+                    table = _as_before(table, each.before, arrays, layout)
+                    unclipped = True
         norm, scale, counted = _norms(item, arrays, table)
         nonfinite = NonFinite() if table is None else counts_of(table, "g").nonfinite
         ran = RecordedStep(
@@ -200,6 +204,12 @@ class Writer:
             findings += [parted] if parted is not None else []
         for text in item.gaps:
             recorder.gap(item.step, text)
+        if unclipped:
+            recorder.mark(
+                item.step,
+                "gradients are counted as they were before clipping, whose norm was not finite; captured are those "
+                "that the optimizer took",
+            )
         if skipped:
             by = "" if item.scale is None else f", whose scale was {item.scale.read(arrays):g}"
             recorder.mark(
@@ -247,6 +257,27 @@ class Writer:
         return self._laid
 
 
+def _as_before(table: ParamTable, before: Unclipped, arrays: Any, layout: Layout) -> ParamTable:
+    """`table` with those gradients as they were before they were clipped."""
+    rows = before.numbers
+    names = tuple(table.names[row] for row in rows)
+    block: BlockName = "wd"  # Of no account here.
+    here = table_of(
+        before.counts.host(arrays),
+        names,
+        (block,) * len(rows),
+        table.numel[rows].tolist(),
+        [layout[name].offset for name in names],
+        before.strides,
+    ).lanes["g"]
+    now = table.lanes["g"]
+    columns = {}
+    for field in fields(now):
+        columns[field.name] = getattr(now, field.name).copy()
+        columns[field.name][rows] = getattr(here, field.name)
+    return replace(table, lanes=MappingProxyType({**table.lanes, "g": LaneColumns(**columns)}))
+
+
 def _state(item: Pending, finished: int) -> HostState:
     assert item.keyframe is not None
     lanes: dict[str, dict[str, Any]] = {"w": {}, "m": {}, "v": {}}
@@ -270,11 +301,12 @@ def _norms(item: Pending, arrays: Any, table: ParamTable | None) -> tuple[float 
         min(1.0, each.limit / (norm + 1e-6)) if not math.isnan(norm) else math.nan
         for each, norm in zip(item.clippings, norms, strict=True)
     ]
+    # Python's min passes over a NaN or not, as it stands first or later.
+    scale = math.nan if any(map(math.isnan, scales)) else min(scales)
     if all(each.kind == 2.0 for each in item.clippings):
         # Of groups that are clipped one by one, the norm of all of them.
         whole = math.sqrt(math.fsum(norm * norm for norm in norms)) if len(norms) > 1 else norms[0]
-        return _f32(whole), _f32(min(scales)), False
-    scale = min(scales)
+        return _f32(whole), _f32(scale), False
     return (None if counted is None or not scale > 0 else _f32(counted / scale)), _f32(scale), True
 
 

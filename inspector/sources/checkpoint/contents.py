@@ -17,6 +17,7 @@ from inspector.sources.checkpoint.optimizer_state import (
     SavedOptimizer,
     SavedState,
     find_optimizers,
+    holds_bare_states,
     joined,
     read_optimizer,
 )
@@ -47,6 +48,11 @@ def read_contents(paths: Sequence[Path], load: LoadPickled) -> Contents:
     if found is None and optimizer is None:
         raise UsageError(f"{file} holds neither weights nor the state of an optimizer.")
     remarks = [] if found is None else list(found.remarks)
+    remarks += [
+        f"{document.path.name} holds states of an optimizer and no param_groups, which say whose they are: left out."
+        for document in documents
+        if holds_bare_states(document.tree)
+    ]
     if found is None:
         assert optimizer is not None
         weights, missing = _of_states(optimizer, remarks)
@@ -55,7 +61,7 @@ def read_contents(paths: Sequence[Path], load: LoadPickled) -> Contents:
         weights, missing, keys = dict(found.params), frozenset[str](), {}
         if optimizer is not None:
             shapes = {name: tensor.shape for name, tensor in weights.items()}
-            made = join(shapes, optimizer, ordered=found.ordered, file=file)
+            made = join(shapes, optimizer, ordered=found.ordered, file=file, listed=names is not None)
             keys = dict(made.keys)
             remarks += made.remarks
     states, settled = {}, None

@@ -26,8 +26,10 @@ class Join:
     remarks: tuple[str, ...] = ()
 
 
-def join(shapes: Shapes, optimizer: SavedOptimizer, *, ordered: bool, file: str) -> Join:
-    """`shapes` has the weights by name, in the order of the model where `ordered`.
+def join(
+    shapes: Shapes, optimizer: SavedOptimizer, *, ordered: bool, file: str, listed: bool = False
+) -> Join:
+    """`shapes` has the weights by name, in the order of the model where `ordered`, `listed` by somebody.
 
     UsageError, naming params and both shapes, where they do not fit.
     """
@@ -36,11 +38,11 @@ def join(shapes: Shapes, optimizer: SavedOptimizer, *, ordered: bool, file: str)
         return _by_name(shapes, optimizer, names, file)
     if ordered:
         keys = _by_place(shapes, optimizer, file)
-        why = "states are kept by position"
+        why = "states are kept by position" + (", taken in the order of the list of names" if listed else "")
     else:
         keys = _by_shape(shapes, optimizer, file)
         why = "states are kept by position, and a safetensors file does not keep the order of the model"
-    return Join(keys, _unverified(shapes, optimizer, keys, why))
+    return Join(keys, _unverified(shapes, optimizer, keys, why, listed=listed))
 
 
 def saved_names(optimizer: SavedOptimizer) -> dict[Key, str] | None:
@@ -202,7 +204,7 @@ def _scalar_as_one(shape: Shape) -> Shape:
 
 
 def _unverified(
-    shapes: Shapes, optimizer: SavedOptimizer, keys: Mapping[str, Key], why: str
+    shapes: Shapes, optimizer: SavedOptimizer, keys: Mapping[str, Key], why: str, *, listed: bool
 ) -> tuple[str, ...]:
     """A warning where another order would fit as well."""
     stated = [name for name, key in keys.items() if key in optimizer.states]
@@ -211,10 +213,11 @@ def _unverified(
     if not alike:
         return ()
     same = [name for name in alike if shapes[name] == shapes[alike[0]]]
+    otherwise = "" if listed else ", or name a text file that lists the params in their order, one a line"
     return (
         f"The order of the params is not verified: {why}, and {same[0]} and {same[1]} among {len(alike):,} params "
         f"share their shape with another ({list(shapes[same[0]])}). Save the optimizer with names "
-        "(model.named_parameters()), or name a text file that lists the params in their order, one a line.",
+        f"(model.named_parameters()){otherwise}.",
     )
 
 

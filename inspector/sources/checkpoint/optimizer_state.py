@@ -81,6 +81,24 @@ def is_optimizer(node: Tree) -> bool:
     )
 
 
+def holds_bare_states(tree: Tree, depth: int = 0) -> bool:
+    """True where states of an optimizer stand somewhere in a tree without the groups that say whose they are."""
+    if (
+        not isinstance(tree, Mapping)
+        or isinstance(tree, StoredTensor)
+        or depth >= MAX_DEPTH
+        or is_optimizer(tree)
+    ):
+        return False
+    states = tree.get("state")
+    if isinstance(states, Mapping) and any(
+        isinstance(entry, Mapping) and any(name in entry for name in (*M_NAMES, *V_NAMES))
+        for entry in states.values()
+    ):
+        return True
+    return any(holds_bare_states(child, depth + 1) for _, child in children(tree))
+
+
 def find_optimizers(tree: Tree, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Tree]]:
     """Every optimizer state in a tree, with the keys that lead to it."""
     if is_optimizer(tree):
@@ -97,6 +115,7 @@ def read_optimizer(node: Tree, where: str) -> SavedOptimizer:
     for key, entry in node["state"].items():
         if isinstance(entry, Mapping) and isinstance(key, (str, int)):
             states[key] = read_state(entry, f"{where}: the state of {key!r}")
+    _check_halves(states, where)
     keys = [key for group in groups for key in group.keys]
     if len(set(keys)) != len(keys):
         double = next(key for i, key in enumerate(keys) if key in keys[:i])
@@ -113,6 +132,18 @@ def read_optimizer(node: Tree, where: str) -> SavedOptimizer:
         for entry in node["state"].values()
     )
     return SavedOptimizer(where, groups, states, named, "bitsandbytes" if coded else "PyTorch")
+
+
+def _check_halves(states: Mapping[Key, SavedState], where: str) -> None:
+    """UsageError for a state of m or v alone among those that have both; some optimizers keep one, of all params."""
+    if not any(state.m is not None and state.v is not None for state in states.values()):
+        return
+    for key, state in states.items():
+        if (state.m is None) != (state.v is None):
+            gone, left = (M_NAMES[0], V_NAMES[0]) if state.m is None else (V_NAMES[0], M_NAMES[0])
+            raise UsageError(
+                f"{where} is damaged: the state of {key!r} has {left} and no {gone}, which others have."
+            )
 
 
 def joined(optimizers: Sequence[SavedOptimizer]) -> SavedOptimizer:
