@@ -165,6 +165,8 @@ def test_reverting_goes_back_to_the_built_in_kernel_and_can_itself_be_undone(qtb
     view, sent = shown(qtbot)
     view.show_snapshot(make_snapshot(plan=plan_with(UPDATE)))
     assert view.editor.text == UPDATE
+    edited = BUILT_IN.replace("to.m = hp.y", "to.m = 0.5 * hp.y") + "// 𝛽₁ \U0001f600\n"
+    view.editor.setPlainText(edited)
     assert view.bar.back.isEnabled()
     QTest.keyClick(view.editor, Key.Key_Return, Mod.ControlModifier | Mod.ShiftModifier)
     assert sent[-1] == TryShader("adamw_update", None)
@@ -172,7 +174,7 @@ def test_reverting_goes_back_to_the_built_in_kernel_and_can_itself_be_undone(qtb
     view.show_snapshot(make_snapshot())
     assert view.state.text() == "built-in, runs"
     QTest.keySequence(view.editor, "Ctrl+Z")
-    assert view.editor.text == UPDATE
+    assert view.editor.text == edited
     assert "not saved" in view.state.text()
 
 
@@ -220,6 +222,15 @@ def test_drafts_are_there_again_when_the_window_is_opened_next(qtbot: QtBot, tmp
     qtbot.waitUntil(lambda: kept_drafts.kept(again)["adamw_update"] == "fn other() {}")
     # Those of kernels that this run has not are kept as they were.
     assert kept_drafts.kept(again)["scale"] == drafts["scale"]
+
+
+def test_what_was_typed_right_before_the_window_closes_is_kept(qtbot: QtBot) -> None:
+    view, _ = shown(qtbot)
+    kept: list[dict[str, str]] = []
+    view.drafts_changed.connect(kept.append)
+    QTest.keyClicks(view.editor, "q")
+    view.close()
+    assert kept == [{"adamw_update": view.editor.text}]
 
 
 def test_a_kernel_of_another_optimizer_is_to_be_read_only(qtbot: QtBot) -> None:

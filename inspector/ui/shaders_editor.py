@@ -69,13 +69,15 @@ class WgslEditor(QPlainTextEdit):
         if document is not self.document():
             self.setDocument(document)
             self.setFont(theme.mono_font(-0.5))
-        if document.toPlainText() != text:
-            at = self.textCursor().position()
-            every = QTextCursor(document)
-            every.select(QTextCursor.SelectionType.Document)
-            every.insertText(text)
-            every.setPosition(min(at, len(text)))
-            self.setTextCursor(every)
+        if (typed := document.toPlainText()) != text:
+            # Only what differs, so that undoing it leads to its place.
+            start = _alike(typed, text)
+            end = _alike(typed[start:][::-1], text[start:][::-1])
+            middle = QTextCursor(document)
+            middle.setPosition(_units(typed[:start]))
+            middle.setPosition(_units(typed[: len(typed) - end]), QTextCursor.MoveMode.KeepAnchor)
+            middle.insertText(text[start : len(text) - end])
+            self.setTextCursor(middle)
         self.setReadOnly(read_only)
         if read_only:
             # With a caret that the keys move, for those who read without a mouse.
@@ -188,6 +190,17 @@ class WgslEditor(QPlainTextEdit):
             height = self.blockBoundingRect(block).height()
             yield block.blockNumber() + 1, QRectF(0, top, self._numbers.width(), height)
             block, top = block.next(), top + height
+
+
+def _alike(a: str, b: str) -> int:
+    """How many characters two texts begin with alike."""
+    shorter = min(len(a), len(b))
+    return next((i for i in range(shorter) if a[i] != b[i]), shorter)
+
+
+def _units(text: str) -> int:
+    """How many places of a document a text takes: Qt counts in UTF-16."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _underlined(cursor: QTextCursor, column: int, colour: QColor) -> QTextEdit.ExtraSelection:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QGuiApplication, QHideEvent
 from PySide6.QtWidgets import QSplitter, QVBoxLayout, QWidget
 
 from inspector.errors import UsageError
@@ -233,6 +233,12 @@ class ShadersView(LazyView):
         if unknown and usable and self.texts.is_draft(self.entry) and asked != self._checked:
             self._checked = asked
             self.command.emit(CheckShader(*asked))
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        """What was typed last is kept, be it that the window closes."""
+        super().hideEvent(event)
+        if self._typed.isActive():
+            self._settle()
 
     # --- showing
 
