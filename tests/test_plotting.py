@@ -13,7 +13,7 @@ import recordings
 from test_worker import Opener, Watched
 
 from inspector.history import HistoryRecorder
-from inspector.line_store import FallStore, LineStore, quantiles
+from inspector.line_store import FallStore, LineStore, joined, quantiles
 from inspector.param_statistics import ParamStats, ParamTable, UpdateStats, lane_stats
 from inspector.runtime import commands as c
 from inspector.runtime.kept_lines import Kept
@@ -127,6 +127,19 @@ def test_percentiles_count_zeros_and_never_exceed_the_largest() -> None:
     assert quantile_of(stats.exponents, 3, 1.5, 0.5) == 0
     assert 1 <= quantile_of(stats.exponents, 3, 1.5, 0.99) <= 1.5
     assert math.isnan(quantile_of(np.zeros(BINS, np.uint32), 0, 0.0, 0.5))
+
+
+def test_where_a_run_parts_from_its_recording_one_goes_on_where_the_other_ends() -> None:
+    told, own = LineStore("a", capacity=8), LineStore("a")
+    for step in range(1, 33):
+        told.append(step, np.array([float(step)]), np.array([True]))
+    for step in range(18, 21):
+        own.append(step, np.array([-float(step)]), np.array([True]))
+    history = joined(told.history("a"), own.history("a"), 18)
+    # Buckets of four steps up to 16; that of 17 to 20 tells of steps that went otherwise.
+    assert history.first.tolist() == [1, 5, 9, 13, 18, 19, 20]
+    assert history.series["a"].high.tolist() == [4, 8, 12, 16, -18, -19, -20]
+    assert joined(told.history("a"), own.history("a"), 1).first.tolist() == [18, 19, 20]
 
 
 # --- what is read
