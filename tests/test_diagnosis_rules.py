@@ -12,6 +12,7 @@ from inspector.diagnosis.diagnosis import step_findings
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.findings import Finding
 from inspector.diagnosis.rules import multi_index
+from inspector.diagnosis.rules.rule import are, weights_of
 from inspector.hyper import Hyper
 from inspector.layout import Param, make_layout
 from inspector.statistics import buffer_stats
@@ -177,3 +178,10 @@ def test_a_setting_that_adamw_is_not_defined_for_is_told(name: str, value: float
     assert (found.rule, found.severity) == ("invalid-setting", "warning")
     assert found.message.startswith(f"{name} ")
     assert list(found.evidence) == [name]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(1, "1 weight of b is"), (2, "2 weights of b are"), (1200, "1,200 weights of b are")]
+)
+def test_one_is_told_as_one(count: int, text: str) -> None:
+    assert f"{weights_of(count, 'b')} {are(count)}" == text

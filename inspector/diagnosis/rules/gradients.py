@@ -14,6 +14,7 @@ from inspector.diagnosis.rules.rule import (
     Seen,
     Story,
     alone,
+    are,
     element_at,
     number,
     of_params,
@@ -114,8 +115,8 @@ def _nonfinite(
         _taken(facts) if facts.origin else "The kernels take them as 0, so norm and clip scale look healthy."
     )
     return Story(
-        f"{total.total:,} of {elements:,} gradients are not finite ({total.nan:,} NaN, {total.posinf:,} +Inf, "
-        f"{total.neginf:,} -Inf){f', the first in {where}' if where else ''}{of_param}. {after}",
+        f"{total.total:,} of {elements:,} gradients {are(total.total)} not finite ({total.nan:,} NaN, "
+        f"{total.posinf:,} +Inf, {total.neginf:,} -Inf){f', the first in {where}' if where else ''}{of_param}. {after}",
         "Look at the loss and the layer that owns the first of them; check for overflow in its forward pass.",
         evidence, param, index, 0,
     )  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory, Past
-from inspector.diagnosis.rules.rule import Seen, Story, number, of_params, percent
+from inspector.diagnosis.rules.rule import Seen, Story, are, number, of_params, percent, weights_of
 from inspector.diagnosis.rules.updates import at_an_end, moving
 from inspector.floats import BoolArray, F64Array
 from inspector.statistics import BINS, EXPONENT_BIAS
@@ -33,8 +33,8 @@ def f16_overflow(facts: StepFacts, memory: Memory) -> Seen | None:
         segment = facts.segment(row)
         largest = float(table.lanes["w"].max_abs[row])
         return Story(
-            f"{int(count[row]):,} weights of {segment.name} are infinite in half precision, which ends at 65,504; the "
-            f"largest was {number(largest)} before this step.",
+            f"{weights_of(int(count[row]), segment.name)} {are(int(count[row]))} infinite in half precision, which "
+            f"ends at 65,504; the largest was {number(largest)} before this step.",
             "Keep this param out of the half-precision mirror, use bfloat16, or look for why it grows.",
             {"elements": int(count[row]), "largest": largest, "limit": 65504}, segment.name, None,
             facts.dispatch_updating(segment.offset),
@@ -72,8 +72,9 @@ def stuck_mirror(facts: StepFacts, memory: Memory) -> Seen | None:
     def tell(row: int) -> Story:
         segment = facts.segment(row)
         largest = float(table.update.largest[row] * facts.of_row("lr", row))
+        stay = "stays as it is" if stuck[row] == 1 else "stay as they are"
         return Story(
-            f"{int(stuck[row]):,} weights of {segment.name} ({percent(share[row])}) stay as they are in half precision "
+            f"{weights_of(int(stuck[row]), segment.name)} ({percent(share[row])}) {stay} in half precision "
             f"for more than {STUCK_SPAN} steps, even if all go one way: the largest update is {number(largest)}, and "
             f"half the spacing of float16 at these weights more than {STUCK_SPAN} times that; for {int(runs[row]):,} "
             "steps. The master weights go on in float32.",
@@ -105,8 +106,8 @@ def f16_underflow(facts: StepFacts, memory: Memory) -> Seen | None:
     def tell(row: int) -> Story:
         segment = facts.segment(row)
         return Story(
-            f"{int(count[row]):,} weights of {segment.name} ({percent(share[row])}) are 0 in half precision and not in "
-            "float32: they are below 2^-25 = 2.98e-8.",
+            f"{weights_of(int(count[row]), segment.name)} ({percent(share[row])}) {are(int(count[row]))} 0 in half "
+            "precision and not in float32: below 2^-25 = 2.98e-8.",
             "Keep this param out of the half-precision mirror, or use bfloat16.",
             {"elements": int(count[row]), "share": float(share[row])}, segment.name, None,
             facts.dispatch_updating(segment.offset),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
-from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, multi_index, number, two_numbers
+from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, are, multi_index, number, two_numbers
 
 
 def gradients_not_zeroed(facts: StepFacts, memory: Memory) -> Seen | None:
@@ -16,7 +16,7 @@ def gradients_not_zeroed(facts: StepFacts, memory: Memory) -> Seen | None:
 
     def tell() -> Story:
         return Story(
-            f"{left:,} of {counts.count:,} gradients are not 0 after the step, the largest is "
+            f"{left:,} of {counts.count:,} gradients {are(left)} not 0 after the step, the largest is "
             f"{number(counts.max_abs)}: the "
             "next backward pass adds to them.",
             "Let the update kernel write 0 to g, or run fill_zero after it.",

@@ -151,6 +151,16 @@ def two_numbers(one: float, other: float) -> tuple[str, str]:
     return number(one), number(other)
 
 
+def are(count: int) -> str:
+    """The verb after a count of things."""
+    return "is" if count == 1 else "are"
+
+
+def weights_of(count: int, param: str) -> str:
+    """A count of weights and whose they are."""
+    return f"{count:,} weight{'s' * (count != 1)} of {param}"
+
+
 def percent(share: float) -> str:
     """A share as a message has it; what is there is never 0%."""
     if 0 < share < 1e-5:
