@@ -222,12 +222,13 @@ class FallStore:
 
 
 def quantiles(
-    exponents: npt.NDArray[np.uint32], zeros: npt.NDArray[np.int64], largest: F64Array, q: float
+    exponents: npt.NDArray[np.uint32], zeros: npt.NDArray[np.int64], largest: F64Array, q: float | F64Array
 ) -> F64Array:
     """The magnitude that a share `q` of the finite elements does not exceed, zeros among them; NaN of no elements.
 
-    A row each: `exponents` [rows, 255] counts the elements by biased exponent, as in BufferStats. Inside a power of two
-    they are taken as evenly spread over its logarithm, so it is off by less than a factor of 2. Never above `largest`.
+    A row each, `q` one for all or one a row. `exponents` [rows, 255] counts the elements by biased exponent, as in
+    BufferStats; inside a power of two they are taken as evenly spread over its logarithm, so it is off by less than a
+    factor of 2. Never above `largest`.
     """
     upto = np.cumsum(exponents, axis=1, dtype=np.int64)
     total = upto[:, -1] + zeros

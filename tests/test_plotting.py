@@ -154,6 +154,17 @@ def test_metrics_of_params_and_of_all_are_read_at_once() -> None:
     np.testing.assert_allclose(values[[0, 1, 2, 3, 5, 6]], [5, 12, 1, 12, 0.5 / math.sqrt(2), 1])
 
 
+def test_percentiles_of_a_param_and_of_all_are_read_of_the_right_rows() -> None:
+    table = table_of(a=[0.0, 0.0, 0.0, 8.0], b=[1.0, 1.0, 64.0, 64.0])
+    lines = [Line("g_p99", "b"), Line("g_p50", "a"), Line("g_p99", "a"), Line("g_p50"), Line("w_p50", "b"),
+             Line("g_p25", "b"), Line("g_p50", "nosuch")]  # fmt: skip
+    values, known = Reading(lines).values(table, table.merged("all"))
+    assert known.tolist() == [True] * 6 + [False]
+    # Of all eight the fourth is the least 1; a value is never above the largest.
+    np.testing.assert_array_less(values[:6] / 2.01, [64, 0.1, 8, 1, 1, 1])
+    np.testing.assert_array_less([63.9, -1, 7.9, 0.9, 0.9, 0.9], values[:6])
+
+
 def test_without_counts_of_params_the_gradients_as_a_whole_are_known() -> None:
     gradients = buffer_stats(np.array([0, -8, math.inf], np.float32))
     values, known = Reading([Line("grad_max"), Line("posinf"), Line("grad_zeros"), Line("w_norm")]).values(

@@ -116,6 +116,10 @@ def _measures() -> Mapping[str, Measure]:
     return MappingProxyType(found)
 
 
+QUANTILES: Mapping[str, tuple[Lane, float]] = MappingProxyType(
+    {f"{lane}_p{percent:02}": (lane, percent / 100) for lane in LANES for percent in PERCENTS}
+)
+"""Which share of which lane a percentile is of."""
 MEASURES = _measures()
 """Of params, by name; of all params together as well."""
 
@@ -143,8 +147,16 @@ class Reading:
         self.lines = tuple(lines)
         self._by_metric: dict[str, list[int]] = {}
         for i, line in enumerate(self.lines):
-            if line.metric in MEASURES:
+            if line.metric in MEASURES and line.metric not in QUANTILES:
                 self._by_metric.setdefault(line.metric, []).append(i)
+        shares = [
+            (i, *QUANTILES[line.metric]) for i, line in enumerate(self.lines) if line.metric in QUANTILES
+        ]
+        self._quantiles = {
+            lane: [(i, q) for i, of, q in shares if of == lane]
+            for lane in dict.fromkeys(of for _, of, _ in shares)
+        }
+        """By lane, so that all shares of a lane are read at once."""
         self._names: tuple[str, ...] | None = None
         self._rows: dict[str, int] = {}
         self.needs_whole = any(not line.param for line in self.lines)
@@ -172,6 +184,20 @@ class Reading:
                     values[i], known[i] = measure.read(total, [0])[0], True
                 elif gradients is not None and measure.counts is not None:
                     values[i], known[i] = measure.counts(gradients), True
+        for lane, shares in self._quantiles.items():
+            for of, of_all in ((table, False), (total, True)):
+                asked = [
+                    (i, q, 0 if of_all else self._rows[self.lines[i].param])
+                    for i, q in shares
+                    if (not self.lines[i].param if of_all else self.lines[i].param in self._rows)
+                ]
+                if of is not None and asked:
+                    places, rows = [i for i, _, _ in asked], [row for _, _, row in asked]
+                    q, columns = np.array([share for _, share, _ in asked]), of.lanes[lane]
+                    values[places] = quantiles(
+                        columns.exponents[rows], columns.zeros[rows], columns.max_abs[rows], q
+                    )
+                    known[places] = True
         return values, known
 
     def row(self, table: ParamTable, name: str) -> int | None:
