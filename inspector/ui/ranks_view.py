@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeyEvent, QKeySequence, QResizeEvent, QShortcut
-from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QSplitter, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QToolButton, QVBoxLayout, QWidget
 
-from inspector.history import EMPTY_HISTORY, History
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import theme
+from inspector.ui.curves_view import CurvesView
 from inspector.ui.ranks_model import SAMPLES, RanksModel
-from inspector.ui.readouts import bucket_at, bucket_steps, picked_step, read_out
+from inspector.ui.readouts import bucket_at, bucket_steps, read_out
 from inspector.ui.step_chart import StepChart
 from inspector.ui.tables import dense_table, set_widths
-from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
 
 METRICS = {
@@ -40,22 +39,21 @@ ABSENT = {
     "grad_norm": "All ranks were told one norm over all parts, which Metrics shows; the table has those of the parts.",
     "seconds": "",
 }
-BESIDE_FROM = 900
 
 
-class RanksView(LazyView):
+class RanksView(CurvesView):
     """A curve a rank of one metric, and a table of the ranks; the one selected is in the accent."""
 
     LOCAL_KEYS = KEYS
     PERIOD_S = 0.2
     ON_DEMAND = True
+    BESIDE_FROM = 900
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        self.model = RanksModel()
+        super().__init__(StepChart(), dense_table(self.model, "ranks-table"), parent)
         self.setObjectName("ranks")
-        self._history: History = EMPTY_HISTORY
         self._metric = "loss"
-        self._follow = True
         self._are_there = False
         self.words = ElidedLabel()
         line = QHBoxLayout()
@@ -77,21 +75,8 @@ class RanksView(LazyView):
             shortcut = QShortcut(QKeySequence(key), self)
             shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
             shortcut.activated.connect(button.click)
-        self.chart = StepChart()
-        self.chart.show_bottom_axis("step")
-        self.chart.hovered.connect(self._on_hovered)
-        self.chart.all_wanted.connect(self._on_all_wanted)
-        self.chart.picked.connect(self._on_picked)
-        self.chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
-        self.model = RanksModel()
-        self.table = dense_table(self.model, "ranks-table")
         set_widths(self.table, SAMPLES)
         self.table.horizontalHeader().setStretchLastSection(True)
-        self.table.selectionModel().currentRowChanged.connect(self._on_row_changed)
-        self._splitter = QSplitter(Qt.Orientation.Vertical)
-        self._splitter.setChildrenCollapsible(False)
-        self._splitter.addWidget(self.chart)
-        self._splitter.addWidget(self.table)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
@@ -114,28 +99,10 @@ class RanksView(LazyView):
         self.buttons[name].setChecked(True)
         self._draw_curves()
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Home shows all steps; plus, minus and the arrows zoom and move."""
-        if event.key() == Qt.Key.Key_Home:
-            self._on_all_wanted()
-        elif not self.chart.take_key(event.key()):
-            super().keyPressEvent(event)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """The table beside the curves where the view is wide and low, else below."""
-        super().resizeEvent(event)
-        wide = self.width() > max(2.2 * self.height(), BESIDE_FROM)
-        beside = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
-        if beside != self._splitter.orientation() or not event.oldSize().isValid():
-            self._splitter.setOrientation(beside)
-            whole = self.width() if wide else self.height()
-            second = whole * 3 // 5 if wide else whole * 2 // 5
-            self._splitter.setSizes([whole - second, second])
+    def _table_width(self) -> int:
+        return self.width() * 3 // 5
 
     # --- showing
-
-    def _on_new_run(self) -> None:
-        self._follow = True
 
     def _update(self, snapshot: Snapshot) -> None:
         parts = snapshot.recorded.ranks if snapshot.recorded is not None else ()
@@ -174,13 +141,7 @@ class RanksView(LazyView):
         names = [name for name in names if name in self._history.series]
         self.chart.show_history(self._history, names, [self.model.dash(_rank(name)) for name in names])
         self.chart.set_message("" if names else ABSENT[self._metric] if count else NOTHING)
-        if self._follow and len(self._history):
-            first, last = (
-                float(self._history.first[0]),
-                float(self._history.first[-1] + self._history.stride - 1),
-            )
-            room = max((last - first) * 0.01, 0.5)
-            self.chart.box.setXRange(first - room, last + room, padding=0)
+        self._show_all(self._ends())
         self.chart.draw()
         self._select_trace()
         self._on_hovered(None)
@@ -195,18 +156,6 @@ class RanksView(LazyView):
         self.model.select(self.table.currentIndex().row())
         self._select_trace()
         self._on_hovered(None)
-
-    def _on_moved_by_hand(self) -> None:
-        self._follow = False
-
-    def _on_all_wanted(self) -> None:
-        self._follow = True
-        self._draw_curves()
-
-    def _on_picked(self, at: float) -> None:
-        seek = picked_step(self._snapshot, at)
-        if seek is not None:
-            self.command.emit(seek)
 
     def _on_hovered(self, step: float | None) -> None:
         """Read out the selected rank, and the lowest and highest, in the title."""

@@ -5,88 +5,52 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QLabel, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
-from inspector.history import EMPTY_HISTORY, History
 from inspector.runtime.beside import Overlay
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import theme
+from inspector.ui.curves_view import CurvesView
 from inspector.ui.overlay_legend import OverlayLegend
 from inspector.ui.overlay_style import beside, shown
-from inspector.ui.readouts import bucket_at, bucket_steps, covers, picked_step, read_out
+from inspector.ui.readouts import bucket_at, bucket_steps, covers, read_out
 from inspector.ui.step_chart import StepChart
 from inspector.ui.tables import dense_table, set_widths
 from inspector.ui.timing_model import TimingModel
-from inspector.ui.view import LazyView
 
-BESIDE_FROM = 800
 TABLE_WIDTH = 440
 
 
-class TimingView(LazyView):
+class TimingView(CurvesView):
     """A curve a kernel, and a table of them that has a sample of each line; the one selected is in the accent."""
 
     PERIOD_S = 0.2
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        self.model = TimingModel()
+        super().__init__(StepChart(log=True), dense_table(self.model, "kernel-times"), parent)
         self.setObjectName("timing")
         self._shown: tuple[object, ...] = ()
-        self._history: History = EMPTY_HISTORY
         self._overlays: tuple[Overlay, ...] = ()
         self._clock = "GPU"
-        self._follow = True
-        self.chart = StepChart(log=True)
-        self.chart.show_bottom_axis("step")
-        self.chart.hovered.connect(self._on_hovered)
-        self.chart.all_wanted.connect(self._on_all_wanted)
-        self.chart.picked.connect(self._on_picked)
-        self.chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
-        self.model = TimingModel()
-        self.table = dense_table(self.model, "kernel-times")
         set_widths(self.table, ("", "gpu, cold", "88.8 ms", "88.8 ms", "88.8 %"), stretch=0)
-        self.table.selectionModel().currentRowChanged.connect(self._on_row_changed)
         self.total = QLabel(" ")
         self.total.setContentsMargins(theme.GRID, 0, theme.GRID, theme.GRID)
         self.total.setMinimumWidth(1)
         self.total.setWordWrap(True)
-        self._splitter = splitter = QSplitter(Qt.Orientation.Vertical)
-        splitter.addWidget(self.chart)
-        splitter.addWidget(self.table)
-        splitter.setChildrenCollapsible(False)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
         self.legend = OverlayLegend(dashed=False)
         self.legend.command.connect(self.command)
         outer.addWidget(self.legend)
-        outer.addWidget(splitter, 1)
+        outer.addWidget(self._splitter, 1)
         outer.addWidget(self.total)
         self.chart.set_message("No step has been timed yet: F11 runs one.")
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Home shows all steps; plus, minus and the arrows zoom and move."""
-        if event.key() == Qt.Key.Key_Home:
-            self._on_all_wanted()
-        elif not self.chart.take_key(event.key()):
-            super().keyPressEvent(event)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """The table beside the curves where the view is wide and low, else below."""
-        super().resizeEvent(event)
-        wide = self.width() > max(2.2 * self.height(), BESIDE_FROM)
-        beside = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
-        if beside != self._splitter.orientation() or not event.oldSize().isValid():
-            self._splitter.setOrientation(beside)
-            whole = self.width() if wide else self.height()
-            second = TABLE_WIDTH if wide else whole * 2 // 5
-            self._splitter.setSizes([whole - second, second])
-
-    def _on_new_run(self) -> None:
-        self._follow = True
+    def _table_width(self) -> int:
+        return TABLE_WIDTH
 
     def _update(self, snapshot: Snapshot) -> None:
         known = snapshot.cursor is not None and len(snapshot.history) > 0
@@ -129,11 +93,7 @@ class TimingView(LazyView):
         under = any(name in o.history.series for o in self._overlays for name in dashes)
         self.chart.set_message("" if names or under else "No step has been timed yet: F11 runs one.")
         ends = [float(end) for o in self._overlays if o.steps for end in (o.steps[0], o.steps[-1])]
-        if len(self._history):
-            ends += [float(self._history.first[0]), float(self._history.first[-1] + self._history.stride - 1)]
-        if self._follow and ends:
-            room = max((max(ends) - min(ends)) * 0.01, 0.5)
-            self.chart.box.setXRange(min(ends) - room, max(ends) + room, padding=0)
+        self._show_all([*ends, *self._ends()])
         self.chart.draw()
         self._on_hovered(None)
 
@@ -151,18 +111,6 @@ class TimingView(LazyView):
         self.model.select(self.table.currentIndex().row())
         self.chart.select_trace(self._selected_name())
         self._on_hovered(None)
-
-    def _on_moved_by_hand(self) -> None:
-        self._follow = False
-
-    def _on_all_wanted(self) -> None:
-        self._follow = True
-        self._draw_curves()
-
-    def _on_picked(self, at: float) -> None:
-        seek = picked_step(self._snapshot, at)
-        if seek is not None:
-            self.command.emit(seek)
 
     def _on_hovered(self, step: float | None) -> None:
         """Read out the selected kernel, or the costliest, in the title."""
