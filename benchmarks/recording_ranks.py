@@ -73,7 +73,12 @@ def train(rank: int, options: argparse.Namespace, kind: str, path: Path, port: i
         fully_shard(model, mesh=mesh, ignored_params=alone)
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     others = [p for p in model.parameters() if p.dim() < 2]
-    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": 0.1}]
+    # One call of a fused or foreach kernel takes parts of params (DTensor) or whole ones, not both.
+    for whole in (False, True):
+        alike = [p for p in others if hasattr(p, "full_tensor") != whole]
+        if alike:
+            groups.append({"params": alike, "weight_decay": 0.0})
     optimizer = torch.optim.AdamW(groups, lr=1e-3, fused=cuda)
     norms: list[float] = []
     with record(optimizer, path, model, options.capture, agree_every=2) as recording:
