@@ -70,7 +70,7 @@ class LaneSpec:
 
     def __str__(self) -> str:
         """The text that `from_text` reads back."""
-        parts = [f"{name}={shortest(value)}" for name, value in self.hyper.items()]
+        parts = [f"{name}={shortest(value).removesuffix('.0')}" for name, value in self.hyper.items()]
         parts += [f"{name}={value}" for name, value in self.form.items()]
         parts += [] if self.seed is None else [f"seed={self.seed}"]
         return self.optimizer + (":" + ",".join(parts) if parts else "")

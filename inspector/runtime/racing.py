@@ -28,7 +28,9 @@ from inspector.statistics import StatsLevel
 from inspector.stepping import Gradients, State, Stepper
 
 JUDGED_STEPS = 20
-"""A lane has diverged once its loss, as the mean of so many steps, is above that of its first step."""
+"""A lane has diverged once its loss, as the mean of so many steps, is above that of its first step by `RISE`."""
+RISE = 0.1
+"""As a share of the first loss: batches differ by less, and a lane that hardly moves has not diverged."""
 FINAL_SHARE = 10
 """The final loss is the mean over the last tenth of the steps, at least one: a batch alone says little."""
 
@@ -179,22 +181,27 @@ class Lane:
         metrics |= {"lr": record.lr, "weight_norm": weight_norm, "update_norm": update_norm}
         self._history.append(record.step, metrics)
         self._losses.append(math.nan if record.loss is None else record.loss)
-        self._judge(record.step, record.loss)
+        self._judge(record)
 
-    def _judge(self, step: int, loss: float | None) -> None:
+    def _judge(self, record: StepRecord) -> None:
+        loss, elements = record.loss, self.engine.stepper.layout.elements
         if loss is None or self.diverged is not None:
             return
-        first = self._losses[0]
+        first, lost = self._losses[0], record.nonfinite.total
+        mean = (
+            float(np.mean(self._losses[-JUDGED_STEPS:])) if len(self._losses) >= JUDGED_STEPS else -math.inf
+        )
+        why = ""
         if not math.isfinite(loss):
-            self.diverged = step, f"its loss is {loss}"
-        elif (
-            len(self._losses) >= JUDGED_STEPS
-            and (mean := float(np.mean(self._losses[-JUDGED_STEPS:]))) > first
-        ):
-            self.diverged = (
-                step,
-                (f"its loss is {mean:.4g} as the mean of {JUDGED_STEPS} steps, and was {first:.4g} at first"),
-            )
+            why = f"its loss is {loss}"
+        elif 2 * lost > elements:
+            why = f"{lost:,} of its {elements:,} gradients are not finite"
+        elif record.grad_norm == 0:
+            why = "all of its gradients are 0, so that nothing is learned any more"
+        elif mean > first + RISE * abs(first):
+            why = f"its loss is {mean:.4g} as the mean of {JUDGED_STEPS} steps, and was {first:.4g} at first"
+        if why:
+            self.diverged = record.step, why
 
 
 class Race:

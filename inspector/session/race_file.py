@@ -105,11 +105,11 @@ def is_race(path: Path) -> bool:
 
 
 def _parsed(document: Any, path: Path) -> RaceFile:
+    if isinstance(document, dict) and type(document.get("format")) is int and document["format"] != FORMAT:
+        raise UsageError(
+            f"{path} has format {document['format']}, and this program reads {FORMAT}: use the one that wrote it."
+        )
     try:
-        if document["format"] != FORMAT:
-            raise UsageError(
-                f"{path} has format {document['format']}, and this program reads {FORMAT}: use the one that wrote it."
-            )
         lanes = tuple(_lane(lane) for lane in document["lanes"])
         made = RaceFile(
             kind=_one_of(document["kind"], "race", "sweep"),
@@ -128,6 +128,8 @@ def _parsed(document: Any, path: Path) -> RaceFile:
             raise ValueError(len(lanes))
         # Whoever opens it runs what they say: that has to be lanes.
         _ = made.specs
+    except UsageError as error:
+        raise UsageError(f"{path} is damaged: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UsageError(f"{path} is damaged: it does not say what each lane of a race ran.") from None
     return made
