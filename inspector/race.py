@@ -96,6 +96,17 @@ def lane_names(lanes: Sequence[LaneSpec]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def check_forms(lanes: Sequence[LaneSpec], base: Variant) -> None:
+    """UsageError where the optimizer of a lane does not have the form that is asked of it."""
+    for lane in lanes:
+        kernel, there = lane.variant_of(base).kernel, optimizer(lane.optimizer).kernels
+        if kernel not in there:
+            raise UsageError(
+                f"The lane {str(lane)!r} asks for the {kernel} kernel, which {lane.optimizer} does not have: "
+                f"choose {', '.join(there)}."
+            )
+
+
 def log_grid(text: str) -> tuple[float, ...]:
     """`LOW:HIGH:COUNT`, evenly spaced in the logarithm, three significant digits each; or numbers joined by commas."""
     form = f"{text!r} is no grid of learning rates: write LOW:HIGH:COUNT, as in 1e-4:1e-1:7, or numbers with commas."

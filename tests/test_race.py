@@ -173,7 +173,7 @@ def test_norms_are_those_of_the_weights_and_of_what_changed() -> None:
         for lane in race.lanes:
             before = {name: w.astype(np.float64) for name, w in lane.engine.stepper.weights().items()}
             lane.moved()
-            race.catch_up(2, without=next(other for other in race.lanes if other is not lane))
+            race.round(2, without=next(other for other in race.lanes if other is not lane))
             after = lane.engine.stepper.weights()
             change = np.concatenate([(after[name] - before[name]).ravel() for name in before])
             whole = np.concatenate([w.ravel() for w in before.values()])

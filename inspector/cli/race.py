@@ -20,7 +20,7 @@ from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker
 from inspector.optimizers import optimizer
 from inspector.plan import Variant
-from inspector.race import MAX_LANES, LaneSpec
+from inspector.race import MAX_LANES, LaneSpec, check_forms, lane_names
 from inspector.runtime.racing import Lane, Race
 from inspector.runtime.recording import Recording, check_new
 from inspector.session.policy import Policy
@@ -123,9 +123,8 @@ class Outcome:
 
 def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None) -> Outcome:
     source = setup.open(LaneSpec())
-    for lane in lanes:
-        # What cannot run is told before anything does.
-        _check(lane, setup)
+    # What cannot run is told before anything does.
+    check_forms(lanes, Variant(**setup.form))
     if save is not None:
         check_new(save)
         save.mkdir()
@@ -166,16 +165,6 @@ def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None)
                 file.write(save)
     seconds = time.perf_counter() - began
     return Outcome(setup, kind, file.closed_loop, device, tuple(raced), seconds, save)
-
-
-def _check(lane: LaneSpec, setup: Setup) -> None:
-    """UsageError where the optimizer of a lane does not have the form that is asked of it."""
-    variant = lane.variant_of(Variant(**setup.form))
-    if variant.kernel not in optimizer(lane.optimizer).kernels:
-        raise UsageError(
-            f"The lane {str(lane)!r} asks for the {variant.kernel} kernel, which {lane.optimizer} does not have: "
-            f"choose {', '.join(optimizer(lane.optimizer).kernels)}."
-        )
 
 
 def _start(setup: Setup, lanes: Sequence[LaneSpec]) -> Race:
@@ -315,8 +304,6 @@ def _lane_row(name: str, each: Raced, setup: Setup) -> dict[str, Any]:
 
 
 def _names(outcome: Outcome) -> tuple[str, ...]:
-    from inspector.race import lane_names
-
     return lane_names([each.spec for each in outcome.raced])
 
 

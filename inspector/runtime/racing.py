@@ -56,8 +56,9 @@ class LaneSource:
         return self._source.initial_state()
 
     def ask(self, step: int, weights: Weights, pool: ThreadPoolExecutor) -> None:
-        """Begin to work out the gradients of `step` at these weights."""
-        self._ahead = step, pool.submit(self._source.gradients, step, lambda: weights)
+        """Begin to work out the gradients of `step` at these weights, unless that has begun."""
+        if self._ahead is None or self._ahead[0] != step:
+            self._ahead = step, pool.submit(self._source.gradients, step, lambda: weights)
 
     def forget(self) -> None:
         """What was asked for is of weights that are no longer there."""
@@ -120,7 +121,6 @@ class Lane:
         """The rest of its step, or the next whole one; False where a breakpoint stops it, or it has ended."""
         if self.ended is not None:
             return False
-        before = self._weights
         try:
             self.engine.step_iteration()
         except (DeviceLostError, EndOfSourceError):
@@ -128,10 +128,23 @@ class Lane:
         except InspectorError as error:
             self.ended = str(error)
             return False
-        if not self.engine.stepper.cursor.at_end:
-            return False
-        self._completed(before)
-        return True
+        before = len(self._losses)
+        self.observe()
+        return len(self._losses) > before
+
+    def observe(self) -> bool:
+        """Take over the numbers of the steps that are complete now; True where it went back."""
+        known = self._began_at + len(self._losses)
+        if self.steps < known:
+            self.moved()
+            return True
+        while known < self.steps:
+            known += 1
+            record = self.engine.record_of(known)
+            if record is None:
+                record = StepRecord(known, math.nan, None)
+            self._completed(record, alone=known == self.steps)
+        return False
 
     def moved(self) -> None:
         """It stands elsewhere than after its last step, or on other weights."""
@@ -163,13 +176,14 @@ class Lane:
             digest.update(np.ascontiguousarray(weights[param.name], dtype="<f4").tobytes())
         return digest.hexdigest()
 
-    def _completed(self, before: Weights | None) -> None:
-        record = self.engine.record
-        assert record is not None
+    def _completed(self, record: StepRecord, *, alone: bool) -> None:
+        """`alone` where it is the step that was completed last, so that the weights are of right after it."""
+        before, self._weights = self._weights, None
         weight_norm = update_norm = math.nan
         if isinstance(self._source, LaneSource):
-            self._weights = self.engine.stepper.weights()
-            if before is not None:
+            if alone:
+                self._weights = self.engine.stepper.weights()
+            if before is not None and self._weights is not None:
                 weight_norm = _norm(before.values())
                 update_norm = _norm(after - before[name] for name, after in self._weights.items())
         elif self.engine.counted is not None and self.engine.counted.step == record.step:
@@ -261,16 +275,27 @@ class Race:
 
         Raises EndOfSourceError where there are no more gradients, DeviceLostError where the device is gone.
         """
-        self.catch_up(max((lane.steps for lane in self.running), default=0) + 1)
+        self.round(max((lane.steps for lane in self.running), default=0) + 1)
 
-    def catch_up(self, step: int, *, without: Lane | None = None) -> None:
-        """Run the lanes that are behind step `step` up to it, each a step at a time."""
-        while behind := [lane for lane in self.running if lane.steps < step and lane is not without]:
-            for lane in behind:
-                lane.ask_ahead(self._pool)
-            moved = [lane.step() for lane in behind]
-            if not any(moved):
-                return
+    def round(self, step: int, *, without: Lane | None = None) -> bool:
+        """One step of each lane that is behind step `step`; False where none was, or none could."""
+        behind = self._behind(step, without)
+        for lane in behind:
+            lane.ask_ahead(self._pool)
+        moved = [lane.step() for lane in behind]
+        return any(moved)
+
+    def ask_ahead(self) -> None:
+        """Begin to work out the next gradients of every lane that has not ended."""
+        for lane in self.running:
+            lane.ask_ahead(self._pool)
+
+    def is_behind(self, front: Lane) -> bool:
+        """True where a lane has not run as many steps as `front`, and can."""
+        return bool(self._behind(front.steps, front))
+
+    def _behind(self, step: int, without: Lane | None) -> list[Lane]:
+        return [lane for lane in self.running if lane.steps < step and lane is not without]
 
     def close(self) -> None:
         """End the threads and the device."""
