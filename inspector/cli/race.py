@@ -378,4 +378,4 @@ def _nats(value: float | None) -> str:
 
 
 def _figure(value: float | None) -> str:
-    return "–" if value is None or value != value else f"{value:.4g}"
+    return "–" if value is None else f"{value:.4g}"

@@ -76,13 +76,13 @@ class LaneSource:
 class LaneStep:
     """One step of one lane: what was recorded of it, ‖w‖ of the weights that it began with, and ‖Δw‖ of what it made.
 
-    Over all elements, in float64. The two are NaN where nobody knows them: the weights are read for a source in a
+    Over all elements, in float64. The two are None where nobody knows them: the weights are read for a source in a
     closed loop alone, and the statistics of all params tell both.
     """
 
     record: StepRecord
-    weight_norm: float
-    update_norm: float
+    weight_norm: float | None
+    update_norm: float | None
 
 
 class Lane:
@@ -99,6 +99,7 @@ class Lane:
         self.latest: LaneStep | None = None
         self._source = source
         self._weights: Weights | None = None
+        self._read_weights()
         self._losses = array("d")
         """One a step since the start, NaN where the source tells none."""
         self._history = HistoryRecorder()
@@ -148,7 +149,7 @@ class Lane:
 
     def moved(self) -> None:
         """It stands elsewhere than after its last step, or on other weights."""
-        self._weights = None
+        self._read_weights()
         if isinstance(self._source, LaneSource):
             self._source.forget()
         if self.latest is not None and self.latest.record.step > self.steps:
@@ -176,10 +177,16 @@ class Lane:
             digest.update(np.ascontiguousarray(weights[param.name], dtype="<f4").tobytes())
         return digest.hexdigest()
 
+    def _read_weights(self) -> None:
+        """Those that its next step begins with, where its gradients come from them; none in the middle of a step."""
+        self._weights = None
+        if isinstance(self._source, LaneSource) and self.engine.stepper.cursor.between_steps:
+            self._weights = self.engine.stepper.weights()
+
     def _completed(self, record: StepRecord, *, alone: bool) -> None:
         """`alone` where it is the step that was completed last, so that the weights are of right after it."""
         before, self._weights = self._weights, None
-        weight_norm = update_norm = math.nan
+        weight_norm = update_norm = None
         if isinstance(self._source, LaneSource):
             if alone:
                 self._weights = self.engine.stepper.weights()
@@ -190,10 +197,11 @@ class Lane:
             table = self.engine.counted.params
             weight_norm, update_norm = _norm([table.lanes["w"].norm]), _norm([table.update.norm])
         self.latest = LaneStep(record, weight_norm, update_norm)
-        known = {"loss": record.loss, "grad_norm": record.grad_norm, "clip_scale": record.clip_scale}
-        metrics = {name: value for name, value in known.items() if value is not None}
-        metrics |= {"lr": record.lr, "weight_norm": weight_norm, "update_norm": update_norm}
-        self._history.append(record.step, metrics)
+        known = {
+            "loss": record.loss, "grad_norm": record.grad_norm, "clip_scale": record.clip_scale, "lr": record.lr,
+            "weight_norm": weight_norm, "update_norm": update_norm,
+        }  # fmt: skip
+        self._history.append(record.step, {name: x for name, x in known.items() if x is not None})
         self._losses.append(math.nan if record.loss is None else record.loss)
         self._judge(record)
 
