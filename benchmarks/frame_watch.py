@@ -70,6 +70,9 @@ class NamingApplication(QApplication):
 
     def notify(self, receiver: QObject, event: QEvent) -> bool:
         """Deliver an event, and note it where it took more than a millisecond without those inside it."""
+        if not isinstance(receiver, QObject):
+            # A graphics item, which PySide hands over as something else.
+            return False
         started = time.perf_counter()
         kind = event.type()
         self._inner.append(0.0)

@@ -71,7 +71,9 @@ class Keys(QObject):
 
     def lines(self) -> list[str]:
         """A line a key: from the key to its answer on screen."""
-        found = ["  key to screen           times   p50    p90  worst ms   (processor of all threads: p50 ms)"]
+        found = [
+            "  key to screen           times   p50    p90  worst ms   (processor of all threads: p50 ms)"
+        ]
         for name, took in self.took.items():
             ms = [wall for wall, _ in took]
             cpu = quantile([used for _, used in took], 0.5)
@@ -251,7 +253,9 @@ def main() -> int:
     parser.add_argument("--size", default="1600x1000")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each activity")
     parser.add_argument("--only", default="", help="activities with this in their name")
-    parser.add_argument("--events", action="store_true", help="name the events of long frames; costs time itself")
+    parser.add_argument(
+        "--events", action="store_true", help="name the events of long frames; costs time itself"
+    )
     given = parser.parse_args()
     application = NamingApplication(sys.argv[:1]) if given.events else None
     width, _, height = given.size.partition("x")
