@@ -77,6 +77,7 @@ class Shown:
     def show(self, snapshot: Snapshot) -> None:
         self.worker.current = snapshot
         self.window.show_snapshot(snapshot)
+        self.qtbot.waitUntil(lambda: self.window.at_rest)
 
     def commands(self) -> list[object]:
         """What was sent, without what views ask for by themselves."""
