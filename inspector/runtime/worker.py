@@ -40,7 +40,8 @@ from inspector.runtime.verifying import Verifying
 from inspector.runtime.viewer import Viewer
 from inspector.runtime.weighing import Policies
 from inspector.runtime.what_if import check_what_if, run_what_if
-from inspector.sources.base import EndOfSourceError, HasForm, Source, remarks_of
+from inspector.sources.base import AsRecorded, EndOfSourceError, Source, remarks_of
+from inspector.sources.open import form_of
 from inspector.statistics import StatsLevel
 from inspector.stepping import DeviceInfo, lost_moments
 
@@ -881,7 +882,8 @@ class Worker:
         self._travel.start()
 
     def _form_of(self, source: Source, variant: Variant, *, anew: bool) -> Variant:
-        """The form that a source is opened in: where another one is opened, as its optimizer ran.
+        """The form that a source is opened in: where another one is opened, that in which it was recorded, or as its
+        optimizer ran.
 
         What was chosen before that comes back with the next source that asks for nothing.
         """
@@ -890,11 +892,14 @@ class Worker:
         chosen, self._set_aside = self._set_aside, None
         if chosen is not None and chosen[1] == variant:
             variant = chosen[0]
-        form = source.form if isinstance(source, HasForm) else None
+        form = form_of(source)
         if form is None:
             return variant
-        parts = ("optimizer", "numerics", "kernel", "codec", "small_state")
-        wanted = replace(variant, **{part: getattr(form, part) for part in parts})
+        if isinstance(source, AsRecorded):
+            wanted = replace(form, own=variant.own)
+        else:
+            parts = ("optimizer", "numerics", "kernel", "codec", "small_state")
+            wanted = replace(variant, **{part: getattr(form, part) for part in parts})
         self._set_aside = variant, wanted
         return wanted
 
