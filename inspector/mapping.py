@@ -166,9 +166,12 @@ class Mapper(Protocol):
         ...
 
     def pixels(
-        self, requests: Sequence[MapRequest], stop: Callable[[], bool] = lambda: False
+        self, requests: Sequence[MapRequest], stop: Callable[[], bool] = lambda: False, *, stale: bool = False
     ) -> MapPictures | None:
-        """The lanes as pixels, all requests being of one quantity; None once `stop`, asked between lanes, says so."""
+        """The lanes as pixels, all requests being of one quantity; None once `stop`, asked between lanes, says so.
+
+        With `stale` what was worked out of the lanes before is good enough, where there is any.
+        """
         ...
 
     def rest(self) -> None:

@@ -159,9 +159,12 @@ class GpuMapper:
         return ""
 
     def pixels(
-        self, requests: Sequence[MapRequest], stop: Callable[[], bool] = lambda: False
+        self, requests: Sequence[MapRequest], stop: Callable[[], bool] = lambda: False, *, stale: bool = False
     ) -> MapPictures | None:
-        """The lanes as pixels, all requests being of one quantity; None once `stop`, asked between lanes, says so."""
+        """The lanes as pixels, all requests being of one quantity; None once `stop`, asked between lanes, says so.
+
+        With `stale` what was worked out of the lanes before is good enough, where there is any.
+        """
         quantity, kind = requests[0].quantity, kind_of(requests[0].quantity)
         for request in requests:
             check(request)
@@ -185,8 +188,8 @@ class GpuMapper:
             parts[lane] = tuple(self._parts(kind, lane))
             for request in requests:
                 if request.cell(levels.sizes) > 1:
-                    step = _age_step(lane, cursor)
-                    self._refresh(lane, kind, parts[lane], runs, step)
+                    if not (stale and lane in self._pyramids and self._made_of[lane][0] == kind):
+                        self._refresh(lane, kind, parts[lane], runs, _age_step(lane, cursor))
                     jobs.append(Job(request, self._pyramids[lane]))
                 else:
                     jobs.append(Job(request, _seen(parts[lane], request, levels.end)))

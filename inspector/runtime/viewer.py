@@ -39,12 +39,15 @@ class Viewer:
         self.values: ValuesWindow | None = None
         self.histograms: Histograms | None = None
         self.closeups = CloseUps()
-        self._asked_map = ViewMap(None)
+        self._asked_map = self._shown_map = ViewMap(None)
+        """What the map shows, and what it showed last."""
         self._asked_values = ViewValues(None)
         self._asked_histograms = ViewHistograms(None, ())
         self._stale = {"map": True, "values": True, "histograms": True}
         self._done_at = dict.fromkeys(self._stale, -float("inf"))
         self._cost = dict.fromkeys(self._stale, 0.0)
+        self._moving_cost = 0.0
+        """Seconds that the picture of a moved map took the last time."""
         self._glanced: tuple[int, ViewValues, ViewHistograms] | None = None
 
     def ask(self, command: ViewMap | ViewValues | ViewHistograms) -> None:
@@ -84,7 +87,10 @@ class Viewer:
 
     def refresh(self, stepper: Stepper, *, running: bool) -> None:
         """Bring what is asked for up to date; while running, only what is due."""
-        self.map = self._refreshed("map", running, self.map, lambda: self._map(stepper))
+        if running and self._asked_map != self._shown_map and self._shown_map.request is not None:
+            self.map = self._moved_map(stepper)
+        else:
+            self.map = self._refreshed("map", running, self.map, lambda: self._map(stepper))
         self.values = self._refreshed("values", running, self.values, lambda: self._values(stepper))
         self.histograms = self._refreshed(
             "histograms", running, self.histograms, lambda: self._histograms(stepper)
@@ -153,15 +159,27 @@ class Viewer:
         self._cost[name] = self._done_at[name] - started
         return new
 
-    def _map(self, stepper: Stepper) -> MapImage | None:
+    def _moved_map(self, stepper: Stepper) -> MapImage | None:
+        """The map moved while a run goes on: at once, if from lanes as they were when they were last worked out."""
+        started = time.perf_counter()
+        if started - self._done_at["map"] < self._moving_cost:
+            return self.map
+        new = self._map(stepper, stale=True)
+        self._done_at["map"] = time.perf_counter()
+        self._moving_cost = self._done_at["map"] - started
+        return new
+
+    def _map(self, stepper: Stepper, *, stale: bool = False) -> MapImage | None:
         asked, mapper = self._asked_map, stepper.mapper
         if asked.request is None:
             mapper.rest()
+            self._shown_map = asked
             return None
         requests = [asked.request] if asked.overview is None else [asked.request, asked.overview]
-        found = mapper.pixels(requests, self._stop)
+        found = mapper.pixels(requests, self._stop, stale=stale)
         if found is None:
             return self.map
+        self._shown_map = asked
         overview = map_image(requests[1], found.pixels[1]) if len(requests) > 1 else None
         return map_image(
             asked.request,
