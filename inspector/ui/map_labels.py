@@ -19,6 +19,8 @@ from inspector.ui.map_rows import BLOCKS, LEFT, NAMES, RULER, fits, text_width
 
 BLOCK_BORDERS_FROM = 8.0
 """Pixels a block is wide before its borders are drawn."""
+ROOMY = 3
+"""Lines of text that a lane is high before it has room for long ones."""
 MARGIN = 4
 
 
@@ -41,24 +43,26 @@ def coded_blocks(layout: Layout, lane: Lane, view: Viewport) -> Iterator[CodedBl
             continue
         for number in range((low - store.origin) // BLOCK, -(-(high - store.origin) // BLOCK)):
             start = store.origin + number * BLOCK
-            # Gaps at the end are no block.
-            if layout.between(start, start + BLOCK):
-                yield CodedBlock(start, min(start + BLOCK, store.stop), number)
+            held = layout.between(start, start + BLOCK)
+            if held:
+                # The last block of a param may end in the gap behind it.
+                yield CodedBlock(start, min(start + BLOCK, held[-1].stop), number)
 
 
 def paint_blocks(
     painter: QPainter, layout: Layout, lane: Lane, view: Viewport, rect: QRectF, ink: QColor
 ) -> None:
     """Where each block of codes begins, and its number where there is room for it."""
+    line = painter.fontMetrics().height()
     for block in coded_blocks(layout, lane, view):
         left = LEFT + view.x_of(block.start)
         painter.setPen(QPen(ink, 1, Qt.PenStyle.DotLine))
         painter.drawLine(QLineF(left + 0.5, rect.top(), left + 0.5, rect.bottom()))
         seen = max(left, LEFT), min(LEFT + view.x_of(block.stop), LEFT + view.width)
-        texts = (f"8-bit block {block.number:,}, scale at byte {block.number * F32_BYTES:,}",
-                 f"8-bit block {block.number:,}", f"{block.number:,}")  # fmt: skip
+        texts = [f"8-bit block {block.number:,}", f"{block.number:,}"]
+        if rect.height() >= ROOMY * line:
+            texts.insert(0, f"8-bit block {block.number:,}, scale at byte {block.number * F32_BYTES:,}")
         text = next((t for t in texts if fits(painter, t, seen[1] - seen[0] - 2 * MARGIN)), "")
-        line = painter.fontMetrics().height()
         if text and rect.height() >= line:
             box = QRectF(seen[0] + 2, rect.bottom() - line, text_width(painter, text) + MARGIN, line)
             painter.fillRect(box, theme.faded(theme.colours().raised, 0.85))

@@ -60,7 +60,7 @@ def gradient(quantity: Quantity, area: QRectF) -> QLinearGradient | QColor:
     return result
 
 
-def scale_text(image: MapImage, lane: Lane) -> str:
+def scale_text(image: MapImage, lane: Lane, digits: int = 2) -> str:
     """The ends of a lane's colour scale: ±0.08, or 1e-9 … 0.02; "" where it has none."""
     quantity, known = image.request.quantity, image.summaries[lane]
     if quantity == "nonfinite":
@@ -69,12 +69,12 @@ def scale_text(image: MapImage, lane: Lane) -> str:
         return ""
     if known.all_zero and quantity != "age":
         return "finite: all 0" if known.nonfinite else "all 0"
-    high = fmt.number(image.scale.get(lane), 2)
+    high = fmt.number(image.scale.get(lane), digits)
     unit = UNIT.get(quantity, "")
     if quantity == "age":
         return f"0 … {high} {unit}"
     if quantity in LOGARITHMIC:
-        return f"{fmt.number(image.low.get(lane), 2)} … {high} {unit}".rstrip()
+        return f"{fmt.number(image.low.get(lane), digits)} … {high} {unit}".rstrip()
     return f"± {high}"
 
 

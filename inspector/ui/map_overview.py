@@ -46,6 +46,8 @@ class Overview:
         painter.fillRect(area, c.window)
         for i, lane in enumerate(LANES):
             row = QRectF(area.left(), area.top() + 2 + i * OVERVIEW_LANE, area.width(), OVERVIEW_LANE - 1)
+            mark = QRectF(area.left() - 10, row.top(), 6, row.height())
+            painter.fillRect(mark, theme.LANE_COLOURS[lane])
             if lane in self._images:
                 painter.drawImage(row, self._images[lane])
                 self._flags(painter, lane, row)

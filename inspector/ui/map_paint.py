@@ -113,8 +113,8 @@ class MapPainter:
         self._selection(painter, view, index, selected, bottom)
         if spot is not None:
             self._spot(painter, view, spot, rects)
-        self._overview.paint(painter, size, view)
         painter.setClipping(False)
+        self._overview.paint(painter, size, view)
         self._gutters(painter, size, rects)
 
     def paint_empty(self, painter: QPainter, size: QSize, text: str) -> None:
@@ -337,6 +337,8 @@ class MapPainter:
             return
         c = theme.colours()
         scale, bad = self._scales[lane]
+        if not fits(painter, scale, area.width()):
+            scale = scale_text(self._source, lane, 1)
         bar = QRectF(area.left(), area.top(), area.width(), 6)
         quantity = "nonfinite" if bad == ALL_NONFINITE else self._source.request.quantity
         painter.fillRect(bar, QBrush(gradient(quantity, bar)))
