@@ -34,13 +34,15 @@ EMPTY_TEXT = (
 KEYS = (
     ("+ / −, wheel", "zoom in or out"),
     ("← / →, drag", "move along the buffers"),
-    ("PgUp / PgDn", "move by what is in sight"),
+    ("Page up / down", "one screen back or forward"),
     ("Home", "show everything"),
     ("[ / ]", "select the param before or after"),
     ("Enter, double-click", "zoom to the param"),
     ("Esc", "select no param"),
 )
 ZOOM_STEP = 1.5
+PARAM_PIXELS = 48
+"""So wide a param is shown that was gone to: its name has room."""
 SPOT_PIXELS = 6
 """So wide an element is shown that was gone to."""
 DRAG_FROM = 4
@@ -167,6 +169,19 @@ class MapCanvas(QWidget):
         if segment.stop <= self.view.start or segment.offset >= self.view.stop:
             middle = self.view.x_of((segment.offset + segment.stop) / 2)
             self._move(self.view.panned(middle - self.view.width / 2))
+
+    def show_param(self, name: str) -> None:
+        """Bring a param into sight, at least `PARAM_PIXELS` wide."""
+        if self.view is None or self.index is None or name not in self.index.layout:
+            return
+        segment = self.index.layout[name]
+        closer = PARAM_PIXELS * self.view.per_pixel / max(segment.numel, 1)
+        if closer <= 1:
+            self.reveal(name)
+            return
+        view = self.view.zoomed(closer, self.view.width / 2)
+        middle = view.x_of((segment.offset + segment.stop) / 2)
+        self._move(view.panned(middle - view.width / 2))
 
     def show_element(self, element: int) -> None:
         """Bring an element into the middle, at least `SPOT_PIXELS` wide, and mark where it is."""

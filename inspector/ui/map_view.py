@@ -90,6 +90,10 @@ class MapView(View):
         self.canvas.set_selected(name)
         self.canvas.reveal(name)
 
+    def show_param(self, name: str) -> None:
+        """Bring a param into the middle, close enough to be seen."""
+        self.canvas.show_param(name)
+
     def show_spot(self, element: int) -> None:
         """Bring an element of the mega-buffers into the middle, close enough to tell it from its neighbours."""
         self.canvas.show_element(element)
