@@ -107,8 +107,13 @@ def docks_of(window: QMainWindow) -> dict[str, QDockWidget]:
     return {name: dock for name, dock in made if dock is not None}
 
 
-def save(window: QMainWindow, settings: QSettings, views: Mapping[str, View]) -> QSettings:
-    """Keep geometry and places; returns the settings written, new ones where the file was damaged."""
+def save(
+    window: QMainWindow, settings: QSettings, views: Mapping[str, View], arrangement: str = ""
+) -> QSettings:
+    """Keep geometry and places; returns the settings written, new ones where the file was damaged.
+
+    `arrangement` names the built-in one that the panels are in, "" where they were moved.
+    """
     if settings.status() == QSettings.Status.FormatError:
         # Qt refuses to write over what it cannot read; nothing in there can be used anyway.
         path = settings.fileName()
@@ -120,6 +125,7 @@ def save(window: QMainWindow, settings: QSettings, views: Mapping[str, View]) ->
     for name, view in views.items():
         if text := view.kept_text():
             settings.setValue(f"views/{name}", text)
+    settings.setValue("window/arrangement", arrangement)
     settings.setValue("window/front", list(views_in_front(views)))
     settings.sync()
     return settings
