@@ -84,6 +84,7 @@ class BreakpointsView(View):
         completer.activated.connect(self._on_edited)
         self.field.setCompleter(completer)
         self.add_button = QPushButton("Add")
+        self.add_button.setToolTip("Stop the run in every step in which the condition holds (Enter)")
         self.add_button.clicked.connect(self._add)
         self.remove_button = QPushButton("Remove")
         self.remove_button.setToolTip("Remove the selected breakpoint (Delete)")
