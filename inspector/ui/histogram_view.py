@@ -321,7 +321,7 @@ class HistogramView(LazyView):
 
     def _restyle(self) -> None:
         for lane, item in self.bars.items():
-            colour = theme.LANE_COLOURS[lane]
+            colour = theme.lane_mark(lane)
             item.setPen(line_pen(colour))
             item.setBrush(pg.mkBrush(theme.faded(colour, 0.3)))
             self.lane_boxes[lane].setStyleSheet(f"color: {theme.ink(colour, theme.colours().window).name()};")

@@ -166,7 +166,7 @@ class TrailPlot(QWidget):
             else:
                 painter.drawText(beside, middle, fmt.number(high if abs(high) >= abs(low) else low, 3))
         painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(theme.NONFINITE)
+        painter.setBrush(theme.nonfinite_mark())
         for step in drawn.bad.tolist():
             x = self.x_of(step)
             top = QPointF(x, band.top() + 2 * MARK)
