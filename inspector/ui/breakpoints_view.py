@@ -39,7 +39,8 @@ KEYS = (
 )
 EMPTY = (
     "No breakpoints. A condition stops the run in the step in which it holds: nonfinite > 0, clip_scale < 0.1, "
-    "update_ratio@*.attn.* > 0.01, finding:norm-overflow; with , once or , hit 3 behind it."
+    "update_ratio@*.attn.* > 0.01, finding:norm-overflow. With “, once” behind it the run stops once, with "
+    "“, hit 3” from the third time on."
 )
 HINT = "METRIC OP NUMBER, or METRIC@PARAM-GLOB OP NUMBER, or finding:RULE; then , once or , hit N"
 NOTE_LINES = 3

@@ -90,7 +90,7 @@ class HistogramView(LazyView):
         self.chart.setToolTip("Ctrl and a click go to the next element of a bin.")
         self.chart.box.setMouseEnabled(x=False, y=False)
         self.bars = {lane: pg.PlotCurveItem([0, 1], [0], stepMode="center") for lane in LANES}
-        self.eps_line = pg.InfiniteLine(angle=90, label="ε²", labelOpts={"position": 0.82})
+        self.eps_line = pg.InfiniteLine(angle=90, label="ε²", labelOpts={"position": 0.6})
         for item in (*self.bars.values(), self.eps_line):
             self.chart.box.addItem(item, ignoreBounds=True)
         self.eps_line.hide()
