@@ -2,9 +2,9 @@
 
 The kernels round in PyTorch's order. So on the software adapter, which rounds divisions and roots exactly, its fused
 kernel gives the same bits, also after 50 steps; and so do m and v of its for-loop and foreach. Their square root is off
-by one ULP in a fifth of all elements (see `peers.torch_loop`), which moves w by at most 4 ULP of its change; beyond 2 ULP
-of w in up to 13 of 54,400 here. Elsewhere Vulkan allows a division 2.5 ULP and a root 3: 2 ULP of m and v, and of w 2 and
-8 of its change. ULP are at the larger of before and after.
+by one ULP in a fifth of all elements (see `peers.torch_loop`), which moves w by at most 4 ULP of its change, and up to
+13 of 54,400 w here by more than 2 ULP. Elsewhere Vulkan allows a division 2.5 ULP and a root 3: 2 ULP of m and v, and
+of w 2 and 8 of its change. ULP are at the larger of before and after.
 """
 
 from __future__ import annotations
