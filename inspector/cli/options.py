@@ -59,7 +59,7 @@ SmallState = Annotated[
     StateType, typer.Option(help="With --kernel 8bit: state of params below 4,096 elements.")
 ]
 Numerics = Annotated[
-    hyper.Numerics, typer.Option(help="Bias terms in float32 as published, or precise ones.")
+    hyper.Numerics, typer.Option(help="1-β in float32 as published, or precise: rounded as by PyTorch.")
 ]
 Reduce = Annotated[
     plan.Reduce, typer.Option(help="How the norm is added up; two-pass gives the same bits every run.")
