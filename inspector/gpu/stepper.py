@@ -676,11 +676,8 @@ class GpuStepper:
         prepared = []
         for dispatch in plan.dispatches:
             slots = tuple((b.slot, b.access) for b in dispatch.bindings)
-            rule = (
-                optimizer(plan.variant.optimizer).rule if dispatch.kernel.startswith("optimizers/") else None
-            )
             pipeline = self._pipelines.get(
-                dispatch.kernel, dispatch.entry_point, slots, dispatch.constants, dispatch.own, rule
+                dispatch.kernel, dispatch.entry_point, slots, dispatch.constants, dispatch.own
             )
             ranges = [(self._buffers[b.buffer], b.offset, b.bound_size) for b in dispatch.bindings]
             group = self._pipelines.bind(slots, ranges)
