@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inspector.errors import UsageError
-from inspector.layout import F32_BYTES, BlockName
+from inspector.layout import BlockName
 from inspector.optimizers.matrix.stacks import Stack
 from inspector.optimizers.planning.update import UpdatePlan
 from inspector.plan import Binding
@@ -124,6 +124,7 @@ class ProductPlan(UpdatePlan):
             work.name,
             constants=tuple(constants.items()),
             entry_point=entry_point,
+            operations=_operations(result, inner, symmetric=entry_point != "product"),
         )
 
 
@@ -131,6 +132,12 @@ def _tiles(stack: Stack, tile: int) -> int:
     return -(-stack.columns // tile) * -(-stack.rows // tile) * stack.count
 
 
+def _operations(result: Stack, inner: int, *, symmetric: bool) -> int:
+    """Two for each product that is added up; of a symmetric result only those on one side of the diagonal and on it."""
+    n = result.rows
+    elements = n * (n + 1) // 2 if symmetric else n * result.columns
+    return 2 * result.count * elements * inner
+
+
 def _bound(slot: int, name: str, stack: Stack) -> Binding:
-    assert stack.nbytes % F32_BYTES == 0
     return Binding(slot, name, stack.buffer, 0, stack.nbytes, "read")

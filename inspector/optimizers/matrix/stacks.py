@@ -83,8 +83,9 @@ def batches(
 ) -> Iterator[Batch]:
     """The matrices in batches of one shape, in the order of the first of each.
 
-    The elements from the first to the last of a batch lie on one page of `lane` and can be bound at once, which takes
-    at most `bound` of them; its matrices have at most `stacked` elements together, but for one that alone has more.
+    The elements from the first to the last of several lie on one page of `lane` and can be bound at once, which takes
+    at most `bound` of them, and the matrices have at most `stacked` elements together. A matrix of which that is not so
+    is a batch of its own.
     """
     shapes: dict[tuple[int, int], list[Segment]] = {}
     for segment in matrices:
@@ -101,7 +102,7 @@ def _runs(layout: Layout, alike: list[Segment], lane: Lane, bound: int, stacked:
     apart = 0
     for segment in alike:
         fits = run and len(run) < most and segment.stop - run[0].offset <= bound
-        fits = fits and store_at(layout, lane, segment.offset) == store_at(layout, lane, run[0].offset)
+        fits = fits and segment.stop <= store_at(layout, lane, run[0].offset).stop
         if fits and (len(run) == 1 or segment.offset - run[-1].offset == apart):
             apart = segment.offset - run[-1].offset
             run.append(segment)

@@ -147,6 +147,8 @@ class Assembly:
         constants: tuple[tuple[str, float], ...] = (),
         clears: tuple[Binding, ...] = (),
         entry_point: str | None = None,
+        written: tuple[Binding, ...] | None = None,
+        operations: int = 0,
     ) -> None:
         """Append a dispatch; the entry point is the last part of `kernel` if not given, an `_atomic` left out."""
         if entry_point is None:
@@ -163,6 +165,8 @@ class Assembly:
                 elements,
                 constants,
                 clears,
+                written=written,
+                operations=operations,
             )
         )
 
