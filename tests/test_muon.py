@@ -58,7 +58,13 @@ def assert_step(stepper: GpuStepper, before: dict[str, dict[str, F32]], g: dict[
         name, shape = segment.name, segment.param.shape
         w, m, v = (before[lane][name].astype(np.float64) for lane in "wmv")
         if name in HIDDEN:
-            v = orthogonalised(g[name].reshape(shape), m.reshape(shape), scale=scale, hyper=HYPER).ravel()
+            v = orthogonalised(
+                g[name].reshape(shape),
+                m.reshape(shape),
+                scale=scale,
+                hyper=HYPER,
+                numerics=stepper.plan.variant.numerics,
+            ).ravel()
             assert apart(after["v"][name], v) < 1e-5, name
         done = optimizer_of(stepper.plan.variant, segment.param).update(
             w,

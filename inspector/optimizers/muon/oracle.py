@@ -41,10 +41,16 @@ def shape_factor(rows: int, columns: int) -> np.float32:
 
 
 def direction(
-    g: Array, m: Array, *, scale: float | Scalar, hyper: Hyper, dtype: FloatType = np.float64
+    g: Array,
+    m: Array,
+    *,
+    scale: float | Scalar,
+    hyper: Hyper,
+    numerics: Numerics = "published",
+    dtype: FloatType = np.float64,
 ) -> Array:
     """What is orthogonalised, of any shape: Nesterov's blend of the gradient, clipped, and the momentum after it."""
-    c = coefficients(hyper, "published", dtype)
+    c = coefficients(hyper, numerics, dtype)
     g, m = in_type(g, dtype), in_type(m, dtype)
     with np.errstate(all="ignore"):
         grad = finite_gradient(g, scale, dtype)
@@ -53,10 +59,16 @@ def direction(
 
 
 def orthogonalised(
-    g: Array, m: Array, *, scale: float | Scalar, hyper: Hyper, dtype: FloatType = np.float64
+    g: Array,
+    m: Array,
+    *,
+    scale: float | Scalar,
+    hyper: Hyper,
+    numerics: Numerics = "published",
+    dtype: FloatType = np.float64,
 ) -> Array:
     """What stands in v's place of a hidden matrix when it is updated; g and m in its shape."""
-    blend = direction(g, m, scale=scale, hyper=hyper, dtype=dtype)
+    blend = direction(g, m, scale=scale, hyper=hyper, numerics=numerics, dtype=dtype)
     matrix = blend.reshape(blend.shape[0], -1)
     return np.asarray(dtype(shape_factor(*matrix.shape)) * newton_schulz(matrix, dtype)).reshape(blend.shape)
 
@@ -76,10 +88,10 @@ def update(
 ) -> Updated:
     """One update of elements of hidden matrices at any step; arrays of one shape, `scale` the clip scale.
 
-    `v` is the orthogonalised update of these elements, given back as it is. μ is β₁. `numerics` make no difference:
-    the settings count as rounded to float32 in either.
+    `v` is the orthogonalised update of these elements, given back as it is. μ is β₁; precise numerics have 1-μ
+    from float64.
     """
-    c = coefficients(hyper, "published", dtype)
+    c = coefficients(hyper, numerics, dtype)
     w, g, m, v = (in_type(x, dtype) for x in (w, g, m, v))
     with np.errstate(all="ignore"):
         grad = finite_gradient(g, scale, dtype)

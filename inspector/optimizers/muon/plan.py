@@ -33,6 +33,8 @@ def plan_muon(layout: Layout, limits: Limits, variant: Variant, classes: Classes
 class MuonPlan(ProductPlan):
     """Hidden matrices by the orthogonalised direction, which stands in v's place; the rest as AdamW."""
 
+    hp_type = "array<vec4<f32>, 2>"
+
     def check_variant(self) -> None:
         variant = self.variant
         if variant.kernel != "f32":

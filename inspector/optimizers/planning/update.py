@@ -11,7 +11,7 @@ from inspector.layout import F32_BYTES, BlockName, Segment, StateType
 from inspector.optimizers.planning.assembly import VEC
 from inspector.optimizers.planning.norm import NormPlan
 from inspector.param_hyper import Classes
-from inspector.plan import Access, Binding, Plan, binding_elements
+from inspector.plan import Access, Binding, Plan, UniformType, binding_elements
 from inspector.settings import IDLE
 from inspector.stores import GIVEN, Lane, pieces
 
@@ -33,6 +33,9 @@ class UpdateRange:
 
 class UpdatePlan(NormPlan):
     """The norm, and one kernel that updates the elements of each range; `kernel` and `constants` say which."""
+
+    hp_type: UniformType = "vec4<f32>"
+    """Of the `hp` uniform; lr, β₁, β₂ and λ come first in it."""
 
     def kernel(self, range_: UpdateRange) -> tuple[str, str]:
         """The WGSL file and the entry point that update a range."""
@@ -221,7 +224,7 @@ class UpdatePlan(NormPlan):
 
     def hp(self, slot: int, range_: UpdateRange) -> Binding:
         """The settings of a range."""
-        return self.value(slot, "hp", self._hp_key(range_), "vec4<f32>")
+        return self.value(slot, "hp", self._hp_key(range_), self.hp_type)
 
     @staticmethod
     def _hp_key(range_: UpdateRange) -> str:
