@@ -172,6 +172,8 @@ class Dispatch:
     """The user's kernel that runs in it."""
     written: tuple[Binding, ...] | None = None
     """What it changes, where that is not all of what it binds to write."""
+    count: int | None = None
+    """The elements it works on, where those are not all of its range."""
     operations: int = 0
     """Additions and multiplications of a product of matrices."""
 
@@ -181,6 +183,13 @@ class Dispatch:
         if self.written is not None:
             return self.written
         return tuple(b for b in self.bindings if b.access == "read_write")
+
+    @property
+    def worked(self) -> int:
+        """How many elements of the lanes it works on: not those between matrices that lie apart."""
+        if self.count is not None:
+            return self.count
+        return self.elements[1] - self.elements[0]
 
     @property
     def updates(self) -> bool:

@@ -17,10 +17,11 @@ ENOUGH_TILES = 96
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a dispatch on matrices is for: `name` says it, of elements [start, stop) of the lanes, in `block`."""
+    """What a dispatch on matrices is for: `name` says it, of `count` elements among [start, stop) of the lanes."""
 
     name: str
     elements: tuple[int, int]
+    count: int
     block: BlockName | None = None
 
 
@@ -124,6 +125,7 @@ class ProductPlan(UpdatePlan):
             work.name,
             constants=tuple(constants.items()),
             entry_point=entry_point,
+            count=work.count,
             operations=_operations(result, inner, symmetric=entry_point != "product"),
         )
 

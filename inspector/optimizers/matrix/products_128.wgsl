@@ -13,10 +13,15 @@ fn tile(group: vec3<u32>, thread: vec3<u32>, adds: bool, symmetric: bool) {
     var block01 = Block();
     var block10 = Block();
     var block11 = Block();
+    // What comes next is on its way from memory while a tile is worked on.
+    var from_left = left_from_memory(group.z, row, 0u, flat);
+    var from_right = right_from_memory(group.z, column, 0u, flat);
     for (var depth = 0u; depth < inner; depth += DEPTH) {
-        fetch_left(group.z, row, depth, flat);
-        fetch_right(group.z, column, depth, flat);
+        left_to_tile(from_left, flat);
+        right_to_tile(from_right, flat);
         workgroupBarrier();
+        from_left = left_from_memory(group.z, row, depth + DEPTH, flat);
+        from_right = right_from_memory(group.z, column, depth + DEPTH, flat);
         for (var k = 0u; k < DEPTH; k++) {
             let rows0 = left_tile[k * QUARTERS + thread.y];
             let rows1 = left_tile[k * QUARTERS + SIDE + thread.y];

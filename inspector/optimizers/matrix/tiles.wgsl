@@ -8,6 +8,9 @@
 const SIDE = 16u;
 const DEPTH = 16u;
 const QUARTERS = TILE / 4u;
+const TURNED = QUARTERS * DEPTH / 4u;  // threads with a block to be turned
+const STRAIGHT = QUARTERS * DEPTH / WORKGROUP_SIZE;  // vec4s a thread otherwise, one or two
+const APART = WORKGROUP_SIZE / QUARTERS;  // of the inner dimension, from one to the other
 
 @group(0) @binding(0) var<storage, read> left: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> right: array<vec4<f32>>;
@@ -41,81 +44,93 @@ fn quarters(n: u32) -> u32 {
     return (n + 3u) / 4u;
 }
 
-fn fetch_left(matrix: u32, first: u32, depth: u32, thread: u32) {
+// What a thread takes of the left factor for the next DEPTH of the inner dimension: a 4 x 4 block to be turned, or
+// vec4s that go into the tile as they are.
+fn left_from_memory(matrix: u32, first: u32, depth: u32, thread: u32) -> mat4x4<f32> {
+    var taken = mat4x4<f32>();
     if LEFT_AS_IS {
         let width = quarters(inner);
-        let base = matrix * rows * width;
-        for (var at = thread; at < QUARTERS * (DEPTH / 4u); at += WORKGROUP_SIZE) {
-            let along = at % (DEPTH / 4u);
-            let group = at / (DEPTH / 4u);
-            let row = first + 4u * group;
-            let column = depth / 4u + along;
-            var block = mat4x4<f32>();
-            if column < width {
-                let from_ = base + row * width + column;
-                if row < rows { block[0] = left[from_]; }
-                if row + 1u < rows { block[1] = left[from_ + width]; }
-                if row + 2u < rows { block[2] = left[from_ + 2u * width]; }
-                if row + 3u < rows { block[3] = left[from_ + 3u * width]; }
-            }
-            block = transpose(block);
-            let to = 4u * along * QUARTERS + group;
-            left_tile[to] = block[0];
-            left_tile[to + QUARTERS] = block[1];
-            left_tile[to + 2u * QUARTERS] = block[2];
-            left_tile[to + 3u * QUARTERS] = block[3];
+        let line = first + 4u * (thread / (DEPTH / 4u));
+        let along = depth / 4u + thread % (DEPTH / 4u);
+        if thread < TURNED && along < width {
+            let at = (matrix * rows + line) * width + along;
+            if line < rows { taken[0] = left[at]; }
+            if line + 1u < rows { taken[1] = left[at + width]; }
+            if line + 2u < rows { taken[2] = left[at + 2u * width]; }
+            if line + 3u < rows { taken[3] = left[at + 3u * width]; }
+        }
+        return transpose(taken);
+    }
+    let width = quarters(rows);
+    let along = depth + thread / QUARTERS;
+    let group = first / 4u + thread % QUARTERS;
+    if group < width {
+        let at = (matrix * inner + along) * width + group;
+        if along < inner { taken[0] = left[at]; }
+        if STRAIGHT > 1u && along + APART < inner { taken[1] = left[at + APART * width]; }
+    }
+    return taken;
+}
+
+fn left_to_tile(taken: mat4x4<f32>, thread: u32) {
+    if LEFT_AS_IS {
+        if thread < TURNED {
+            let at = 4u * (thread % (DEPTH / 4u)) * QUARTERS + thread / (DEPTH / 4u);
+            left_tile[at] = taken[0];
+            left_tile[at + QUARTERS] = taken[1];
+            left_tile[at + 2u * QUARTERS] = taken[2];
+            left_tile[at + 3u * QUARTERS] = taken[3];
         }
         return;
     }
-    let width = quarters(rows);
-    let base = matrix * inner * width;
-    for (var at = thread; at < DEPTH * QUARTERS; at += WORKGROUP_SIZE) {
-        let along = depth + at / QUARTERS;
-        let group = first / 4u + at % QUARTERS;
-        var value = vec4(0.0);
-        if along < inner && group < width {
-            value = left[base + along * width + group];
-        }
-        left_tile[at] = value;
+    left_tile[thread] = taken[0];
+    if STRAIGHT > 1u {
+        left_tile[thread + APART * QUARTERS] = taken[1];
     }
 }
 
-fn fetch_right(matrix: u32, first: u32, depth: u32, thread: u32) {
+// What a thread takes of the right factor for the next DEPTH of the inner dimension: a 4 x 4 block to be turned, or
+// vec4s that go into the tile as they are.
+fn right_from_memory(matrix: u32, first: u32, depth: u32, thread: u32) -> mat4x4<f32> {
+    var taken = mat4x4<f32>();
     if RIGHT_TRANSPOSED {
         let width = quarters(inner);
-        let base = matrix * columns * width;
-        for (var at = thread; at < QUARTERS * (DEPTH / 4u); at += WORKGROUP_SIZE) {
-            let along = at % (DEPTH / 4u);
-            let group = at / (DEPTH / 4u);
-            let column = first + 4u * group;
-            let quarter = depth / 4u + along;
-            var block = mat4x4<f32>();
-            if quarter < width {
-                let from_ = base + column * width + quarter;
-                if column < columns { block[0] = right[from_]; }
-                if column + 1u < columns { block[1] = right[from_ + width]; }
-                if column + 2u < columns { block[2] = right[from_ + 2u * width]; }
-                if column + 3u < columns { block[3] = right[from_ + 3u * width]; }
-            }
-            block = transpose(block);
-            let to = 4u * along * QUARTERS + group;
-            right_tile[to] = block[0];
-            right_tile[to + QUARTERS] = block[1];
-            right_tile[to + 2u * QUARTERS] = block[2];
-            right_tile[to + 3u * QUARTERS] = block[3];
+        let line = first + 4u * (thread / (DEPTH / 4u));
+        let along = depth / 4u + thread % (DEPTH / 4u);
+        if thread < TURNED && along < width {
+            let at = (matrix * columns + line) * width + along;
+            if line < columns { taken[0] = right[at]; }
+            if line + 1u < columns { taken[1] = right[at + width]; }
+            if line + 2u < columns { taken[2] = right[at + 2u * width]; }
+            if line + 3u < columns { taken[3] = right[at + 3u * width]; }
+        }
+        return transpose(taken);
+    }
+    let width = quarters(columns);
+    let along = depth + thread / QUARTERS;
+    let group = first / 4u + thread % QUARTERS;
+    if group < width {
+        let at = (matrix * inner + along) * width + group;
+        if along < inner { taken[0] = right[at]; }
+        if STRAIGHT > 1u && along + APART < inner { taken[1] = right[at + APART * width]; }
+    }
+    return taken;
+}
+
+fn right_to_tile(taken: mat4x4<f32>, thread: u32) {
+    if RIGHT_TRANSPOSED {
+        if thread < TURNED {
+            let at = 4u * (thread % (DEPTH / 4u)) * QUARTERS + thread / (DEPTH / 4u);
+            right_tile[at] = taken[0];
+            right_tile[at + QUARTERS] = taken[1];
+            right_tile[at + 2u * QUARTERS] = taken[2];
+            right_tile[at + 3u * QUARTERS] = taken[3];
         }
         return;
     }
-    let width = quarters(columns);
-    let base = matrix * inner * width;
-    for (var at = thread; at < DEPTH * QUARTERS; at += WORKGROUP_SIZE) {
-        let along = depth + at / QUARTERS;
-        let group = first / 4u + at % QUARTERS;
-        var value = vec4(0.0);
-        if along < inner && group < width {
-            value = right[base + along * width + group];
-        }
-        right_tile[at] = value;
+    right_tile[thread] = taken[0];
+    if STRAIGHT > 1u {
+        right_tile[thread + APART * QUARTERS] = taken[1];
     }
 }
 

@@ -120,7 +120,10 @@ class MuonPlan(ProductPlan):
         self._unstack(batch, x)
 
     def _work(self, batch: Batch, what: str) -> Work:
-        return Work(f"{what} {batch.name}", (batch.start, batch.stop), batch.segments[0].block)
+        first = batch.segments[0]
+        return Work(
+            f"{what} {batch.name}", (batch.start, batch.stop), len(batch.segments) * first.numel, first.block
+        )
 
     def _pieces(self, batch: Batch) -> list[tuple[int, int]]:
         """Elements [start, stop) of the lanes that hold it: a matrix alone may lie on two pages, or be too large."""
@@ -149,6 +152,7 @@ class MuonPlan(ProductPlan):
                     self.size(3, "apart", batch.apart),
                 ),
                 work.name,
+                count=min(work.count, stop - start),
             )
         for start, stop in pieces:
             work = self._work(batch, "normalise")
@@ -165,6 +169,7 @@ class MuonPlan(ProductPlan):
                 ),
                 work.name,
                 constants=(("PARTS", float(parts * len(pieces))), ("EPS", EPS)),
+                count=min(work.count, stop - start),
             )
 
     def _unstack(self, batch: Batch, x: Stack) -> None:
@@ -188,6 +193,7 @@ class MuonPlan(ProductPlan):
                 work.name,
                 constants=(("SCALE", float(shape_factor(x.rows, x.columns))),),
                 written=written,
+                count=min(work.count, stop - start),
             )
 
     def _lane(self, slot: int, batch: Batch, start: int, stop: int, access: Access) -> Binding:

@@ -149,6 +149,7 @@ class Assembly:
         clears: tuple[Binding, ...] = (),
         entry_point: str | None = None,
         written: tuple[Binding, ...] | None = None,
+        count: int | None = None,
         operations: int = 0,
     ) -> None:
         """Append a dispatch; the entry point is the last part of `kernel` if not given, an `_atomic` left out."""
@@ -167,6 +168,7 @@ class Assembly:
                 constants,
                 clears,
                 written=written,
+                count=count,
                 operations=operations,
             )
         )
