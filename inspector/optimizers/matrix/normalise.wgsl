@@ -14,7 +14,7 @@
 override PARTS: u32 = 1u;
 override EPS: f32 = 1e-7;
 
-var<workgroup> divisor: f32;
+var<workgroup> sums: array<f32, WORKGROUP_SIZE>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn normalise(
@@ -22,25 +22,35 @@ fn normalise(
     @builtin(local_invocation_index) local: u32,
     @builtin(num_workgroups) groups: vec3<u32>,
 ) {
-    if local == 0u {
-        var sum = 0.0;
-        for (var i = 0u; i < PARTS; i++) {
-            sum += squares[gid.z * PARTS + i];
-        }
-        divisor = sqrt(sum) + EPS;
+    var sum = 0.0;
+    for (var i = local; i < PARTS; i += WORKGROUP_SIZE) {
+        sum += squares[gid.z * PARTS + i];
     }
+    sums[local] = sum;
     workgroupBarrier();
+    for (var half = WORKGROUP_SIZE / 2u; half > 0u; half >>= 1u) {
+        if local < half {
+            sums[local] += sums[local + half];
+        }
+        workgroupBarrier();
+    }
+    let divisor = sqrt(sums[0]) + EPS;
+
+    // Four elements of a row a thread.
     let at = flat_id(gid, groups);
-    let width = (columns + 3u) / 4u * 4u;
-    if at >= rows * width {
+    let quarters = (columns + 3u) / 4u;
+    if at >= rows * quarters {
         return;
     }
-    let column = at % width;
-    let element = at / width * columns + column;
-    let to = gid.z * rows * width + at;
-    if column >= columns {
-        stacked[to] = 0.0;
-    } else if element >= first && element - first < size {
-        stacked[to] = data[gid.z * apart + (element - first)] / divisor;
+    let row = at / quarters;
+    let column = 4u * (at % quarters);
+    let element = row * columns + column;
+    let to = 4u * (gid.z * rows * quarters + at);
+    for (var i = 0u; i < 4u; i++) {
+        if column + i >= columns {
+            stacked[to + i] = 0.0;
+        } else if element + i >= first && element + i - first < size {
+            stacked[to + i] = data[gid.z * apart + (element + i - first)] / divisor;
+        }
     }
 }

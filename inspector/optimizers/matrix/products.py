@@ -105,7 +105,8 @@ class ProductPlan(UpdatePlan):
         work: Work,
         constants: dict[str, float],
     ) -> None:
-        tile = LARGE_TILE if _tiles(result, LARGE_TILE) >= ENOUGH_TILES else TILE
+        symmetric = entry_point != "product"
+        tile = LARGE_TILE if _tiles(result, LARGE_TILE, symmetric=symmetric) >= ENOUGH_TILES else TILE
         bindings = (
             _bound(0, "left", left),
             _bound(1, "right", right),
@@ -126,12 +127,14 @@ class ProductPlan(UpdatePlan):
             constants=tuple(constants.items()),
             entry_point=entry_point,
             count=work.count,
-            operations=_operations(result, inner, symmetric=entry_point != "product"),
+            operations=_operations(result, inner, symmetric=symmetric),
         )
 
 
-def _tiles(stack: Stack, tile: int) -> int:
-    return -(-stack.columns // tile) * -(-stack.rows // tile) * stack.count
+def _tiles(stack: Stack, tile: int, *, symmetric: bool) -> int:
+    """How many tiles of the results are worked out."""
+    across, down = -(-stack.columns // tile), -(-stack.rows // tile)
+    return stack.count * (down * (down + 1) // 2 if symmetric else across * down)
 
 
 def _operations(result: Stack, inner: int, *, symmetric: bool) -> int:
