@@ -979,6 +979,7 @@ class Worker:
                 look = partial(self._viewer.glance, engine.recorded, glance, engine.stepper.layout)
             else:
                 look = partial(self._viewer.refresh, engine.stepper, running=running)
+            engine.eight_bit.mapped = self._viewer.maps_coding_error
             self._guarded(look)
             self._guarded(partial(self._look_closely, engine, glance, running=running))
             self._guarded(lambda: engine.eight_bit.refresh(running=running))
