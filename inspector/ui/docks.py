@@ -36,7 +36,7 @@ VIEW_GROUPS = (
     TabGroup("Curves", "Numbers over steps", ("plots", "board", "histograms", "ranks")),
     TabGroup("State", "What w, g, m and v hold and take", ("params", "microscope", "lockstep", "memory")),
     TabGroup("Kernels", "The WGSL, and what it costs", ("shaders", "timing", "profile")),
-    TabGroup("Compare", "One run or rule held against another", ("compare", "verify", "policies")),
+    TabGroup("Compare", "One run or rule held against another", ("race", "compare", "verify", "policies")),
     TabGroup("Window", "What to open, and how the window is set", ("start", "settings")),
 )
 PANELS = (
@@ -60,6 +60,7 @@ TAB_TITLES = {
     "memory": "Memory",
     "params": "Params",
     "ranks": "Ranks",
+    "race": "Race",
     "compare": "Compare",
     "verify": "Recorded vs here",
     "start": "Start",
@@ -74,6 +75,7 @@ TAB_KEYS = {
     "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M", "settings": "Ctrl+,",
     "microscope": "Ctrl+E", "shaders": "Ctrl+T", "board": "Ctrl+Shift+G", "plots": "Ctrl+Shift+M",
     "histograms": "Ctrl+H", "timing": "Ctrl+K", "profile": "Ctrl+Shift+F", "ranks": "Ctrl+Shift+N",
+    "race": "Ctrl+Shift+E",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 

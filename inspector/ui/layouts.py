@@ -11,7 +11,7 @@ from functools import partial
 from PySide6.QtCore import QByteArray, QEvent, QObject, QSettings, Qt, Signal
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QWidget
 
-from inspector.ui.arrangements import BUILT_IN, Arrangement, place, topology
+from inspector.ui.arrangements import BUILT_IN, STEP, Arrangement, place, topology
 from inspector.ui.docks import LAYOUT_VERSION, bring_to_front, names, views_in_front
 from inspector.ui.fuzzy import Texts
 from inspector.ui.palette import Answer, Palette, Row
@@ -122,7 +122,9 @@ class Layouts(QObject):
         before = self._window.focusWidget()
         self.place(arrangement)
         bring_to_front(self._views, arrangement.front)
-        self._give_keys(before)
+        # What an arrangement is for is worked with by keys; the one with every panel is for nothing of its own.
+        front = None if arrangement is STEP else self._views.get(arrangement.front[0])
+        self._give_keys(before if front is None else front.key_target())
 
     def place(self, arrangement: Arrangement) -> None:
         """The same, whatever views are before others and whatever has the keys.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Literal
 
 from inspector.codecs import BLOCK, blocks
 from inspector.errors import UsageError
 from inspector.layout import F32_BYTES, BlockName, Layout
 from inspector.param_hyper import Classes
 from inspector.plan import (
+    UNIFORM_BYTES,
     WORKGROUP_SIZE,
     Access,
     Binding,
@@ -19,6 +19,7 @@ from inspector.plan import (
     Limits,
     Plan,
     UniformSpec,
+    UniformType,
     Variant,
     binding_elements,
     required_placement,
@@ -186,13 +187,14 @@ class Assembly:
         """A u32 uniform that never changes."""
         return self.uniform(slot, name, UniformSpec(f"{name}={n}", "u32", self.next_uniform(), n))
 
-    def value(self, slot: int, name: str, key: str, type_: Literal["f32", "vec4<f32>"]) -> Binding:
+    def value(self, slot: int, name: str, key: str, type_: UniformType) -> Binding:
         """A uniform whose values come from `Optimizer.uniforms` by `key`."""
         return self.uniform(slot, name, UniformSpec(key, type_, self.next_uniform()))
 
     def next_uniform(self) -> int:
         """Where the next uniform will lie, in bytes."""
-        return len(self.uniform_specs) * max(self.limits.min_uniform_buffer_offset_alignment, 16)
+        apart = max(self.limits.min_uniform_buffer_offset_alignment, *UNIFORM_BYTES.values())
+        return len(self.uniform_specs) * apart
 
     def uniform(self, slot: int, name: str, spec: UniformSpec) -> Binding:
         """Bind a uniform, laid out once however often it is bound."""
