@@ -209,7 +209,7 @@ def _tabs(views: Mapping[str, View]) -> QWidget:
     tabs.setDocumentMode(True)
     for name, view in views.items():
         number = tabs.addTab(view, TAB_TITLES[name])
-        if view.ON_DEMAND:
+        if view.on_demand:
             tabs.setTabVisible(number, False)
             view.wanted.connect(partial(_show_wanted, tabs, view))
     return tabs
