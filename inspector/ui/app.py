@@ -101,6 +101,7 @@ KINDS = {
     "timeline": "timeline_view.TimelineView",
     "params": "params_view.ParamsView",
     "ranks": "ranks_view.RanksView",
+    "race": "race_view.RaceView",
     "compare": "compare_view.CompareView",
     "verify": "verify_view.VerifyView",
     "start": "start_view.StartView",

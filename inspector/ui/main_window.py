@@ -282,6 +282,7 @@ class MainWindow(QMainWindow):
         acts["next_nonfinite"].triggered.connect(lambda: self._find_value("nonfinite"))
         acts["save_report"].triggered.connect(self.asking.ask_report)
         acts["what_if"].triggered.connect(self.asking.ask_what_if)
+        acts["guide"].triggered.connect(self.asking.show_guide)
         acts["keys"].triggered.connect(lambda: self.asking.show_keys(self.ways.keys_text()))
         acts["restore_layout"].triggered.connect(self.restore_default_layout)
         self.menus.panel_wanted.connect(self.ways.go_to)
@@ -307,6 +308,7 @@ class MainWindow(QMainWindow):
     def _join_start(self, view: View) -> None:
         if isinstance(view, StartView):
             view.left.connect(self._leave_start)
+            view.guide_wanted.connect(self.asking.show_guide)
             view.show_recent(self.opening.recent())
             self.opening.recent_changed.connect(view.show_recent)
 

@@ -145,9 +145,10 @@ class MemoryView(LazyView):
     def _update(self, snapshot: Snapshot) -> None:
         if snapshot.memory is self._picture:
             return
-        self._picture = snapshot.memory
+        before, self._picture = self._picture, snapshot.memory
         self._show_use()
-        if self._count is None:
+        billed = before is not None and snapshot.memory is not None and before.bills is snapshot.memory.bills
+        if self._count is None and not billed:
             self._work_out()
 
     def _on_elements(self) -> None:
@@ -195,15 +196,19 @@ class MemoryView(LazyView):
             self.run.setToolTip("")
             return
         lanes = " · ".join(f"{_name(u)} {si_bytes(u.computed)}" for u in use)
+        looking = (self._picture.map_bytes, self._picture.undo_bytes) if self._picture else (0, 0)
         computed, allocated = sum(u.computed for u in use), sum(u.allocated for u in use)
         self.run.setText(
             f"This run: {lanes} = {si_bytes(computed)} computed; {si_bytes(allocated)} allocated on the device, "
-            f"of which {si_bytes(allocated - computed)} are gaps between params."
+            f"of which {si_bytes(allocated - computed)} are gaps between params. Beside it "
+            f"{si_bytes(looking[0])} for the map, {si_bytes(looking[1])} for going back."
         )
         rows = "".join(
             f"<tr><td>{_name(u)}</td><td align='right'>{u.computed:,}</td><td align='right'>{u.allocated:,}</td></tr>"
             for u in use
         )
+        for name, nbytes in zip(("map", "going back"), looking, strict=True):
+            rows += f"<tr><td>{name}</td><td></td><td align='right'>{nbytes:,}</td></tr>"
         self.run.setToolTip(
             f"<table cellpadding='2'><tr><td>bytes</td><td>computed</td><td>allocated</td></tr>{rows}</table>"
         )
