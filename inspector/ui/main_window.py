@@ -264,6 +264,7 @@ class MainWindow(QMainWindow):
             timeline.loop_wanted.connect(self.transport.set_loop)
             self.transport.loop_changed.connect(timeline.show_loop)
         self._play_by_space()
+        self.status.working.ended.connect(self.send)
         self.banner.recover.connect(lambda: self.send(RecoverDevice()))
         self.banner.opened.connect(self._banner_bar.setVisible)
         acts["dismiss"].triggered.connect(self.banner.dismiss)
