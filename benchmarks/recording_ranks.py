@@ -96,6 +96,8 @@ def train(rank: int, options: argparse.Namespace, kind: str, path: Path, port: i
                 with torch.no_grad():
                     model.module.ln_f.weight[0] += 1e-6
             optimizer.step()
+            # For a model whose states come faster than the disk takes them, which would leave gaps.
+            time.sleep(options.pause)
         if kind == "fsdp":
             whole = {name: p.full_tensor().detach().cpu().clone() for name, p in model.named_parameters()}
             if rank == 0:
@@ -211,6 +213,7 @@ def main() -> int:
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--capture", default="all")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds after each step, for a slow disk")
     parser.add_argument("--kinds", nargs="+", choices=CHECKS, default=list(CHECKS))
     parser.add_argument("--keep", type=Path, help="a folder for the sessions, which are deleted otherwise")
     options = parser.parse_args()

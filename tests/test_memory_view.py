@@ -140,7 +140,7 @@ def test_the_bar_is_painted_in_the_colours_of_the_lanes(qtbot: QtBot) -> None:
     middle = image.height() // 2
     seen = [QColor(image.pixel(x, middle)).name() for x in range(image.width())]
     order = list(dict.fromkeys(name for name in seen if seen.count(name) > 10))
-    lanes = [theme.LANE_COLOURS[lane].name() for lane in ("w", "g", "m", "v")]
+    lanes = [theme.lane_mark(lane).name() for lane in ("w", "g", "m", "v")]
     assert [name for name in order if name in lanes] == lanes
 
 

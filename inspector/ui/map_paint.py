@@ -321,7 +321,7 @@ class MapPainter:
                 continue
             painter.drawText(QRectF(4, y, LEFT - 8, height), int(_LeftMiddle), text)
         for lane, rect in rects.items():
-            painter.fillRect(QRectF(LEFT - 10, rect.top(), 6, rect.height()), theme.LANE_COLOURS[lane])
+            painter.fillRect(QRectF(LEFT - 10, rect.top(), 6, rect.height()), theme.lane_mark(lane))
             font = theme.ui_font(1)
             font.setBold(True)
             painter.setFont(font)

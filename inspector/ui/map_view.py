@@ -59,6 +59,7 @@ class MapView(View):
         self._frame = QTimer(self, singleShot=True, interval=FRAME_MS)
         self._frame.timeout.connect(self._ask)
         self.quantity.currentIndexChanged.connect(self._on_quantity)
+        self.quantity.setToolTip(QUANTITY_HELP[self.shown_quantity()])
         self.canvas.viewport_changed.connect(self._on_viewport)
         self.canvas.param_picked.connect(self._on_picked)
         self.canvas.element_picked.connect(self._on_element_picked)
