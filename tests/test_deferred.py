@@ -15,7 +15,7 @@ from inspector.runtime.commands import Pause, SetBreakpoint
 from inspector.ui.app import AT_ONCE, KINDS, deferred_views, make_views
 from inspector.ui.breakpoints_view import BreakpointsView
 from inspector.ui.bus import Bus
-from inspector.ui.deferred import DeferredView, Gate, real, when_made
+from inspector.ui.deferred import DeferredView, Gate, Readying, real, when_made
 from inspector.ui.docks import PANELS
 from inspector.ui.main_window import MainWindow
 from inspector.ui.view import View
@@ -220,6 +220,28 @@ def test_the_palette_lists_the_keys_of_views_that_are_not_made(qtbot: QtBot) -> 
         qtbot.addWidget(window)
         lists.append({each.entry.name for each in window.ways.doables()})
     assert lists[0] == lists[1]
+
+
+def test_classes_are_imported_ahead_one_at_a_time_and_nothing_is_made(qtbot: QtBot) -> None:
+    imported: list[str] = []
+
+    def importing(name: str) -> DeferredView:
+        def kind() -> type[View]:
+            imported.append(name)
+            return Told
+
+        return DeferredView(kind)
+
+    views = [importing(name) for name in "abc"]
+    plain = Told()
+    Told.made = 0
+    for view in (*views, plain):
+        qtbot.addWidget(view)
+    readying = Readying([views[0], plain, *views[1:]], plain)
+    assert imported == []
+    readying.start()
+    qtbot.waitUntil(lambda: imported == ["a", "b", "c"])
+    assert Told.made == 0
 
 
 def test_every_view_has_its_class() -> None:

@@ -21,7 +21,7 @@ from inspector.runtime.commands import Command
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks
 from inspector.ui.bus import Bus
-from inspector.ui.deferred import DeferredView, Gate
+from inspector.ui.deferred import DeferredView, Gate, Readying
 from inspector.ui.main_window import MainWindow
 from inspector.ui.options import read_options
 from inspector.ui.preferences import dress
@@ -174,12 +174,15 @@ def run_window(
     if on_made is not None:
         on_made(window)
 
+    readying = Readying(window.views.values(), window)
+
     def start() -> None:
         try:
             link.start(bus.post_from_worker, bus.wait_until_idle)
         except InspectorError as error:
             window.tell_problem(str(error))
         gate.open()
+        readying.start()
         if on_ready is not None:
             on_ready(window)
 

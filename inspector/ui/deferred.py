@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QObject, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
@@ -13,6 +14,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui.view import View, same_run
 
 V = TypeVar("V", bound=View)
+READY_MS = 100
 
 
 class Gate:
@@ -191,6 +193,27 @@ class DeferredView(View):
         if had_keys:
             made.setFocus()
         return made
+
+
+class Readying(QObject):
+    """Imports the classes of views that are not made yet, one at a time and now and then: the first look at one, or the
+    list of all keys, need not wait for that. For as long as the parent lives."""
+
+    def __init__(self, views: Iterable[View], parent: QObject) -> None:
+        super().__init__(parent)
+        self._views = deque(view for view in views if isinstance(view, DeferredView))
+        self._timer = QTimer(self, interval=READY_MS)
+        self._timer.timeout.connect(self._import_next)
+
+    def start(self) -> None:
+        """Begin."""
+        self._timer.start()
+
+    def _import_next(self) -> None:
+        if self._views:
+            self._views.popleft().kind()
+        else:
+            self._timer.stop()
 
 
 def real(view: View | None, kind: type[V]) -> V | None:
