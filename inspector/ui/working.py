@@ -58,6 +58,8 @@ class Working(QWidget):
         self.end.setToolTip("End what goes on; what was there before stays (Ctrl+.)")
         self.end.setAccessibleName("End what goes on")
         self.end.setAutoRaise(True)
+        # No higher than a line of text: a status bar is as high as what is hidden in it.
+        self.end.setFixedHeight(self.label.fontMetrics().height())
         self.end.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.end.clicked.connect(self._on_end)
         row = QHBoxLayout(self)
