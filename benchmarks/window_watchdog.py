@@ -188,10 +188,10 @@ def close(times: int) -> int:
 def memory(steps: int) -> int:
     """Resident memory over `steps` steps of a tiny source at full speed, with snapshots and views as in a window."""
     from inspector.cli.window import RunOpener
+    from inspector.mapping import MapRequest
     from inspector.plan import Variant
     from inspector.runtime.commands import Run, ViewHistograms, ViewMap
     from inspector.runtime.worker import Worker
-    from inspector.stepping import MapRequest
 
     opener = RunOpener(adapter=None, undo_mb=16, schedule=None, seed=None, given={})
     worker = Worker(opener, "synthetic:64", Variant())

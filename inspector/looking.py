@@ -13,7 +13,7 @@ from inspector.explaining import ElementValues
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.plan import Variant
-from inspector.stepping import GradStats, MapPixels
+from inspector.stepping import GradStats
 from inspector.stores import Lane
 from inspector.value_search import Query
 
@@ -65,6 +65,18 @@ class MatrixRequest:
     height: int
     logarithmic: bool = False
     """Coloured by the logarithm of the magnitude rather than by the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixPixels:
+    """A rectangle of a param reduced to pixels: float32 [height, width] arrays, read-only.
+
+    `values` is the element of largest magnitude under each pixel, with its sign, 0 where the pixel covers none;
+    `nonfinite` counts non-finite elements under it.
+    """
+
+    values: F32Array
+    nonfinite: F32Array
 
 
 class Looker(Protocol):
@@ -122,7 +134,7 @@ class Looker(Protocol):
         """Where elements [start, stop) match. `progress` is told elements done, of how many; what it raises ends it."""
         ...
 
-    def matrix_pixels(self, request: MatrixRequest) -> MapPixels:
+    def matrix_pixels(self, request: MatrixRequest) -> MatrixPixels:
         """A rectangle of a param as pixels."""
         ...
 

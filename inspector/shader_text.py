@@ -13,6 +13,12 @@ SHARED = {
     "explain": ("common", "codecs", "coded_adam"),
     "coding_error": ("common", "codecs"),
     "param_stats": ("common", "codecs", "coded_adam"),
+    "map_cells": ("common", "map_cell", "map_quantity"),
+    "map_levels": ("common", "map_cell"),
+    "map_pixels": ("common", "map_cell", "map_quantity", "map_view"),
+    "map_cell_pixels": ("common", "map_cell", "map_view"),
+    "map_hash": ("common", "map_age"),
+    "map_changed": ("common", "map_age"),
 }
 """What stands before a kernel's own text; "common" alone where it is not named here."""
 

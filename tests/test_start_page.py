@@ -58,11 +58,11 @@ class Shown:
         self.window.activateWindow()
         qtbot.waitUntil(self.window.isActiveWindow)
         self.worker.start(self.bus.post_from_worker)
-        qtbot.waitUntil(lambda: self.window.snapshot is self.worker.current)
+        qtbot.waitUntil(lambda: self.window.snapshot is self.worker.current and self.window.at_rest)
 
     def post(self, **changes: object) -> None:
         self.worker.post(**changes)
-        self.qtbot.waitUntil(lambda: self.window.snapshot is self.worker.current)
+        self.qtbot.waitUntil(lambda: self.window.snapshot is self.worker.current and self.window.at_rest)
 
     def titles(self) -> list[str]:
         return [row.title for row in self.page.model.rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import accumulate, groupby
 from typing import Any, Literal
@@ -22,8 +22,8 @@ from inspector.gpu.device import Gpu, explained
 from inspector.gpu.drift import DriftKernel
 from inspector.gpu.generator import GRADIENT_STREAM, WEIGHT_STREAM, Generator
 from inspector.gpu.looking import GpuLooker
-from inspector.gpu.map_image import MapKernel
-from inspector.gpu.memory import LaneMemory, Piece
+from inspector.gpu.mapping import GpuMapper
+from inspector.gpu.memory import LaneMemory
 from inspector.gpu.param_statistics import ParamStatsKernel
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.segment_uniforms import SegmentUniforms, segment_uniforms
@@ -50,8 +50,6 @@ from inspector.stepping import (
     HostGradients,
     HostState,
     KernelTime,
-    MapPixels,
-    MapRequest,
     State,
     UndoInfo,
 )
@@ -85,7 +83,6 @@ class GpuStepper:
         self._undo = UndoLog(gpu, undo_bytes)
         self._timer = Timer(gpu, clocks)
         self._stats = StatsKernel(gpu, self._pipelines)
-        self._map = MapKernel(gpu, self._pipelines)
         self.looker = GpuLooker(
             gpu,
             self._pipelines,
@@ -95,6 +92,10 @@ class GpuStepper:
             self._stats_ahead,
         )
         """Looks at single elements, where values lie, and matrices."""
+        self.mapper = GpuMapper(
+            gpu, self._pipelines, self._memory, self._undo, lambda: (self._plan, self._cursor)
+        )
+        """Reduces the mega-buffers to pixels."""
         self._generator: Generator | None = None
         self._param_stats: dict[tuple[str, tuple[tuple[str, float], ...]], ParamStatsKernel] = {}
         self.param_stats_ms: float | None = None
@@ -177,6 +178,7 @@ class GpuStepper:
         self._load_gradients(gradients)
         self._cursor = Cursor(self._cursor.step + 1, 0, self._cursor.count)
         self._begin_by(plan)
+        self.mapper.given_gradients()
 
     def run_dispatch(self, hyper: Hyper) -> KernelTime:
         """Run the dispatch at the cursor, keeping what it overwrites."""
@@ -217,7 +219,18 @@ class GpuStepper:
                 compute.dispatch_workgroups(*prepared.dispatch.groups)
                 compute.end()
             self._timer.resolve(encoder, until - first)
-        return self._times(encoder, first, until, started, cold)
+        times = self._times(encoder, first, until, started, cold)
+        self._tell_map(hyper, first)
+        return times
+
+    def _tell_map(self, hyper: Hyper, first: int) -> None:
+        """Dispatches from `first` to the cursor have run."""
+        ran = self._prepared[first : self._cursor.dispatch]
+        self.mapper.wrote(written for each in ran for written in each.ranges)
+        if any(each.dispatch.updates for each in ran):
+            self.mapper.updated(self._cursor.step, hyper)
+        if self._cursor.at_end:
+            self.mapper.finished_step()
 
     def _times(
         self, encoder: Any, first: int, until: int, started: float, cold: bool
@@ -263,6 +276,7 @@ class GpuStepper:
         self._use_plan(plan)
         self._memory.mirror_weights()
         self._cursor = Cursor(self._cursor.step, count if self._cursor.at_end else 0, count)
+        self.mapper.went_back()
 
     def _plan_for(self, hyper: Hyper) -> Plan:
         """The plan of this form and layout for the classes of params; UsageError where there is none."""
@@ -320,6 +334,7 @@ class GpuStepper:
                     start, stop = store.offset(low), store.offset(high)
                     encoder.clear_buffer(self._buffers[store.buffer], start, stop - start)
         self._gpu.submit(encoder)
+        self.mapper.wrote_lane("g")
 
     def can_take(self, variant: Variant) -> bool:
         """True where layout and state allow that form; otherwise both have to be made anew."""
@@ -393,6 +408,7 @@ class GpuStepper:
         count = len(self._plan.dispatches)
         self._cursor = Cursor(state.finished_steps, count, count)
         self._plans.begin(0, self._plan)
+        self.mapper.went_back()
 
     def _undo_to_any(self, wanted: Callable[[Cursor], bool]) -> bool:
         """Go to the last position that is wanted: how many dispatches a step has may differ from step to step."""
@@ -407,6 +423,7 @@ class GpuStepper:
             self._cursor = self._undo.undo(encoder, self._buffers)
         self._gpu.submit(encoder)
         self._use_plan(self._plans.plan(self._plan, self._plans.classes_of(cursor.step)))
+        self.mapper.went_back()
         return True
 
     # --- looking
@@ -473,11 +490,13 @@ class GpuStepper:
         if kernel is not None and kernel.classes != classes:
             kernel.close()
             kernel = self._last_coding = None
+            self.mapper.coded(None)
         if kernel is None:
             kernel = CodingErrorKernel(self._gpu, self._pipelines, self._layout, constants, classes)
             self._coding[constants] = kernel
         found = kernel.run(self._memory, self._segment_uniforms(hyper))
         self._last_coding, self.coding_ms = kernel, kernel.ms
+        self.mapper.coded(kernel)
         return found
 
     def block_errors(self, param: str) -> tuple[F32Array, F32Array]:
@@ -508,9 +527,13 @@ class GpuStepper:
             made.begin_step(HostGradients(self.gradients()))
         return made
 
-    def another(self, state: State) -> GpuStepper:
-        """A second stepper on this device, in the same form and the same places, from another state."""
-        return self._made_beside(self._layout, self._plan.variant, state, 0)
+    def another(self, state: State, variant: Variant | None = None, *, undo_bytes: int = 0) -> GpuStepper:
+        """A second stepper on this device from another state, in the same form and the same places, or in `variant`."""
+        if variant is None or variant == self._plan.variant:
+            return self._made_beside(self._layout, self._plan.variant, state, undo_bytes)
+        alone = self._plan.classes is not None
+        layout = layout_for(self._layout.given, self._gpu.limits, variant, alone=alone)
+        return self._made_beside(layout, variant, state, undo_bytes)
 
     def _made_beside(self, layout: Layout, variant: Variant, state: State, undo_bytes: int) -> GpuStepper:
         used = self._gpu.memory_bytes
@@ -564,19 +587,6 @@ class GpuStepper:
         """The lanes of which the last dispatch kept what it overwrote."""
         top, end = self._undo.top, self._memory.end
         return tuple(lane for lane in LANES if next(self._memory.saved(top, lane, 0, end), None))
-
-    def map_pixels(self, lane: Lane, request: MapRequest) -> MapPixels:
-        """One lane as pixels; "change" is the change by the last dispatch."""
-        start = int(max(request.start, 0))
-        stop = min(int(request.start + request.width * request.elements_per_pixel) + 2, self._memory.end)
-        change = request.quantity == "change"
-        pairs: Iterable[tuple[Piece, Piece]]
-        if change:
-            pairs = self._memory.changed_views(self._undo.top, lane)
-        else:
-            pairs = ((piece, piece) for piece in self._memory.views(lane, 0, self._memory.end))
-        seen = [p for p in pairs if p[0].first < stop and p[0].first + p[0].count > start]
-        return self._map.run(self._layout, request, seen, change=change)
 
     def state(self) -> HostState:
         """w, m, v by param name, read back; nothing of a moment that the optimizer does not keep."""
@@ -649,7 +659,7 @@ class GpuStepper:
         """Give back the memory of everything on the device, which stays open for another stepper."""
         self._undo.clear()
         kernels = (*self._param_stats.values(), *self._coding.values(), self._drift and self._drift[1])
-        for part in (self._timer, self._stats, self._map, self.looker, self._generator, *kernels):
+        for part in (self._timer, self._stats, self.mapper, self.looker, self._generator, *kernels):
             if part is not None:
                 part.close()
         self._memory.close()

@@ -9,11 +9,11 @@ import numpy as np
 
 from inspector.colormap import colour, colour_range
 from inspector.looking import MatrixRequest
+from inspector.mapping import Quantity
 from inspector.runtime.commands import ViewElement, ViewMatrix
 from inspector.runtime.microscope import Microscope
 from inspector.runtime.snapshots import CloseUp, MatrixImage
 from inspector.runtime.value_finding import Found, Working
-from inspector.stepping import Quantity
 
 if TYPE_CHECKING:
     from inspector.runtime.engine import Engine

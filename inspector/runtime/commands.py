@@ -10,10 +10,10 @@ from inspector.diagnosis.stopping import Stopping
 from inspector.diagnosis.watchpoints import Condition
 from inspector.layout import StateType
 from inspector.looking import MatrixRequest
+from inspector.mapping import MapRequest
 from inspector.plan import Variant
 from inspector.runtime.plotted import Fall, Line
 from inspector.statistics import StatsLevel
-from inspector.stepping import MapRequest
 from inspector.stores import Lane
 from inspector.value_search import Query
 
@@ -149,9 +149,11 @@ class OpenSource:
 
 @dataclass(frozen=True, slots=True)
 class ViewMap:
-    """What the map shows; None while nobody sees it. A newer one replaces it."""
+    """What the map shows, and the whole of the lanes beside it; None while nobody sees it. A newer one replaces it."""
 
     request: MapRequest | None
+    overview: MapRequest | None = None
+    """Of the same quantity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,6 +446,32 @@ class RecoverDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class StartRace:
+    """Open the source anew with these lanes, each as LaneSpec.from_text reads it, all from the same start."""
+
+    lanes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopRace:
+    """End the race: the source is opened anew by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontLane:
+    """Bring a lane of the race to the front, counted from 0: what is shown and moved is its run."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RaceTogether:
+    """Whether the other lanes keep up with the one in front."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """End the worker; nothing follows."""
 
@@ -503,6 +531,10 @@ Command = (
     | CheckShader
     | TryShader
     | LookBeside
+    | StartRace
+    | StopRace
+    | FrontLane
+    | RaceTogether
     | RecoverDevice
     | Shutdown
 )

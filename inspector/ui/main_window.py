@@ -25,7 +25,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
 from inspector.ui import kept_breakpoints, tab_order, theme
 from inspector.ui.actions import Actions
-from inspector.ui.arrangements import STEP, place
+from inspector.ui.arrangements import STEP
 from inspector.ui.asking import Asking
 from inspector.ui.banner import Banner
 from inspector.ui.breakpoints_view import BreakpointsView
@@ -78,7 +78,7 @@ class MainWindow(QMainWindow):
         self._placed = False
         self._front = ""
         self.views = dict(views)
-        self._pacer = Pacer(self.views.values(), self)
+        self._pacer = Pacer(self.views.values(), self, working=bus.working)
         self.snapshot: Snapshot | None = None
         self._landed: Hit | None = None
         self.actions_by_name = Actions(self, self.send)
@@ -119,7 +119,7 @@ class MainWindow(QMainWindow):
         start, plots = self.views.get("start"), self.views.get("plots")
         if isinstance(command, GOES_ON) and start is not None and start.isVisible() and plots is not None:
             # Who opens a run or sets it going wants to see it.
-            panels.show_tab(plots)
+            self.show_view("plots")
         self._bus.send(command)
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
@@ -138,11 +138,18 @@ class MainWindow(QMainWindow):
         self._pacer.show_snapshot(snapshot)
         self._land(snapshot.stop)
 
+    @property
+    def at_rest(self) -> bool:
+        """True once every view shows the newest moment."""
+        return self._pacer.at_rest
+
     def _land(self, stop: Hit | None) -> None:
         """Select what a breakpoint stopped at, once."""
         landed, self._landed = self._landed, stop
         if stop is None or stop is landed or stop.param is None:
             return
+        # What is selected has to be there.
+        self._pacer.finish()
         self.ways.navigator.landed(stop.param, stop.index or 0)
         for view in self.views.values():
             view.select_element(stop.param, stop.index or 0)
@@ -177,8 +184,11 @@ class MainWindow(QMainWindow):
             view.select_element(name, index)
 
     def show_view(self, name: str) -> None:
-        """Bring a view to the front of its panel."""
+        """Bring a view to the front of its panel, and that before others in its place."""
         panels.show_tab(self.views[name])
+        panel = next((each.name for each in panels.PANELS if name in each.views), "")
+        if panel in self.docks:
+            self.docks[panel].raise_()
 
     def begin_with(self, name: str) -> None:
         """Show a view before others of its panel from the start, and give it the keys."""
@@ -201,17 +211,21 @@ class MainWindow(QMainWindow):
         if self._settings is not None:
             if self.snapshot is not None:
                 kept_breakpoints.keep(self._settings, self.snapshot.breakpoints)
-            self._settings = panels.save(self, self._settings, self.views)
+            arrangement = self.ways.layouts.untouched()
+            self._settings = panels.save(self, self._settings, self.views, arrangement)
         event.accept()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         if not self._placed:
             self._placed = True
+            self._bus.watch_input(self.windowHandle())
             # Sizes of docks hold only once the window has its own.
-            if self._settings is None or not panels.restore(self, self._settings, self.views):
+            if self._settings is not None and panels.restore(self, self._settings, self.views):
+                self.ways.layouts.take_up(str(self._settings.value("window/arrangement", "")))
+            else:
                 # What was brought to the front before, and has the keys, stays so.
-                place(self, self.docks)
+                self.ways.layouts.place(STEP)
             if self._front:
                 self.show_view(self._front)
             # What was kept may be from a moment with a message.
@@ -237,7 +251,7 @@ class MainWindow(QMainWindow):
         self.setStatusBar(self.status)
         for action in (self.toolbar.toggleViewAction(), self._banner_bar.toggleViewAction()):
             action.setEnabled(False)
-        place(self, self.docks)
+        self.ways.layouts.place(STEP)
         self._banner_bar.hide()
 
     def _connect(self) -> None:

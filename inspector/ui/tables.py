@@ -24,6 +24,8 @@ class ColumnsModel(QAbstractTableModel):
     COLUMNS: ClassVar[tuple[str, ...]]
     FIGURE_COLUMNS: ClassVar[frozenset[int]]
     """Flush right."""
+    MEANS: ClassVar[tuple[str, ...]] = ()
+    """What each column shows, told where its name is pointed at."""
 
     def row_total(self) -> int:
         """How many rows there are."""
@@ -42,11 +44,13 @@ class ColumnsModel(QAbstractTableModel):
         return 0 if parent.isValid() else len(self.COLUMNS)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name."""
+        """The column's name, and what it means."""
         if orientation != Qt.Orientation.Horizontal:
             return None
         if role == Qt.ItemDataRole.DisplayRole:
             return self.COLUMNS[section]
+        if role in (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleDescriptionRole) and self.MEANS:
+            return self.MEANS[section]
         return self.alignment(section) if role == Qt.ItemDataRole.TextAlignmentRole else None
 
 

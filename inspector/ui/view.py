@@ -64,6 +64,9 @@ class View(QWidget):
             target = proxy
         return target
 
+    def show_param(self, name: str) -> None:
+        """A param was gone to by its name."""
+
     def show_spot(self, element: int) -> None:
         """An element of the mega-buffers, be it in a gap between params, was gone to."""
 

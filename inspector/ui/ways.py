@@ -108,6 +108,7 @@ class Ways(QObject):
         ways.param_wanted.connect(self.param_wanted)
         ways.element_wanted.connect(self.element_wanted)
         ways.spot_wanted.connect(self._show_spot)
+        ways.param_sought.connect(self._show_param)
         ways.view_wanted.connect(self._return_to)
         ways.moved.connect(self._show_ways)
         self.undoing.changed.connect(self._show_undo)
@@ -124,6 +125,10 @@ class Ways(QObject):
         self._actions["undo"].setText(f"Undo {self.undoing.undo_text}".strip())
         self._actions["redo"].setText(f"Redo {self.undoing.redo_text}".strip())
         self._actions.disable(self.undoing.why_not())
+
+    def _show_param(self, name: str) -> None:
+        for view in self._views.values():
+            view.show_param(name)
 
     def _show_spot(self, element: int) -> None:
         for view in self._views.values():
