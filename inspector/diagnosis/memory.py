@@ -91,7 +91,7 @@ class Past:
             return math.inf, self.lr_peak
         if hyper.per_param is None:
             return self.facts.hyper.lr, self.lr_peak
-        numbers = np.array([layout.number_of(name) for name in names], np.intp)
+        numbers = layout.numbers_of(names)
         peaks = np.append(self.own_peaks, np.zeros(len(layout.segments)))
         return columns(self.facts.hyper, layout, names, self.facts.step).lr, peaks[numbers]
 

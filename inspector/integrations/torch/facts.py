@@ -7,15 +7,25 @@ from inspector.layout import Layout
 from inspector.param_statistics import ParamTable, counts_of
 from inspector.session.reader import Session
 from inspector.session.records import About, RecordedStep
+from inspector.statistics import BufferStats
 
 
-def facts_of(ran: RecordedStep, table: ParamTable | None, layout: Layout, about: About) -> StepFacts:
-    """The facts of a step. No dispatch ran of a plan, so there is none."""
+def facts_of(
+    ran: RecordedStep,
+    table: ParamTable | None,
+    layout: Layout,
+    about: About,
+    gradients: BufferStats | None = None,
+) -> StepFacts:
+    """The facts of a step. No dispatch ran of a plan, so there is none.
+
+    `gradients` are what `table` comes to, where that was worked out already; or all that is known without one.
+    """
     return StepFacts(
         step=ran.step,
         layout=layout,
         hyper=ran.hyper,
-        gradients=None if table is None else counts_of(table, "g"),
+        gradients=counts_of(table, "g") if gradients is None and table is not None else gradients,
         grad_norm=ran.grad_norm,
         clip_scale=ran.clip_scale,
         loss=ran.loss,

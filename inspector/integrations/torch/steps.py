@@ -80,7 +80,8 @@ class Steps:
             run.start()
         run.look_for_params()
         run.step += 1
-        pending = self._current = self._next(skipped=skipped)
+        gradients = run.gradients()
+        pending = self._current = self._next(gradients, skipped=skipped)
         if not run.records:
             return
         left_out = skipped or (pending.found_inf is not None and pending.found_inf.value > 0)
@@ -91,7 +92,6 @@ class Steps:
         if not counted and not wanted:
             return
         scale = getattr(run.optimizer, "grad_scale", None)
-        gradients = run.gradients()
         if counted:
             late = run.writer.skipped if run.writer is not None else 0
             t = np.maximum(run.t + left_out - late, 1)
@@ -209,7 +209,7 @@ class Steps:
 
     # --- inner parts
 
-    def _next(self, *, skipped: bool) -> Pending:
+    def _next(self, gradients: list[Tensor | None], *, skipped: bool) -> Pending:
         run = self.run
         transfer, self._transfer = self._transfer, Transfer()
         found_inf = getattr(run.optimizer, "found_inf", None)
@@ -217,7 +217,7 @@ class Steps:
         pending = Pending(
             run.step,
             run.of_group,
-            np.fromiter(map(is_not, run.gradients(), repeat(None)), np.bool_, len(run.known)),
+            np.fromiter(map(is_not, gradients, repeat(None)), np.bool_, len(run.known)),
             [GroupNumbers.of(group, transfer) for group in run.groups],
             transfer,
             skipped=skipped,
