@@ -48,7 +48,12 @@ def _paired(facts: StepFacts, memory: Memory) -> _Pair | None:
     was, old, new = before.facts, before.columns, now.columns
     if facts.table is None or was is None or old is None or new is None or was.step != facts.step - 1:
         return None
-    if was.variant != facts.variant or before.layout is None or before.names != now.names:
+    if (
+        facts.put_in_place
+        or was.variant != facts.variant
+        or before.layout is None
+        or before.names != now.names
+    ):
         return None
     lanes = facts.table.lanes
     clean = (lanes["w"].nonfinite + lanes["m"].nonfinite + lanes["v"].nonfinite) == 0

@@ -16,6 +16,8 @@ def facts_of(
     layout: Layout,
     about: About,
     gradients: BufferStats | None = None,
+    *,
+    put_in_place: bool = False,
 ) -> StepFacts:
     """The facts of a step. No dispatch ran of a plan, so there is none.
 
@@ -33,6 +35,7 @@ def facts_of(
         table=table,
         origin=about.origin,
         adam=not about.foreign,
+        put_in_place=put_in_place,
     )
 
 
@@ -41,4 +44,6 @@ def recorded_facts(session: Session, step: int, layout: Layout) -> StepFacts | N
     if step not in session.steps:
         return None
     ran = session.step(step)
-    return facts_of(ran, session.param_statistics(step), session.layout(step) or layout, session.about)
+    there = step in session.put_in_place()
+    table, laid = session.param_statistics(step), session.layout(step) or layout
+    return facts_of(ran, table, laid, session.about, put_in_place=there)

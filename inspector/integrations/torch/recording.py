@@ -25,6 +25,7 @@ from inspector.integrations.torch.run import Run
 from inspector.integrations.torch.steps import Steps
 from inspector.integrations.torch.writing import End, Remark
 from inspector.session.policy import Policy
+from inspector.session.records import LOADED_STATE, LOADED_WEIGHTS
 from inspector.statistics import StatsLevel
 
 Tensor = Any
@@ -125,6 +126,8 @@ class Recording:
             optimizer.register_step_post_hook(self._after),
             optimizer.register_load_state_dict_post_hook(self._loaded),
         ]
+        if self._run.model is not None:
+            self._handles.append(self._run.model.register_load_state_dict_post_hook(self._weights_loaded))
         noticed.listen(self)
         ends.follow(self)
 
@@ -215,7 +218,11 @@ class Recording:
 
     @_guarded
     def _loaded(self, optimizer: Optimizer) -> None:
-        self._steps.loaded()
+        self._steps.loaded(LOADED_STATE)
+
+    @_guarded
+    def _weights_loaded(self, module: Any, keys: Any) -> None:
+        self._steps.loaded(LOADED_WEIGHTS)
 
     # --- what is noticed
 

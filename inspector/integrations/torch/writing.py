@@ -57,11 +57,17 @@ class Remark:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """The step counts of the params were set by the script."""
+@dataclass(frozen=True, slots=True, eq=False)
+class PutInPlace:
+    """The script wrote w, m or v before `step`, as `texts` say.
 
+    `t` are the step counts of the params then, `state` is what stands there, where it is captured.
+    """
+
+    step: int
+    texts: tuple[str, ...]
     t: tuple[int, ...]
+    state: Pending | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ class End:
     failed: bool
 
 
-Item = Pending | Grown | Remark | Counters | End
+Item = Pending | Grown | Remark | PutInPlace | End
 
 
 class Writer:
@@ -99,6 +105,8 @@ class Writer:
         self._t = t.copy()
         self._check = check
         self._settling = Settling()
+        self._put_in_place = 0
+        """The last step before which the script wrote w, m or v."""
         self._laid: _Laid | None = None
         layout = self._layout().layout
         self._earlier = earlier
@@ -157,8 +165,13 @@ class Writer:
             return
         elif isinstance(item, Remark):
             recorder.mark(item.step, item.text)
-        elif isinstance(item, Counters):
+        elif isinstance(item, PutInPlace):
             self._t = np.array(item.t, np.int64)
+            self._put_in_place = item.step
+            for text in item.texts:
+                recorder.mark(item.step, text)
+            if item.state is not None:
+                recorder.put_in_place(_state(item.state, item.step - 1))
         elif isinstance(item, Grown):
             self._grow(item)
         else:
@@ -199,7 +212,14 @@ class Writer:
             item.step, hyper, about.variant, _mean([each.read(arrays) for each in item.losses]), norm, scale,
             nonfinite, (), item.ended, laid.recorded, counted and any(about.shards),
         )  # fmt: skip
-        facts = facts_of(ran, None if item.light else table, layout, about, gradients)
+        facts = facts_of(
+            ran,
+            None if item.light else table,
+            layout,
+            about,
+            gradients,
+            put_in_place=item.step == self._put_in_place,
+        )
         findings = self._diagnosis.observe(facts)
         if item.checksums is not None and self._check is not None:
             parted = self._check(item.step, arrays[item.checksums])
