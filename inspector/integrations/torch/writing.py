@@ -7,7 +7,7 @@ import math
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -70,6 +70,15 @@ class PutInPlace:
     state: Pending | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Save:
+    """The flight recorder is written, as `text` of `step` says; `done` is set once it is on disk."""
+
+    step: int
+    text: str
+    done: threading.Event = field(default_factory=threading.Event)
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """The last item. The flight recorder is written where the run `failed`."""
@@ -78,7 +87,7 @@ class End:
     failed: bool
 
 
-Item = Pending | Grown | Remark | PutInPlace | End
+Item = Pending | Grown | Remark | PutInPlace | Save | End
 
 
 class Writer:
@@ -165,6 +174,11 @@ class Writer:
             return
         elif isinstance(item, Remark):
             recorder.mark(item.step, item.text)
+        elif isinstance(item, Save):
+            recorder.mark(item.step, item.text)
+            recorder.fire()
+            recorder.flush()
+            item.done.set()
         elif isinstance(item, PutInPlace):
             self._t = np.array(item.t, np.int64)
             self._put_in_place = item.step
@@ -313,9 +327,9 @@ def _as_before(table: ParamTable, before: Unclipped, arrays: Any, layout: Layout
     ).lanes["g"]
     now = table.lanes["g"]
     columns = {}
-    for field in fields(now):
-        columns[field.name] = getattr(now, field.name).copy()
-        columns[field.name][rows] = getattr(here, field.name)
+    for each in fields(now):
+        columns[each.name] = getattr(now, each.name).copy()
+        columns[each.name][rows] = getattr(here, each.name)
     return replace(table, lanes=MappingProxyType({**table.lanes, "g": LaneColumns(**columns)}))
 
 
