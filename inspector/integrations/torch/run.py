@@ -106,7 +106,7 @@ class Run:
         params = as_params(self.known, self.groups)
         check = self.agreement.check if self.checks_every else None
         if anything_at(self._folder):
-            recorder, session = take_up(self._folder, params, self.t)
+            recorder, session = take_up(self._folder, params, self.kind, self.t)
             self.step = recorder.last_step
             self.writer = Writer(recorder, self.t, earlier=session, check=check)
             self.writer.put(Remark(self.step + 1, f"gone on by {self.kind.origin}"))
@@ -186,7 +186,7 @@ class Run:
         if anything_at(self._folder):
             with Session.open(self._folder) as session:
                 params = as_params(self.known, self.groups)
-                check_same(session, self._folder, params, str(self.policy))
+                check_same(session, self._folder, params, self.kind, str(self.policy))
                 start_step(session, self._folder, self.counts())
             return
         for folder in self._path.absolute().parents:
