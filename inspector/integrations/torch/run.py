@@ -27,7 +27,7 @@ from inspector.integrations.torch.params import (
     unwrapped,
 )
 from inspector.integrations.torch.pending import GroupNumbers, I64Array, Pending
-from inspector.integrations.torch.ranks import Agreement, World, folder_of, make_folder, run_id
+from inspector.integrations.torch.ranks import Agreement, World, check_others, folder_of, make_folder, run_id
 from inspector.integrations.torch.taking_up import check_same, start_step, take_up
 from inspector.integrations.torch.transfer import Copier, Transfer
 from inspector.integrations.torch.watch import lanes_of
@@ -189,6 +189,8 @@ class Run:
                 check_same(session, self._folder, params, self.kind, str(self.policy))
                 start_step(session, self._folder, self.counts())
             return
+        if self._apart:
+            check_others(self._path, self._world)
         for folder in self._path.absolute().parents:
             if any((folder / name).exists() for name in TOP_NAMES):
                 raise UsageError(
