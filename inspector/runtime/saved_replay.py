@@ -14,7 +14,7 @@ from inspector.errors import InspectorError
 from inspector.findings import Finding
 from inspector.hyper import KERNELS_REVISION, with_values
 from inspector.plan import Limits, layout_for
-from inspector.runtime.background import EndedError
+from inspector.progress import EndedError
 from inspector.runtime.replay import Replay, ReplayedStep
 from inspector.session.policy import Policy
 from inspector.session.recorder import Recorder, check_room

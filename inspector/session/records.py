@@ -209,6 +209,20 @@ class Note:
         return f"Steps {self.step:,} to {self.last:,}: {self.text}"
 
 
+LOADED_STATE = "the optimizer's state was loaded"
+LOADED_WEIGHTS = "the model's weights were loaded"
+WRITTEN_WEIGHTS = "weights were written by something other than the optimizer's step"
+_PUT_IN_PLACE = LOADED_STATE, LOADED_WEIGHTS, WRITTEN_WEIGHTS
+
+
+def puts_in_place(note: Note) -> bool:
+    """True where it says that the run's script wrote w, m or v before the step of the note.
+
+    What was there after the step before does not lead on to that step.
+    """
+    return note.kind == "mark" and note.text.startswith(_PUT_IN_PLACE)
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a recording ended, and what it then held: rows that went missing later show in it. `reason` is a sentence."""
