@@ -331,4 +331,6 @@ def test_every_line_of_an_element_is_explained_as_it_ran(gpu: Gpu, name: str) ->
     assert found.agrees
     lines = {line.name: line for line in found.lines}
     assert ("direction" in lines) == (name in HIDDEN)
-    assert all(line.ulp <= 4 for line in found.lines if line.name not in ("m̂", "v̂", "ratio", "update"))
+    if name in HIDDEN:
+        # Neither roots nor divisions behind gradNorm: a product and a sum round once each, and g' before them.
+        assert all(line.ulp <= 2 for line in found.lines[2:] if line.name != "w")
