@@ -428,7 +428,7 @@ def replay(
     small_state: Annotated[
         StateType | None, typer.Option(help="Other state of params below 4,096 elements.")
     ] = None,
-    numerics: Annotated[Numerics | None, typer.Option(help="Other bias terms.")] = None,
+    numerics: Annotated[Numerics | None, typer.Option(help="Other numerics.")] = None,
     reduce: Annotated[plan.Reduce | None, typer.Option(help="Another way to add up the norm.")] = None,
     dispatch: Annotated[plan.DispatchForm | None, typer.Option(help="Other update dispatches.")] = None,
     fused: Annotated[

@@ -9,19 +9,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from inspector import codecs, hyper, plan
 from inspector.cli.shaders import with_shaders
 from inspector.errors import UsageError
 from inspector.floats import to_json
 from inspector.hyper import Hyper, check_value
-from inspector.integrations.torch_files import load_pickled
 from inspector.layout import StateType
 from inspector.optimizers import OPTIMIZERS, optimizer
 from inspector.optimizers.muon.settings import AdamwSettings
@@ -31,6 +27,11 @@ from inspector.schedule import Schedule
 from inspector.sources.base import Source, remarks_of
 from inspector.sources.open import form_of, open_source
 from inspector.statistics import StatsLevel
+
+if TYPE_CHECKING:
+    # Only for what is printed: the window starts without.
+    from rich.console import Console
+    from rich.table import Table
 
 
 def _known(name: str | None) -> str | None:
@@ -61,7 +62,7 @@ SmallState = Annotated[
     StateType, typer.Option(help="With --kernel 8bit: state of params below 4,096 elements.")
 ]
 Numerics = Annotated[
-    hyper.Numerics, typer.Option(help="Bias terms in float32 as published, or precise ones.")
+    hyper.Numerics, typer.Option(help="1-β in float32 as published, or precise: rounded as by PyTorch.")
 ]
 Reduce = Annotated[
     plan.Reduce, typer.Option(help="How the norm is added up; two-pass gives the same bits every run.")
@@ -216,6 +217,8 @@ def form_for(context: typer.Context, source: Source, variant: plan.Variant) -> p
 
 def make_source(spec: str, schedule: str | None = None, seed: int | None = None) -> Source:
     """The source, with the schedule and seed given instead of its own."""
+    from inspector.integrations.torch_files import load_pickled
+
     made = None if schedule is None else Schedule.from_text(schedule)
     return open_source(spec, schedule=made, seed=seed, load_pickled=load_pickled)
 
@@ -293,15 +296,10 @@ def interruptible() -> Iterator[Callable[[], None]]:
 
 def make_console() -> Console:
     """Standard output; wide where it is no terminal, so that nothing is folded in a file."""
+    from rich.console import Console
+
     # Names and paths are shown as they are, brackets and colons included.
     return Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, emoji=False)
-
-
-class _Table(Table):
-    """A table whose texts cannot steer the terminal: names come out of files that others wrote."""
-
-    def add_row(self, *cells: Any, **options: Any) -> None:
-        super().add_row(*(visible(cell) if isinstance(cell, str) else cell for cell in cells), **options)
 
 
 def visible(text: str) -> str:
@@ -311,7 +309,11 @@ def visible(text: str) -> str:
 
 def make_table(*left: str, right: Sequence[str] = (), title: str | None = None) -> Table:
     """A plain table: text columns to the left, numbers flush right."""
-    table = _Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    from rich import box
+
+    from inspector.cli.plain_table import PlainTable
+
+    table = PlainTable(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for heading in left:
         table.add_column(heading, overflow="fold")
     for heading in right:

@@ -34,7 +34,6 @@ from inspector.runtime.commands import (
     StepDispatch,
 )
 from inspector.runtime.snapshots import Notice, Snapshot
-from inspector.runtime.worker import Worker
 from inspector.session.policy import Policy
 from inspector.sources.base import Source
 from inspector.sources.recording import Recording
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from inspector.cli.recording import Save
     from inspector.gpu.opener import StepperMaker
     from inspector.gpu.stepper import GpuStepper
+    from inspector.runtime.worker import Worker
     from inspector.ui.main_window import MainWindow
 
 MAX_PICTURE = 16_384
@@ -170,6 +170,12 @@ def open_window(
         raise UsageError(problem)
     from inspector.ui.app import run_window
 
+    def make_worker() -> Worker:
+        # Imported once the window is painted: it brings the readers and writers of recordings with it.
+        from inspector.runtime.worker import Worker
+
+        return Worker(opener, spec, variant, reread=opener.reread, stats=stats)
+
     def join(window: MainWindow) -> None:
         chosen, options = opener.chosen, window.preferences
         chosen.adapter = lambda: options.options.adapter
@@ -188,7 +194,7 @@ def open_window(
             window.show_view("lockstep")
 
     return run_window(
-        lambda: Worker(opener, spec, variant, reread=opener.reread, stats=stats),
+        make_worker,
         on_made=join,
         on_ready=begin,
     )
@@ -223,6 +229,7 @@ def take_picture(
     width, height = _size(size)
     source = opener.check(spec)
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
+    from inspector.runtime.worker import Worker
     from inspector.ui.screenshot import grab_window, save_picture, settled
 
     level: StatsLevel = stats or ("full" if view == "params" else "light")

@@ -39,6 +39,7 @@ from inspector.own_plan import with_own_kernels
 from inspector.param_hyper import moved_classes, segment_classes
 from inspector.param_statistics import ParamTable
 from inspector.plan import Plan, Variant, binding_elements, layout_for, required_placement
+from inspector.progress import counting
 from inspector.settings import IDLE, ParamSettings
 from inspector.statistics import BufferStats, added_up, buffer_stats
 from inspector.stepping import (
@@ -116,7 +117,7 @@ class GpuStepper:
         """What coded lanes were made of, until the first step: only who asks has it counted."""
         self._uniforms_for: tuple[int, Hyper, Variant] | None = None
         self._compiled: set[str] = set()
-        self._fill(state)
+        self._fill(state, counting(3 * layout.elements))
         self._memory.mirror_weights()
         count = len(self._plan.dispatches)
         self._cursor = Cursor(state.finished_steps, count, count)
@@ -600,8 +601,12 @@ class GpuStepper:
 
     def state(self) -> HostState:
         """w, m, v by param name, read back; nothing of a moment that the optimizer does not keep."""
-        kept = self._plan.lanes
-        lanes = {lane: self.read(lane, 0, self._memory.end) for lane in ("w", *MOMENTS) if lane in kept}
+        wanted = [lane for lane in ("w", *MOMENTS) if lane in self._plan.lanes]
+        begun = counting(len(wanted))
+        lanes: dict[Lane, F32Array] = {}
+        for lane in wanted:
+            begun(1)
+            lanes[lane] = self.read(lane, 0, self._memory.end)
         split: dict[str, dict[str, F32Array]] = {"w": {}, "m": {}, "v": {}}
         for lane, values in lanes.items():
             split[lane] = {s.name: values[s.offset : s.stop] for s in self._layout}
