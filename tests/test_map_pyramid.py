@@ -349,6 +349,20 @@ def test_the_update_over_the_learning_rate_is_each_param_s_own(gpu: Gpu) -> None
     assert list(found.pixels[0]) == ["w"], "of w alone"
 
 
+def test_an_update_of_which_memory_has_only_a_part_is_not_shown(gpu: Gpu) -> None:
+    """What of a step of many dispatches was dropped would look as if it had not moved."""
+    w, g, m, v = normal_state(params())
+    stepper = make_stepper(gpu, params(), Variant(dispatch="per-tensor"), w=w, m=m, v=v, undo_bytes=60_000)
+    stepper.begin_step(HostGradients(g))
+    known = []
+    while not stepper.cursor.at_end:
+        stepper.run_dispatch(HYPER)
+        known.append("update" not in stepper.mapper.reasons())
+    first = next(d.index for d in stepper.plan.dispatches if d.updates)
+    assert known[first], "all of it is there"
+    assert not known[-1], "the first updates have been dropped"
+
+
 def test_ages_count_the_steps_since_a_cell_changed(gpu: Gpu) -> None:
     """p2 and p5 get a gradient in every third step, without decay, so that w stands still between."""
     hyper = Hyper(lr=1e-2, beta1=0.0, beta2=0.0, weight_decay=0.0, max_grad_norm=1e9)

@@ -62,7 +62,8 @@ class GpuMapper:
         self._ages: Ages | None = None
         self._coding: tuple[int, CodingErrorKernel] | None = None
         self._moves = 0
-        self._hyper: dict[int, Hyper] = {}
+        self._updates: dict[int, tuple[Hyper, int]] = {}
+        """The settings of each step, and the first of its dispatches that updates."""
 
     # --- what the stepper tells
 
@@ -87,17 +88,21 @@ class GpuMapper:
         if lane in self._pyramids:
             self._pyramids[lane].stale.add(0, self._memory.end)
 
-    def updated(self, step: int, hyper: Hyper) -> None:
-        """Some update of a step has run, with these settings."""
-        self._hyper[step] = hyper
-        if len(self._hyper) > MAX_STEPS:
-            del self._hyper[min(self._hyper)]
+    def updated(self, step: int, hyper: Hyper, dispatch: int) -> None:
+        """A dispatch of a step has run that updates, with these settings."""
+        known = self._updates.get(step)
+        self._updates[step] = hyper, dispatch if known is None else min(known[1], dispatch)
+        if len(self._updates) > MAX_STEPS:
+            del self._updates[min(self._updates)]
 
     def given_gradients(self) -> None:
         """The gradients of the step at the cursor are in place."""
         self.wrote_lane("g")
+        step = self._stands()[1].step
+        # It may have run before, in another form, and have been gone back from.
+        self._updates.pop(step, None)
         if self._ages is not None:
-            self._ages.seen("g", self._stands()[1].step)
+            self._ages.seen("g", step)
 
     def finished_step(self) -> None:
         """The step at the cursor is complete."""
@@ -294,7 +299,9 @@ class GpuMapper:
                 found.append(entry)
             elif not found and self._stands()[1].step - entry.cursor.step > 1:
                 break
-        return tuple(found) if found and found[0].cursor.step in self._hyper else None
+        known = self._updates.get(found[0].cursor.step) if found else None
+        # Of a step of very many dispatches the first may have been dropped.
+        return tuple(found) if known is not None and found[-1].cursor.dispatch <= known[1] else None
 
     def _known_runs(self, kind: Kind) -> Runs:
         """The runs of params, with the learning rate of the latest update where that is needed."""
@@ -303,7 +310,7 @@ class GpuMapper:
             entries = self._last_update()
             assert entries
             step = entries[0].cursor.step
-            hyper = self._hyper[step]
+            hyper = self._updates[step][0]
         if self._runs is None or self._runs[0] != hyper:
             if self._runs is not None:
                 self._runs[1].close()
