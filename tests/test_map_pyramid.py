@@ -409,6 +409,24 @@ def test_ages_count_the_steps_since_a_cell_changed(gpu: Gpu) -> None:
     assert stepper.mapper.nbytes < held
 
 
+def test_what_a_step_has_changed_before_counting_began_in_it_is_of_that_step(gpu: Gpu) -> None:
+    """Counting begins, or begins anew after going back, between the updates of a step."""
+    stepper = made(gpu, Variant(dispatch="per-tensor"))
+    count = stepper.cursor.count
+    stepper.run_until(HYPER, count - 3)
+    assert set(element_pixels(stepper, "w", "age").tolist()) == {0.0}
+    stepper.run_to_end(HYPER)
+    assert set(element_pixels(stepper, "w", "age").tolist()) == {0.0}
+    stepper.undo_dispatch()
+    assert set(element_pixels(stepper, "w", "age").tolist()) == {0.0}
+    stepper.run_to_end(HYPER)
+    assert set(element_pixels(stepper, "w", "age").tolist()) == {0.0}
+    stepper.rewind_step()
+    assert set(element_pixels(stepper, "w", "age").tolist()) == {0.0}
+    stepper.run_to_end(HYPER)
+    assert set(element_pixels(stepper, "w", "age").tolist()) == {0.0}
+
+
 def test_errors_of_coding_are_those_of_the_blocks(gpu: Gpu) -> None:
     stepper = made(gpu, Variant(kernel="8bit"))
     found = stepper.mapper.pixels([MapRequest(0.0, 100.0, 10, 1, "coding_error")])

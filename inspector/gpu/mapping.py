@@ -118,7 +118,7 @@ class GpuMapper:
         for lane in plan.lanes:
             self.wrote_lane(lane)
             if self._ages is not None:
-                self._ages.back(lane, _age_step(lane, cursor))
+                self._ages.back(lane, _begun_step(lane, cursor))
         if self._coding is not None and self._coding[0] > cursor.step:
             self._coding = None
 
@@ -325,12 +325,17 @@ class GpuMapper:
             self._ages = Ages(self._gpu, self._pipelines, self._memory, self._known_levels())
         for lane in lanes:
             if lane not in self._ages.since:
-                self._ages.begin(lane, _age_step(lane, self._stands()[1]))
+                self._ages.begin(lane, _begun_step(lane, self._stands()[1]))
 
 
 def _age_step(lane: Lane, cursor: Cursor) -> int:
     """The step whose gradients, or whose outcome, a lane holds."""
     return cursor.step if lane == "g" else cursor.finished_steps
+
+
+def _begun_step(lane: Lane, cursor: Cursor) -> int:
+    """The latest step that may have changed a lane so far."""
+    return cursor.finished_steps if lane != "g" and cursor.dispatch == 0 else cursor.step
 
 
 def _seen(parts: Sequence[Part], request: MapRequest, end: int) -> tuple[Part, ...]:

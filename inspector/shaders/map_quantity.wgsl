@@ -82,7 +82,11 @@ fn quantity(element: u32, values: vec4<f32>, lr: f32) -> vec4<f32> {
             let moved = abs(values - bitcast<vec4<f32>>(extra_of4(element)));
             return select(moved / lr, vec4(0.0), lr == 0.0);
         }
-        case 3u: { return vec4<f32>(part.step - extra_of4(element)); }
+        case 3u: {
+            // In the middle of a step what it has changed so far is of that step already.
+            let changed = extra_of4(element);
+            return vec4<f32>(max(vec4(part.step), changed) - changed);
+        }
         case 4u: { return bitcast<vec4<f32>>(extra_of4(element)); }
         default: { return values; }
     }
