@@ -250,7 +250,9 @@ def check_pixels(stepper: GpuStepper, lane: Lane, request: MapRequest) -> None:
     [(0, 1700.3, 20), (0, 900, 3), (5000.5, 64, 1), (11, 33.7, 7), (70, 1.7, 3), (60.25, 0.37, 4), (20_000, 40, 1)],
     ids=["cells", "large cells", "one cell", "elements", "fewer than rows", "parts of one", "the end"],
 )  # fmt: skip
-@pytest.mark.parametrize("limits", [{}, PAGES], ids=["one page", "pages"])
+@pytest.mark.parametrize(
+    "limits", [{}, PAGES, {**PAGES, "align_bytes": 16}], ids=["one page", "pages", "pages, params 16 B apart"]
+)
 def test_pixels_are_what_numpy_makes_of_the_elements_under_them(
     gpu: Gpu, start: float, per_pixel: float, height: int, limits: dict[str, int]
 ) -> None:

@@ -185,19 +185,17 @@ class GpuMapper:
         if kind == "age":
             self._count_ages(lanes)
         jobs: list[Job] = []
-        parts: dict[Lane, tuple[Part, ...]] = {}
         for lane in lanes:
             if stop():
                 return None
-            parts[lane] = tuple(self._parts(kind, lane))
             step = _age_step(lane, cursor)
             for request in requests:
                 if request.cell(levels.sizes) > 1:
                     if not (stale and lane in self._pyramids and self._made_of[lane][0] == kind):
-                        self._refresh(lane, kind, parts[lane], runs, step)
+                        self._refresh(lane, kind, runs, step)
                     jobs.append(Job(request, self._pyramids[lane], step))
                 else:
-                    jobs.append(Job(request, _seen(parts[lane], request, levels.end), step))
+                    jobs.append(Job(request, self._in_sight(kind, lane, request), step))
         found = self._images.run(jobs, kind, levels, runs)
         since = max(self._ages.since.values(), default=None) if self._ages is not None else None
         return MapPictures(
@@ -233,7 +231,7 @@ class GpuMapper:
         kind = kind_of(quantity)
         step = _age_step(lane, self._stands()[1])
         self._known_levels()
-        self._refresh(lane, kind, tuple(self._parts(kind, lane)), self._known_runs(kind), step)
+        self._refresh(lane, kind, self._known_runs(kind), step)
         return self._pyramids[lane]
 
     # --- inside
@@ -243,7 +241,7 @@ class GpuMapper:
             self._levels = Levels.over(self._memory.end, self._gpu.limits)
         return self._levels
 
-    def _refresh(self, lane: Lane, kind: Kind, parts: tuple[Part, ...], runs: Runs, step: int) -> None:
+    def _refresh(self, lane: Lane, kind: Kind, runs: Runs, step: int) -> None:
         levels = self._known_levels()
         pyramid = self._pyramids.get(lane)
         if pyramid is None:
@@ -253,7 +251,7 @@ class GpuMapper:
             self._made_of[lane] = made_of
             pyramid.stale.add(0, levels.end)
         if pyramid.stale:
-            self.kernels.refresh(pyramid, kind, parts, runs, step)
+            self.kernels.refresh(pyramid, kind, self._parts(kind, lane, 0, levels.end), runs, step)
 
     def _key(self, kind: Kind) -> Any:
         """What the cells of a kind hang on besides the lane itself."""
@@ -264,7 +262,15 @@ class GpuMapper:
         # Of the last dispatch or update all cells may differ from those of the one before.
         return self._moves
 
-    def _parts(self, kind: Kind, lane: Lane) -> Iterable[Part]:
+    def _in_sight(self, kind: Kind, lane: Lane, request: MapRequest) -> tuple[Part, ...]:
+        """The parts of what a request shows."""
+        low = int(max(request.start, 0.0))
+        high = min(int(request.start + request.width * request.elements_per_pixel) + 2, self._memory.end)
+        parts = self._parts(kind, lane, low, high)
+        return tuple(cut for cut in (part.cut(low, high) for part in parts) if cut is not None)
+
+    def _parts(self, kind: Kind, lane: Lane, start: int, stop: int) -> Iterable[Part]:
+        """The parts of elements [start, stop), and of others."""
         if kind == "change":
             top = self._undo.top
             return changed_parts(self._memory, lane, () if top is None else (top,))
@@ -272,7 +278,7 @@ class GpuMapper:
             return changed_parts(self._memory, lane, self._since_start() or ())
         if kind == "update":
             return changed_parts(self._memory, lane, self._last_update() or ())
-        plain = plain_parts(self._memory, lane)
+        plain = plain_parts(self._memory, lane, start, stop)
         if kind == "age" and self._ages is not None:
             extra = self._ages.extra(lane)
             return (Part(part.now, part.low, part.high, extra) for part in plain)
@@ -336,13 +342,6 @@ def _age_step(lane: Lane, cursor: Cursor) -> int:
 def _begun_step(lane: Lane, cursor: Cursor) -> int:
     """The latest step that may have changed a lane so far."""
     return cursor.finished_steps if lane != "g" and cursor.dispatch == 0 else cursor.step
-
-
-def _seen(parts: Sequence[Part], request: MapRequest, end: int) -> tuple[Part, ...]:
-    """What of the parts is on screen."""
-    low = int(max(request.start, 0.0))
-    high = min(int(request.start + request.width * request.elements_per_pixel) + 2, end)
-    return tuple(cut for cut in (part.cut(low, high) for part in parts) if cut is not None)
 
 
 def _coding_parts(parts: Iterable[Part], kernel: CodingErrorKernel, lane: Lane) -> Iterable[Part]:
