@@ -155,7 +155,9 @@ def check_fsdp(path: Path, options: argparse.Namespace, say: Callable[[str], Non
             table = session.param_statistics(step)
             assert table is not None
             counted = math.sqrt(math.fsum(np.square(table.lanes["g"].norm).tolist()))
-            assert math.isclose(counted, clipped, rel_tol=1e-12), (step, counted, clipped)
+            # A GPU adds up squares of a thread in float32 before it does so in float64.
+            near = 1e-8 if options.device == "cuda" else 1e-12
+            assert math.isclose(counted, clipped, rel_tol=near), (step, counted, clipped)
         assert worst < 1e-6, worst
         say(f"the norm is that of all gradients put together, to {worst:.1e}")
         losses = np.stack([session.metric(f"loss/rank {rank}") for rank in range(options.ranks)])

@@ -20,6 +20,8 @@ from inspector.floats import to_json
 from inspector.hyper import Hyper, check_value
 from inspector.layout import StateType
 from inspector.optimizers import OPTIMIZERS, optimizer
+from inspector.optimizers.muon.settings import AdamwSettings
+from inspector.optimizers.muon.settings import parse as parse_adamw
 from inspector.own_kernels import NO_OWN_KERNELS
 from inspector.schedule import Schedule
 from inspector.sources.base import Source, remarks_of
@@ -60,7 +62,7 @@ SmallState = Annotated[
     StateType, typer.Option(help="With --kernel 8bit: state of params below 4,096 elements.")
 ]
 Numerics = Annotated[
-    hyper.Numerics, typer.Option(help="Bias terms in float32 as published, or precise ones.")
+    hyper.Numerics, typer.Option(help="1-β in float32 as published, or precise: rounded as by PyTorch.")
 ]
 Reduce = Annotated[
     plan.Reduce, typer.Option(help="How the norm is added up; two-pass gives the same bits every run.")
@@ -111,6 +113,21 @@ WeightDecay = Annotated[float | None, typer.Option(help="Decoupled weight decay 
 MaxGradNorm = Annotated[
     float | None, typer.Option(help="Clip limit of the global gradient norm; inf for none.")
 ]
+AdamwText = Annotated[
+    str | None,
+    typer.Option(
+        "--adamw",
+        metavar="NAME=NUMBER,…",
+        help="With --optimizer muon: settings of the params that it leaves to AdamW, as in lr=3e-4,beta1=0.9.",
+    ),
+]
+NoMuon = Annotated[
+    str,
+    typer.Option(
+        metavar="GLOB,…",
+        help="With --optimizer muon: names of matrices that it is to leave to AdamW as well.",
+    ),
+]
 ScheduleText = Annotated[
     str | None,
     typer.Option("--schedule", help="constant, warmup:STEPS or cosine:TOTAL[:warmup=N][:floor=F]."),
@@ -137,11 +154,12 @@ def make_variant(
     codec: codecs.Codec = "linear",
     small_state: StateType = "f32",
     grid: plan.Grid = "capped",
+    no_muon: str = "",
 ) -> plan.Variant:
     """The variant that the options name."""
     return plan.Variant(
         optimizer=optimizer_name, kernel=kernel, numerics=numerics, reduce=reduce, dispatch=dispatch,
-        fused=not unfused, codec=codec, small_state=small_state, grid=grid,
+        fused=not unfused, codec=codec, small_state=small_state, grid=grid, no_muon=no_muon,
     )  # fmt: skip
 
 
@@ -159,6 +177,7 @@ def note_idle(variant: plan.Variant) -> None:
 
 _FORM_OPTIONS = {
     "optimizer": "optimizer", "kernel": "kernel", "codec": "codec", "small_state": "small_state",
+    "no_muon": "no_muon",
     "numerics": "numerics", "reduce": "reduce", "dispatch": "dispatch", "unfused": "fused",
 }  # fmt: skip
 """The parameters of a command that say in which form a step runs, and the part of the variant each gives."""
@@ -217,6 +236,17 @@ def open_told(
 def make_hyper(source: Source, **given: float | None) -> Hyper:
     """The source's hyper-parameters with those given in their place. Only what was typed is checked."""
     return hyper.with_values(source.hyper, checked(given))
+
+
+def adamw_settings(variant: plan.Variant, text: str | None) -> AdamwSettings | None:
+    """What --adamw says, for a run in that form."""
+    return None if text is None else AdamwSettings(parse_adamw(text), variant)
+
+
+def with_adamw(settings: Hyper, source: Source, variant: plan.Variant, text: str | None) -> Hyper:
+    """`settings` with those of --adamw for the params that Muon leaves to AdamW."""
+    own = adamw_settings(variant, text)
+    return settings if own is None else own.of(settings, source.params)
 
 
 def checked(given: Mapping[str, float | None]) -> dict[str, float]:

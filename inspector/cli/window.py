@@ -17,6 +17,7 @@ from inspector.comparison import Comparison
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.layout import Layout
+from inspector.optimizers.muon.settings import AdamwSettings
 from inspector.own_shaders import load_own_kernels
 from inspector.param_hyper import placing
 from inspector.plan import Variant
@@ -71,6 +72,8 @@ class RunOpener:
     seed: int | None
     given: Mapping[str, float | None]
     shaders: Path | None = None
+    adamw: AdamwSettings | None = None
+    """Settings of what Muon leaves to AdamW."""
     chosen: Chosen = field(default_factory=Chosen)
     """What holds where nothing is given."""
 
@@ -86,7 +89,8 @@ class RunOpener:
 
     def hyper(self, source: Source) -> Hyper:
         """The source's hyper-parameters with the given ones in their place."""
-        return make_hyper(source, **dict(self.given))
+        hyper = make_hyper(source, **dict(self.given))
+        return hyper if self.adamw is None else self.adamw.of(hyper, source.params)
 
     def reread(self, variant: Variant) -> Variant:
         """`variant` with its own kernels as they are in their files now: what a start of the source runs."""

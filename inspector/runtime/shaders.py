@@ -12,7 +12,7 @@ from inspector.errors import DeviceLostError, UsageError
 from inspector.floats import F32Array, F64Array, finite_mask
 from inspector.hyper import Hyper
 from inspector.layout import Segment
-from inspector.optimizers import optimizer
+from inspector.optimizers import optimizer, optimizer_of
 from inspector.optimizers.adamw.oracle import clip_scale, kernel_norm
 from inspector.optimizers.adamw.oracle_8bit import update_decoded
 from inspector.own_kernels import NO_OWN_KERNELS, OwnKernel, OwnKernels
@@ -257,7 +257,7 @@ def _exact(
                 decays=taken.decays, numerics=variant.numerics, l2=optimizer(variant.optimizer).decay_in_gradient,
             )  # fmt: skip
             return found | {"w": np.asarray(lines[-1].value, np.float64)}
-        exact = optimizer(variant.optimizer).update(
+        exact = optimizer_of(variant, segment.param).update(
             w, g, m, v, scale=scale, hyper=taken.hyper, step=taken.step, decays=taken.decays,
             numerics=variant.numerics,
         )  # fmt: skip

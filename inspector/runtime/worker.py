@@ -440,7 +440,7 @@ class Worker:
             case c.StartRecording():
                 if self._mode == "running" and not engine.stepper.cursor.between_steps:
                     self._step_iteration(engine)
-                self._stats = self._keeping.start_recording(engine, command)
+                self._stats = self._keeping.start_recording(engine, command, self._race)
             case c.SetVariant(variant):
                 self._at_length(
                     "Changing the form", "The form of the step stays as it was.",

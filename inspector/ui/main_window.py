@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QMainWindow, QToolBar, QWidget
 
 from inspector.runtime.commands import (
     Command,
+    Follow,
     OpenSource,
     Play,
     RecoverDevice,
@@ -49,7 +50,7 @@ from inspector.ui.ways import Ways
 
 DEFAULT_SIZE = QSize(1440, 900)
 TITLE = "Optimizer inspector"
-GOES_ON = (StepDispatch, StepIteration, Run, Play)
+GOES_ON = (StepDispatch, StepIteration, Run, Play, OpenSource, Follow)
 
 
 class MainWindow(QMainWindow):
@@ -116,7 +117,7 @@ class MainWindow(QMainWindow):
         self.status.working.sent(command)
         start, plots = self.views.get("start"), self.views.get("plots")
         if isinstance(command, GOES_ON) and start is not None and start.isVisible() and plots is not None:
-            # Who sets a run going wants to see it go.
+            # Who opens a run or sets it going wants to see it.
             self.show_view("plots")
         self._bus.send(command)
 
