@@ -127,7 +127,7 @@ def test_every_param_is_stepped_as_the_oracle_steps_it_with_its_own_settings(
 def assert_near(
     now: Mapping[str, F32], was: Mapping[str, F32], exact: object, hyper: Hyper, t: int, roundings: int
 ) -> None:
-    """As test_kernels has it: m and v within 1e-6 of their largest term, w within 8 of the change, and its roundings."""
+    """As test_kernels: m and v within 1e-6 of their largest term, w within 8 of the change, and its roundings."""
     grad = exact.line("g'")  # type: ignore[attr-defined]
     # With L2 in it the gradient is a sum, which may cancel.
     terms = np.abs(grad) + 2 * np.abs(exact.line("decay"))  # type: ignore[attr-defined]
