@@ -95,7 +95,7 @@ SPECS = (
           SetStats("full")),
     _Spec("recover", "Recover the device", (), "Make a new device and go on from the last state kept", None,
           RecoverDevice()),
-    _Spec("open", "Open file…", ("Ctrl+O",), "Open a state file, safetensors with w/… and g/…, or a packed recording"),
+    _Spec("open", "Open file…", ("Ctrl+O",), "Open a state file, safetensors with w/… and g/…, a packed recording, or a kernel (.wgsl)"),
     _Spec("open_recording", "Open recording…", ("Ctrl+Shift+O",), "Open a recording, the folder NAME.session"),
     _Spec("restart", "Restart the source", ("Ctrl+R",),
           "Open the source again and begin at its start; what this run has done is dropped"),
