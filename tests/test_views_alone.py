@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from PySide6.QtCore import QSize
 from PySide6.QtGui import QImage
@@ -27,7 +28,10 @@ UI = Path(theme.__file__).parent
 VIEWS = [name for panel in PANELS for name in panel.views]
 BASES = (View, LazyView)
 SIZES = (QSize(640, 400), QSize(320, 140))
-REST_MS = 400
+REST_MS = {"board": 1200}
+"""Plots are made a few at a time."""
+MOST_OTHER = 0.005
+"""The share of pixels that a cursor, or a line between two pixels, may change."""
 COLOURS = 24
 """A grab of anything but an empty widget has more."""
 
@@ -101,10 +105,18 @@ def test_the_reading_of_imports_sees_an_import(tmp_path: Path) -> None:
     assert UI / "chart.py" in needed(UI / "plots_view.py")
 
 
-def colours_in(image: QImage) -> int:
+def pixels(image: QImage) -> npt.NDArray[np.uint32]:
     rgb = image.convertToFormat(QImage.Format.Format_RGB32)
-    pixels = np.frombuffer(rgb.constBits(), np.uint32).reshape(rgb.height(), rgb.bytesPerLine() // 4)
-    return len(np.unique(pixels[:, : rgb.width()]))
+    return np.frombuffer(rgb.constBits(), np.uint32).reshape(rgb.height(), rgb.bytesPerLine() // 4)
+
+
+def colours_in(image: QImage) -> int:
+    return len(np.unique(pixels(image)))
+
+
+def others(one: QImage, other: QImage) -> float:
+    """The share of pixels that are not the same."""
+    return float((pixels(one) != pixels(other)).mean())
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -156,10 +168,9 @@ def test_a_view_that_was_not_seen_catches_up_when_it_is(qtbot: QtBot, name: str)
     """Shown after the snapshot came, it looks as one that was there when it came."""
     theme.apply(application(), "light")
     early = opened(qtbot, name, late=False)
-    # Some of what is drawn is made a piece at a time.
-    qtbot.wait(REST_MS)
+    qtbot.wait(REST_MS.get(name, 250))
     picture = early.grab().toImage()
     # Of two windows only one is active, and looks so.
     early.close()
     late = opened(qtbot, name, late=True)
-    qtbot.waitUntil(lambda: late.grab().toImage() == picture)
+    qtbot.waitUntil(lambda: others(late.grab().toImage(), picture) <= MOST_OTHER)
