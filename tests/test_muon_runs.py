@@ -21,6 +21,7 @@ from inspector.optimizers.muon.settings import AdamwSettings, parse
 from inspector.param_hyper import step_of
 from inspector.param_statistics import ParamTable, param_stats
 from inspector.plan import Limits, Variant, layout_for
+from inspector.race import LaneSpec
 from inspector.runtime.memory_picture import RunMemory
 from inspector.runtime.microscope import Microscope
 from inspector.runtime.snapshots import CountedParams
@@ -176,3 +177,15 @@ def test_the_microscope_waits_for_the_matrix(gpu: Gpu) -> None:
     looked.ask("norm.weight", 0)
     looked.refresh(engine, running=False)
     assert looked.picture.lines
+
+
+def test_a_lane_of_a_race_may_give_adamw_settings_of_its_own() -> None:
+    text = "muon:lr=0.02,adamw.lr=0.003,adamw.beta1=0.9"
+    lane = LaneSpec.from_text(text)
+    assert str(lane) == text
+    used = lane.settings_of(Hyper(beta1=0.95), PARAMS, lane.variant_of(Variant()))
+    assert [step_of(used, i, p.block, 1).hyper.lr for i, p in enumerate(PARAMS)] == [0.003, 0.02, 0.003]
+    assert lane.hyper_of(Hyper()).per_param is None
+    for wrong in ("lion:adamw.lr=1", "muon:adamw.rate=1", "muon:adamw.lr=1,adamw.lr=2"):
+        with pytest.raises(UsageError):
+            LaneSpec.from_text(wrong)
