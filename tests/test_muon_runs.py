@@ -189,3 +189,10 @@ def test_a_lane_of_a_race_may_give_adamw_settings_of_its_own() -> None:
     for wrong in ("lion:adamw.lr=1", "muon:adamw.rate=1", "muon:adamw.lr=1,adamw.lr=2"):
         with pytest.raises(UsageError):
             LaneSpec.from_text(wrong)
+
+
+def test_a_pattern_that_names_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    told = problem(
+        capsys, "run", "charlm", "--steps", "1", "--optimizer", "muon", "--no-muon", "h.7.*, embed*"
+    )
+    assert told == "inspector: --no-muon 'h.7.*' names none of the 14 params of charlm."
