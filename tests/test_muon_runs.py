@@ -24,6 +24,7 @@ from inspector.plan import Limits, Variant, layout_for
 from inspector.race import LaneSpec
 from inspector.runtime.memory_picture import RunMemory
 from inspector.runtime.microscope import Microscope
+from inspector.runtime.reporting import form_words
 from inspector.runtime.snapshots import CountedParams
 from inspector.session.reader import Session
 from inspector.shader_lines import update_code
@@ -196,3 +197,8 @@ def test_a_pattern_that_names_nothing_is_told(capsys: pytest.CaptureFixture[str]
         capsys, "run", "charlm", "--steps", "1", "--optimizer", "muon", "--no-muon", "h.7.*, embed*"
     )
     assert told == "inspector: --no-muon 'h.7.*' names none of the 14 params of charlm."
+
+
+def test_a_form_in_words_leaves_out_what_is_not_set() -> None:
+    assert "no_muon" not in form_words(Variant())
+    assert "no_muon h.0.*" in form_words(Variant(optimizer="muon", no_muon="h.0.*"))
