@@ -42,11 +42,13 @@ def premultiplied(colour: QColor) -> int:
 
 def flagged(runs: Iterable[tuple[int, int]], left: float, column: float, width: int) -> Mask:
     """The pixels of runs of columns, the first at `left`, each at least `FLAG` wide."""
-    mask = np.zeros(width, bool)
-    for first, stop in runs:
-        x = round(left + first * column)
-        mask[max(x, 0) : max(round(left + stop * column), x + FLAG, 0)] = True
-    return mask
+    pairs = np.array(tuple(runs), np.float64).reshape(-1, 2)
+    first = np.rint(left + pairs[:, 0] * column)
+    stop = np.maximum(np.rint(left + pairs[:, 1] * column), first + FLAG)
+    change = np.zeros(width + 1, np.int64)
+    np.add.at(change, np.clip(first, 0, width).astype(np.int64), 1)
+    np.add.at(change, np.clip(stop, 0, width).astype(np.int64), -1)
+    return np.asarray(np.cumsum(change[:-1]) > 0)
 
 
 def draw_flags(painter: QPainter, mask: Mask, area: QRectF) -> None:
@@ -78,5 +80,7 @@ def bar_of(mask: Mask) -> npt.NDArray[np.uint32]:
 def _middles(mask: Mask) -> list[float]:
     """Where arrows point, so many that none lies on another."""
     at = np.flatnonzero(mask)
-    cuts = np.flatnonzero(np.diff(at) > 2 * ARROW) + 1
-    return [float(group[0] + group[-1] + 1) / 2 for group in np.split(at, cuts)]
+    apart = np.flatnonzero(np.diff(at) > 2 * ARROW)
+    first, last = at[np.append(0, apart + 1)], at[np.append(apart, len(at) - 1)]
+    middles: list[float] = ((first + last + 1) / 2).tolist()
+    return middles
