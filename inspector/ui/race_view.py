@@ -31,6 +31,12 @@ from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
 
 CHARTS = {"loss": "loss", "grad_norm": "‖g‖", "update_norm": "‖Δw‖", "weight_norm": "‖w‖"}
+CHART_HELP = {
+    "loss": "The loss of each lane, on the same data.",
+    "grad_norm": "L2 norm of the gradient of each lane, before clipping. Logarithmic.",
+    "update_norm": "L2 norm of what each lane adds to the weights in a step. Logarithmic.",
+    "weight_norm": "L2 norm of the weights of each lane.",
+}
 PRESETS = (
     "adamw adam-l2 lion:lr=3e-4 sgd:lr=0.1",
     "adamw adam-l2",
@@ -268,6 +274,7 @@ class RaceView(LazyView):
     def _chart(self, metric: str) -> StepChart:
         chart = StepChart(log=metric in ("grad_norm", "update_norm"))
         chart.set_titles(CHARTS[metric])
+        chart.setToolTip(CHART_HELP[metric])
         chart.show_bottom_axis("step")
         chart.hovered.connect(lambda step, metric=metric: self._on_hovered(metric, step))
         chart.picked.connect(self._on_picked)
