@@ -316,7 +316,9 @@ def test_the_step_moves_the_bytes_that_it_has_to() -> None:
 
     params = [Param("a", (1024, 64))]
     moved = {}
-    for name in OPTIMIZERS:
+    for name, each in OPTIMIZERS.items():
+        if each.update is None:
+            continue
         variant = Variant(optimizer=name)
         plan = plan_step(layout_for(params, Limits(), variant), Limits(), variant)
         (update,) = (d for d in plan.dispatches if d.updates)

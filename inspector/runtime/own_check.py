@@ -226,7 +226,11 @@ def _first_line(
     got: dict[str, float] = {lane: float(value(own, lane)[0]) for lane in _LANES}
     if stepper.layout[param].state == "8bit":
         hyper = replace(hyper, eps=kernel_eps(variant.codec, hyper.eps))
-    exact = optimizer(variant.optimizer).update(
+    update = optimizer(variant.optimizer).update
+    if update is None:
+        # What an element hangs on is the whole param.
+        return lane
+    exact = update(
         w, g, m, v, scale=scale, hyper=hyper, step=taken.step, decays=taken.decays, numerics=variant.numerics,
     )  # fmt: skip
     line = {each.name: float(each.value[0]) for each in exact.lines}

@@ -253,7 +253,7 @@ def _exact(
                 decays=taken.decays, numerics=variant.numerics, l2=optimizer(variant.optimizer).decay_in_gradient,
             )  # fmt: skip
             return found | {"w": np.asarray(lines[-1].value, np.float64)}
-        exact = optimizer(variant.optimizer).update(
+        exact = optimizer(variant.optimizer).element_wise()(
             w, g, m, v, scale=scale, hyper=taken.hyper, step=taken.step, decays=taken.decays,
             numerics=variant.numerics,
         )  # fmt: skip

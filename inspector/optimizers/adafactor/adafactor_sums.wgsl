@@ -1,0 +1,89 @@
+// Sums of squared gradients over the rows and over the columns of each tile, up to 64 by 256. Eight rows a thread and
+// turn, four columns 64 apart, so that neighbours read neighbours.
+
+@group(0) @binding(0) var<storage, read> g: array<f32>;
+@group(0) @binding(1) var<storage, read_write> row_parts: array<f32>;
+@group(0) @binding(2) var<storage, read_write> column_parts: array<f32>;
+@group(0) @binding(3) var<storage, read> grad_stats: array<f32, 2>;
+@group(0) @binding(4) var<storage, read> tiles: array<Tile>;
+@group(0) @binding(5) var<storage, read> matrices: array<Matrix>;
+@group(0) @binding(6) var<uniform> size: u32;
+
+const ACROSS = 64u;
+const TURN = 32u;
+
+// Each row of a turn by 64 threads; one more, so that a column does not lie in one bank.
+var<workgroup> of_rows: array<f32, 2080>;
+var<workgroup> of_eights: array<f32, 256>;
+var<workgroup> of_columns: array<vec4<f32>, 256>;
+
+fn squared(at: u32, here: bool, clip_scale: f32) -> f32 {
+    let used = here && at < size;
+    let x = clipped(g[select(0u, at, used)], clip_scale);
+    return select(0.0, x * x, used);
+}
+
+@compute @workgroup_size(WORKGROUP_SIZE)
+fn adafactor_sums(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let number = group_number(group, groups);
+    if number >= arrayLength(&tiles) {
+        return;
+    }
+    let tile = tiles[number];
+    let matrix = matrices[tile.matrix];
+    let clip_scale = grad_stats[1];
+    let first = matrix.start + tile.slice * matrix.rows * matrix.columns;
+    let rows = min(matrix.tile_rows, matrix.rows - tile.row);
+    let across = thread % ACROSS;
+    let down = thread / ACROSS;
+    let column = tile.column + across;
+    let there = vec4(column) + vec4(0u, 64u, 128u, 192u) < vec4(matrix.columns);
+    var columns = vec4(0.0);
+    for (var turn = 0u; turn < rows; turn += TURN) {
+        for (var k = 0u; k < 8u; k++) {
+            let row = down + 4u * k;
+            let inside = turn + row < rows;
+            let at = first + (tile.row + turn + row) * matrix.columns + column;
+            let squares = vec4(
+                squared(at, inside && there.x, clip_scale),
+                squared(at + 64u, inside && there.y, clip_scale),
+                squared(at + 128u, inside && there.z, clip_scale),
+                squared(at + 192u, inside && there.w, clip_scale),
+            );
+            columns += squares;
+            of_rows[row * 65u + across] = (squares.x + squares.y) + (squares.z + squares.w);
+        }
+        workgroupBarrier();
+        // Eight threads a row, eight sums each.
+        var sum = 0.0;
+        let from_ = (thread / 8u) * 65u + (thread % 8u) * 8u;
+        for (var k = 0u; k < 8u; k++) {
+            sum += of_rows[from_ + k];
+        }
+        of_eights[thread] = sum;
+        workgroupBarrier();
+        if thread < TURN && turn + thread < rows {
+            var whole = 0.0;
+            for (var k = 0u; k < 8u; k++) {
+                whole += of_eights[thread * 8u + k];
+            }
+            row_parts[tile.rows_at + turn + thread] = whole;
+        }
+    }
+    of_columns[thread] = columns;
+    workgroupBarrier();
+    // A thread a column.
+    let mine = thread % ACROSS;
+    let part = thread / ACROSS;
+    var whole = 0.0;
+    for (var k = 0u; k < 4u; k++) {
+        whole += of_columns[k * ACROSS + mine][part];
+    }
+    if tile.column + thread < matrix.columns {
+        column_parts[tile.columns_at + thread] = whole;
+    }
+}
