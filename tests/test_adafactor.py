@@ -136,7 +136,7 @@ def test_bits_are_the_same_every_run(gpu: Gpu) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("most", [dict(max_binding=8192), dict(max_binding=40_960), dict(max_buffer=20_480)])
+@pytest.mark.parametrize("most", [{"max_binding": 8192}, {"max_binding": 40_960}, {"max_buffer": 40_960}])
 def test_params_that_bindings_and_pages_cut_are_updated_as_whole(gpu: Gpu, most: dict[str, int]) -> None:
     """Tiles that g is cut through have sums of their own in each binding: the same but for how they are added up."""
     w, after = normal_state(PARAMS)[0], []

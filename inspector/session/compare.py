@@ -19,12 +19,14 @@ from inspector.param_statistics import ParamTable
 from inspector.plan import Dispatch
 from inspector.session.records import RecordedStep
 from inspector.stepping import HostState
-from inspector.stores import LANES, MOMENTS
+from inspector.stores import MOMENTS, Lane
 
 CHUNK = 1 << 20
 """Elements that are compared at a time."""
 ULP_BINS = 34
 """Of the histogram: 0, then [2**(i-1), 2**i) ULP, the last of which holds NaN beside a number."""
+
+_STATE: tuple[Lane, ...] = ("w", *MOMENTS)
 
 Array = npt.NDArray[Any]
 
@@ -159,10 +161,11 @@ def state_differences(
     writes a state in a shape of its own, by state and param.
     """
     found: list[Difference] = []
-    lanes: dict[str, ArrayDifference] = {lane: ArrayDifference() for lane in LANES if lane != "g"}
+    lanes: dict[str, ArrayDifference] = {lane: ArrayDifference() for lane in _STATE}
     for param in params:
         at = dispatches.get(param.name)
-        for lane, total in lanes.items():
+        for lane in _STATE:
+            total = lanes[lane]
             x, y = (_lane(state, lane, param) for state in (a, b))
             difference = compare_arrays(x, y)
             total.add(difference)
