@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Literal
 
 from inspector.codecs import BLOCK, Codec
@@ -125,6 +126,12 @@ class BufferSpec:
     """What a table says to kernels: u32 words, the same in every step of the plan."""
 
 
+UniformType = Literal["u32", "f32", "vec4<f32>", "array<vec4<f32>, 2>"]
+UNIFORM_BYTES: Mapping[UniformType, int] = MappingProxyType(
+    {"u32": 4, "f32": 4, "vec4<f32>": 16, "array<vec4<f32>, 2>": 32}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class UniformSpec:
     """A value in the uniform buffer at byte `offset`.
@@ -133,14 +140,14 @@ class UniformSpec:
     """
 
     key: str
-    type: Literal["u32", "f32", "vec4<f32>"]
+    type: UniformType
     offset: int
     constant: int | None = None
 
     @property
     def size(self) -> int:
         """Bytes it takes."""
-        return 16 if self.type == "vec4<f32>" else 4
+        return UNIFORM_BYTES[self.type]
 
 
 @dataclass(frozen=True, slots=True)

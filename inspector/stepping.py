@@ -312,10 +312,11 @@ class Stepper(Protocol):
         """
         ...
 
-    def another(self, state: State) -> Stepper:
-        """A second run on the same device, in the same form and the same places, from another state, at any time.
+    def another(self, state: State, variant: Variant | None = None, *, undo_bytes: int = 0) -> Stepper:
+        """A second run on the same device from another state, at any time, in the same form and the same places or in
+        `variant`.
 
-        It keeps nothing to go back, and is released, not closed, which would end the device.
+        It is released, not closed, which would end the device.
         """
         ...
 

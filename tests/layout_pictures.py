@@ -70,7 +70,7 @@ class Pictures:
     def until(self, holds: Callable[[Snapshot], bool]) -> None:
         """Wait for a moment, and until nothing more comes."""
         deadline = time.monotonic() + LIMIT_S
-        while self.window.snapshot is None or not holds(self.window.snapshot):
+        while self.window.snapshot is None or not (holds(self.window.snapshot) and self.window.at_rest):
             if time.monotonic() > deadline:
                 raise TimeoutError("the example did not come to rest")
             self.rest(20)

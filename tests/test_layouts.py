@@ -169,6 +169,14 @@ def test_the_keys_stay_in_a_panel_when_the_layout_changes_or_theirs_is_closed(sh
     assert window.views["map"].isAncestorOf(window.focusWidget()), "they stay where they were"
 
 
+def test_what_a_layout_is_for_has_the_keys(shown: Shown) -> None:
+    window = shown.window
+    window.ways.go_to("timeline")
+    for name, view in (("profile", "profile"), ("compare", "compare"), ("diagnose", "findings")):
+        window.actions_by_name[f"layout_{name}"].trigger()
+        assert window.focusWidget() is window.views[view].key_target(), name
+
+
 def test_a_name_that_is_taken_is_saved_over_and_said_to_be(shown: Shown) -> None:
     save_as(shown, "mine")
     arrange(shown)

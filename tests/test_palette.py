@@ -14,7 +14,15 @@ from PySide6.QtGui import QAction, QKeySequence, QShortcut
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractItemView, QApplication, QDialog, QDockWidget, QMenu, QToolBar
 from pytestqt.qtbot import QtBot
-from ui_helpers import FakeWorker, lane_values, make_findings, make_recorded, make_snapshot, small_layout
+from ui_helpers import (
+    FakeWorker,
+    lane_values,
+    make_findings,
+    make_race,
+    make_recorded,
+    make_snapshot,
+    small_layout,
+)
 
 from inspector.diagnosis.watchpoints import Condition
 from inspector.hyper import Hyper
@@ -69,6 +77,7 @@ class Shown:
     def show(self, snapshot: Snapshot) -> None:
         self.worker.current = snapshot
         self.window.show_snapshot(snapshot)
+        self.qtbot.waitUntil(lambda: self.window.at_rest)
 
     def commands(self) -> list[object]:
         """What was sent, without what views ask for by themselves."""
@@ -115,6 +124,7 @@ def full() -> Snapshot:
         beside=BesidePicture(recording="/a/c.session", overlays=(overlay,)),
         last_step=1000,
         counted=CountedParams(128, ParamTable.of(_stats()), 0.7),
+        race=make_race(),
     )
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +14,11 @@ from inspector.stores import LANES
 
 torch = pytest.importorskip("torch")
 
+from emulated_kernel import compile_kernel  # noqa: E402
+
 from inspector.integrations.torch import cpu, kernel, rows  # noqa: E402
 from inspector.integrations.torch.counting import Counted, Task, is_dense, numbered, table_of  # noqa: E402
 
-HERE = Path(__file__).parent
 Way = Callable[[list[Task]], Counted]
 F32 = np.float32
 LR, BETA1, BETA2, EPS, DECAY, T = 1e-3, 0.9, 0.95, 1e-8, 0.1, 7.0
@@ -32,23 +29,11 @@ KINDS = (torch.float32, torch.bfloat16, torch.float16)
 @pytest.fixture(scope="session")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Way:
     """The CUDA kernel, compiled for the CPU."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("needs g++")
-    library = tmp_path_factory.mktemp("kernel") / "kernel.so"
-    source = [f"-I{kernel.SOURCE.parent}", "-x", "c++", str(HERE / "cuda_on_cpu.h")]
-    quiet = ["-w", "-O1", "-ffp-contract=off", "-shared", "-fPIC"]
-    subprocess.run([compiler, *quiet, *source, "-o", str(library)], check=True)
-    run = ctypes.CDLL(str(library)).run
+    words = compile_kernel(tmp_path_factory.mktemp("kernel"))
 
     def count(tasks: list[Task]) -> Counted:
         jobs, _made = kernel.jobs_of(tasks)
-        blocks = kernel.blocks_of([task.w.numel() for task in tasks])
-        words = np.zeros(len(tasks) * (kernel.WORDS + len(LANES) * 128), np.uint64)
-        bins = words[len(tasks) * kernel.WORDS :]
-        run(*(array.ctypes.data_as(ctypes.c_void_p) for array in (jobs, blocks)), len(blocks),
-            *(array.ctypes.data_as(ctypes.c_void_p) for array in (words, bins)))  # fmt: skip
-        return kernel.decode(words, len(tasks))
+        return kernel.decode(words(jobs, tuple(task.w.numel() for task in tasks)), len(tasks))
 
     return count
 

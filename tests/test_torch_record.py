@@ -796,12 +796,12 @@ def test_a_full_disk_is_told_once_and_training_goes_on(path: Path, monkeypatch: 
 def test_warnings_that_are_errors_do_not_reach_the_training(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    from inspector.integrations.torch import steps
+    from inspector.integrations.torch import step_counts
 
     def broken(*args: Any, **more: Any) -> Any:
         raise OSError("planned")
 
-    monkeypatch.setattr(steps, "lanes_of", broken)
+    monkeypatch.setattr(step_counts, "lanes_of", broken)
     model = runs.Net()
     optimizer = AdamW(model.parameters())
     with warnings.catch_warnings():

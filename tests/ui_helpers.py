@@ -24,6 +24,7 @@ from inspector.layout import Layout, Param, make_layout
 from inspector.optimizers import optimizer, plan_step
 from inspector.plan import Limits, Plan, Variant
 from inspector.runtime.commands import Command, ViewMap
+from inspector.runtime.race_pictures import LanePicture, RacePicture
 from inspector.runtime.snapshots import (
     Histograms,
     MapImage,
@@ -347,3 +348,32 @@ def _history() -> History:
 def _frozen(array: np.ndarray) -> np.ndarray:
     array.flags.writeable = False
     return array
+
+
+def lane_history(*losses: float, norms: bool = True) -> History:
+    made = HistoryRecorder()
+    for step, loss in enumerate(losses, start=1):
+        row = {"loss": loss, "grad_norm": 2 * loss, "lr": 1e-3}
+        made.append(step, row | ({"update_norm": loss / 10, "weight_norm": 5.0} if norms else {}))
+    return made.freeze()
+
+
+def make_race() -> RacePicture:
+    """Three lanes: one that runs, one that diverged, one that ended."""
+    return RacePicture(
+        (
+            LanePicture("adamw", "adamw", "adamw", 3, lane_history(4.0, 3.0, 2.5)),
+            LanePicture(
+                "sgd:lr=9",
+                "sgd:lr=9",
+                "sgd",
+                3,
+                lane_history(4.0, 9.0, 30.0),
+                (3, "its loss is 30 as the mean"),
+            ),
+            LanePicture("lion", "lion", "lion", 2, lane_history(4.0, 3.5), None, "The device has no memory."),
+        ),
+        front=0,
+        together=True,
+        closed_loop=True,
+    )

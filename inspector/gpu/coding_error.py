@@ -34,7 +34,7 @@ WANTED_CHUNKS = 4_096
 """From here on chunks become larger rather than more."""
 
 _SLOTS: tuple[tuple[int, Access], ...] = (*((k, "read") for k in range(7)), (7, "read_write"), (8, "uniform"))
-_SETTINGS_BYTES = 48
+_SETTINGS_BYTES = 64
 _ALL_BINS = 256
 _HISTOGRAM_WORDS = 2 * _ALL_BINS
 
@@ -120,8 +120,8 @@ class CodingErrorKernel:
         settings = np.zeros((max(len(self._runs), 1), self._align // 4), np.uint32)
         for row, run in zip(settings, self._runs, strict=False):
             used = 0 if uniforms.of is None else uniforms.of[run.segment]
-            row[0:8] = uniforms.rows[used].view(np.uint32)
-            row[8:12] = len(run.table), run.histograms, run.block_errors, run.first_block
+            row[0:12] = uniforms.rows[used].view(np.uint32)
+            row[12:16] = len(run.table), run.histograms, run.block_errors, run.first_block
         self._gpu.write(self._settings, 0, settings)
         pipeline = self._pipelines.get("coding_error", "coding_error", _SLOTS, self._constants)
         encoder = self._gpu.encoder()

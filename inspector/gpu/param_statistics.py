@@ -28,7 +28,7 @@ SLOTS: tuple[tuple[int, Access], ...] = (
     (0, "read"), (1, "read"), (2, "read"), (3, "read"), (4, "read"), (5, "read"), (6, "read_write"),
     (7, "read_write"), (8, "uniform"),
 )  # fmt: skip
-_SETTINGS_BYTES = 48
+_SETTINGS_BYTES = 64
 _CHUNK_BYTES = 16
 _HISTOGRAM_BYTES = 4 * 4 * 256
 _DECAYS = 0x8000_0000
@@ -187,9 +187,9 @@ class ParamStatsKernel:
             self._in_table = batch, uniforms.own
         parts = _parts(batch, uniforms)
         settings = np.zeros((len(parts), self._align // 4), np.uint32)
-        settings[:, 0:8] = uniforms.rows.view(np.uint32)[[part.row for part in parts]]
-        settings[:, 8] = [part.first for part in parts]
-        settings[:, 9] = [part.count for part in parts]
+        settings[:, 0:12] = uniforms.rows.view(np.uint32)[[part.row for part in parts]]
+        settings[:, 12] = [part.first for part in parts]
+        settings[:, 13] = [part.count for part in parts]
         self._make_room(len(parts))
         gpu.write(self._settings, 0, settings)
         params = batch.params[1] - batch.params[0]

@@ -546,9 +546,13 @@ class GpuStepper:
             made.begin_step(HostGradients(self.gradients()))
         return made
 
-    def another(self, state: State) -> GpuStepper:
-        """A second stepper on this device, in the same form and the same places, from another state."""
-        return self._made_beside(self._layout, self._plan.variant, state, 0)
+    def another(self, state: State, variant: Variant | None = None, *, undo_bytes: int = 0) -> GpuStepper:
+        """A second stepper on this device from another state, in the same form and the same places, or in `variant`."""
+        if variant is None or variant == self._plan.variant:
+            return self._made_beside(self._layout, self._plan.variant, state, undo_bytes)
+        alone = self._plan.classes is not None
+        layout = layout_for(self._layout.given, self._gpu.limits, variant, alone=alone)
+        return self._made_beside(layout, variant, state, undo_bytes)
 
     def _made_beside(self, layout: Layout, variant: Variant, state: State, undo_bytes: int) -> GpuStepper:
         used = self._gpu.memory_bytes

@@ -444,6 +444,32 @@ class RecoverDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class StartRace:
+    """Open the source anew with these lanes, each as LaneSpec.from_text reads it, all from the same start."""
+
+    lanes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopRace:
+    """End the race: the source is opened anew by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontLane:
+    """Bring a lane of the race to the front, counted from 0: what is shown and moved is its run."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RaceTogether:
+    """Whether the other lanes keep up with the one in front."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """End the worker; nothing follows."""
 
@@ -503,6 +529,10 @@ Command = (
     | CheckShader
     | TryShader
     | LookBeside
+    | StartRace
+    | StopRace
+    | FrontLane
+    | RaceTogether
     | RecoverDevice
     | Shutdown
 )

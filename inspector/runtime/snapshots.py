@@ -28,6 +28,7 @@ from inspector.runtime.lockstep import EightBitPicture
 from inspector.runtime.memory_picture import MemoryPicture
 from inspector.runtime.microscope import ElementPicture
 from inspector.runtime.plotted import NOTHING_PLOTTED, OF_RUN, PlotPicture
+from inspector.runtime.race_pictures import RacePicture
 from inspector.runtime.shaders import NO_SHADERS, ShadersPicture
 from inspector.runtime.value_finding import Found, Working
 from inspector.runtime.weighing import Weighing
@@ -327,6 +328,8 @@ class Snapshot:
     """True while each new step of a recording in progress is shown as it comes."""
     bookmarks: tuple[Mark, ...] = ()
     """By step, one a step."""
+    race: RacePicture | None = None
+    """The lanes, where several race."""
     notice: Notice | None = None
     stale: bool = False
     """True where the device was lost: the numbers are the last that were seen."""

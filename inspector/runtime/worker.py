@@ -28,6 +28,7 @@ from inspector.runtime.lockstep import Asked
 from inspector.runtime.mailbox import Mailbox
 from inspector.runtime.memory_picture import RunMemory
 from inspector.runtime.parts import OpenRun
+from inspector.runtime.race_host import RaceHost, check_lanes
 from inspector.runtime.reporting import save_report
 from inspector.runtime.run_to import Command as RunToCommand
 from inspector.runtime.run_to import RunTo
@@ -39,7 +40,8 @@ from inspector.runtime.verifying import Verifying
 from inspector.runtime.viewer import Viewer
 from inspector.runtime.weighing import Policies
 from inspector.runtime.what_if import check_what_if, run_what_if
-from inspector.sources.base import EndOfSourceError, HasForm, Source, remarks_of
+from inspector.sources.base import AsRecorded, EndOfSourceError, Source, remarks_of
+from inspector.sources.open import form_of
 from inspector.statistics import StatsLevel
 from inspector.stepping import DeviceInfo, lost_moments
 
@@ -128,6 +130,7 @@ class Worker:
         self._verifying = Verifying()
         self._shaders = Shaders()
         self._to = RunTo(self._breakpoints, self._notify)
+        self._race = RaceHost()
 
     # --- called on any thread
 
@@ -186,15 +189,19 @@ class Worker:
                     if isinstance(command, c.Shutdown):
                         return
                     self._guarded(partial(self._handle, command))
+                    self._guarded(self._race.observe)
                 if self._travel is not None and self._travel.busy and not self._closing.is_set():
                     self._guarded(self._travel_on)
                 elif self._mode == "running" and not self._closing.is_set():
                     self._yield(YIELD_S)
                     self._guarded(self._advance)
+                elif self._race.behind and self._mode == "paused" and not self._closing.is_set():
+                    self._guarded(self._race.catch_up)
                 elif self._to.search is not None and not self._closing.is_set():
                     self._guarded(self._search_on)
                 elif self._busy:
                     self._guarded(self._look_around)
+                self._guarded(self._race.observe)
                 if self._travel is not None:
                     self._guarded(self._poll)
                 looks = self._judges or self._reads_on or self._to.search is not None
@@ -232,7 +239,8 @@ class Worker:
         if self._to.search is not None:
             return True
         return self._mode == "running" or (
-            self._mode == "paused" and (self._judges or self._reads_on or not self._choices.complete)
+            self._mode == "paused"
+            and (self._race.behind or self._judges or self._reads_on or not self._choices.complete)
         )
 
     @property
@@ -300,6 +308,14 @@ class Worker:
     def _handle(self, command: c.Command) -> None:
         if isinstance(command, c.OpenSource):
             self._open(command.spec, self._variant)
+            return
+        if isinstance(command, c.StartRace):
+            check_lanes(command.lanes, self._variant)
+            self._open(self._spec, self._variant, command.lanes)
+            return
+        if isinstance(command, c.StopRace):
+            if self._race:
+                self._open(self._spec, self._variant)
             return
         if isinstance(command, (c.ViewMap, c.ViewValues, c.ViewHistograms)):
             self._viewer.ask(command)
@@ -375,6 +391,10 @@ class Worker:
             case c.Follow(on):
                 self._pause()
                 self._travel_or_none().follow(on)
+            case c.FrontLane(number):
+                self._bring_to_front(number)
+            case c.RaceTogether(on):
+                self._race.together = on
             case c.SetBookmark(step, text):
                 self._keeping.set_bookmark(step, text)
             case c.SetHyper(name, value):
@@ -383,6 +403,7 @@ class Worker:
                 engine.set_schedule(text)
             case c.SetStats(level):
                 engine.set_stats(level)
+                self._race.set_stats(level)
                 self._tell_stats_raised(engine, level)
             case c.MeasureCopy():
                 self._copy = (engine.stepper.device, engine.stepper.copy_gbps())
@@ -468,6 +489,10 @@ class Worker:
         if engine.stepper.can_take(variant):
             engine.set_variant(variant)
             warning = ""
+        elif self._race:
+            raise UsageError(
+                "Params of a lane stay where they are laid out: end the race for another such form."
+            )
         else:
             warning = self._lay_out_anew(engine, variant)
         self._variant = variant
@@ -676,6 +701,9 @@ class Worker:
                 self._pause()
             return
         cursor = engine.stepper.cursor
+        if self._race.behind:
+            self._race.catch_up()
+            return
         if self._until is not None and cursor.finished_steps >= self._until:
             self._pause()
             return
@@ -692,6 +720,7 @@ class Worker:
                 times = [t.ms for t in engine.record.kernels]
                 self._step_s = sum(ms for ms in times if ms is not None) / 1e3
         else:
+            self._race.prepare()
             self._timed(engine.step_iteration)
             took = time.perf_counter() - started
             travel.step_s = took
@@ -785,7 +814,9 @@ class Worker:
 
     # --- opening and closing
 
-    def _open(self, spec: str, variant: Variant) -> None:
+    def _open(self, spec: str, variant: Variant, lanes: tuple[str, ...] = ()) -> None:
+        """Open a source, with `lanes` as a race."""
+
         def open_() -> None:
             source = self._opener.open_source(spec)
             wanted = self._form_of(
@@ -807,14 +838,16 @@ class Worker:
             self._to.found = None
             self._viewer.forget()
             self._publish()
-            self._engine = opened(self._opener, source, self._variant, self._stats, self._breakpoints)
-            self._stats = self._engine.stats_level
-            stepper = self._engine.stepper
-            self._travel = Travel(
-                self._engine, partial(self._step_iteration, self._engine), self._notify, self._asked_otherwise
-            )
+            if lanes:
+                engine = self._race.start(
+                    self._opener, source, lanes, self._variant, self._stats, self._breakpoints
+                )
+            else:
+                engine = opened(self._opener, source, self._variant, self._stats, self._breakpoints)
+            self._stats = engine.stats_level
+            stepper = engine.stepper
             self._beside.opened(source)
-            self._engine.plotting = self._beside.plotting
+            self._travel = self._move(engine)
             self._verifying.opened(source)
             self._shaders.opened(self._variant, anew=spec != opened_before)
             self._beside.verify = self._verifying.picture
@@ -822,7 +855,7 @@ class Worker:
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0
             self._rate = None
             self._mode = "paused"
-            self._keeping.opened(self._engine)
+            self._keeping.opened(engine)
             self._travel.start()
             if remarks := remarks_of(source):
                 self._notify("warning", _in_brief(remarks))
@@ -831,8 +864,26 @@ class Worker:
         if self._engine is None and self._mode == "starting":
             self._mode = "failed"
 
+    def _move(self, engine: Engine) -> Travel:
+        """From here on commands are for this engine."""
+        if self._engine is not None:
+            self._engine.plotting = None
+        self._engine = engine
+        engine.plotting = self._beside.plotting
+        return Travel(engine, partial(self._step_iteration, engine), self._notify, self._asked_otherwise)
+
+    def _bring_to_front(self, number: int) -> None:
+        """Another lane of the race is shown and moved."""
+        if not self._race:
+            return
+        self._pause()
+        self._travel = self._move(self._race.bring_to_front(number, self._breakpoints))
+        self._viewer.forget()
+        self._travel.start()
+
     def _form_of(self, source: Source, variant: Variant, *, anew: bool) -> Variant:
-        """The form that a source is opened in: where another one is opened, as its optimizer ran.
+        """The form that a source is opened in: where another one is opened, that in which it was recorded, or as its
+        optimizer ran.
 
         What was chosen before that comes back with the next source that asks for nothing.
         """
@@ -841,15 +892,22 @@ class Worker:
         chosen, self._set_aside = self._set_aside, None
         if chosen is not None and chosen[1] == variant:
             variant = chosen[0]
-        form = source.form if isinstance(source, HasForm) else None
+        form = form_of(source)
         if form is None:
             return variant
-        parts = ("optimizer", "numerics", "kernel", "codec", "small_state")
-        wanted = replace(variant, **{part: getattr(form, part) for part in parts})
+        if isinstance(source, AsRecorded):
+            wanted = replace(form, own=variant.own)
+        else:
+            parts = ("optimizer", "numerics", "kernel", "codec", "small_state")
+            wanted = replace(variant, **{part: getattr(form, part) for part in parts})
         self._set_aside = variant, wanted
         return wanted
 
     def _recover(self, engine: Engine) -> None:
+        if self._race:
+            # All lanes were on the device: they start again, alike.
+            self._open(self._spec, self._variant, self._race.texts)
+            return
         state = engine.checkpoint or engine.source.initial_state()
         engine.stepper.close()
         engine.stats_level = self._stats = higher(self._stats, self._breakpoints.needs)
@@ -896,7 +954,8 @@ class Worker:
         if self._engine is not None:
             # It may be lost already, which is what closing is for.
             with suppress(InspectorError):
-                self._engine.stepper.close()
+                if not self._race.close():
+                    self._engine.stepper.close()
             self._engine = self._travel = None
 
     # --- snapshots
@@ -1028,6 +1087,7 @@ class Worker:
             recording=self._keeping.recording_picture(),
             beside=self._beside.picture,
             bookmarks=_kept(self._keeping.bookmark_marks(), self._last.bookmarks),
+            race=self._race.picture,
             notice=self._notice,
         )
 

@@ -6,6 +6,7 @@
 
 struct Settings {
     hp: vec4<f32>,
+    exact: vec4<f32>,
     bias: vec4<f32>,
     first_chunk: u32,
     chunks: u32,
@@ -354,7 +355,7 @@ fn param_stats(
             g1 = g[at];
             m1 = m[at];
             v1 = v[at];
-            let to = updated(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.bias, decays);
+            let to = updated(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.exact, settings.bias, decays);
             let squares = vec4(
                 square(in_w.squares, w0), square(in_g.squares, g0), square(in_m.squares, m0),
                 square(in_v.squares, v0),

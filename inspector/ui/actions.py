@@ -133,6 +133,7 @@ SPECS = (
     _Spec("theme_system", "As the system", (), "Light or dark, as the system is"),
     _Spec("theme_light", "Light", (), "Dark on light, whatever the system is"),
     _Spec("theme_dark", "Dark", (), "Light on dark, whatever the system is"),
+    _Spec("guide", "Guide", ("Shift+F1",), "Five tasks step by step, in a window beside this one"),
     _Spec("keys", "Keys", ("F1", "?"), "All keys at a glance"),
     _Spec("restore_layout", "Restore default layout", ("Ctrl+Shift+R",), "Put every panel back in its place"),
 )  # fmt: skip

@@ -100,6 +100,7 @@ def make_view(name: str) -> View:
     from inspector.ui.plots_view import PlotsView
     from inspector.ui.policies_view import PoliciesView
     from inspector.ui.profile_view import ProfileView
+    from inspector.ui.race_view import RaceView
     from inspector.ui.ranks_view import RanksView
     from inspector.ui.settings_view import SettingsView
     from inspector.ui.shaders_view import ShadersView
@@ -130,6 +131,7 @@ def make_view(name: str) -> View:
         "timeline": TimelineView,
         "params": ParamsView,
         "ranks": RanksView,
+        "race": RaceView,
         "compare": CompareView,
         "verify": VerifyView,
         "start": StartView,

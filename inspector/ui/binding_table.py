@@ -18,7 +18,7 @@ BYTES = "464,071,680"
 SAMPLES = ("8", "   β₁ᵗ = 1.3900845e−06", "grad_stats", "read write", BYTES, BYTES, "116,017,920")
 RIGHT = {4, 5, 6}
 
-HP_NAMES = ("lr", "β₁", "β₂", "λ")
+HP_NAMES = ("lr", "β₁", "β₂", "λ", "1-β₁", "1-lr·λ", "lr/(1-β₁ᵗ)", "√(1-β₂ᵗ)")
 
 Line = tuple[str, ...]
 

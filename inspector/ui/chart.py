@@ -43,6 +43,9 @@ class Axis(pg.AxisItem):  # type: ignore[misc]
         self.enableAutoSIPrefix(False)
         self.setStyle(tickLength=-theme.GRID, hideOverlappingLabels=True)
 
+    def updateAutoSIPrefix(self) -> None:
+        """There are none: the label, which pyqtgraph writes anew at each move of the axis, stays as it is."""
+
     def set_log(self, log: bool) -> None:
         """Take the numbers of the axis as powers of ten, or as they are."""
         self._log = log
@@ -147,6 +150,8 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
         self.box.disableAutoRange()
         self.box.setMouseEnabled(x=True, y=False)
         self.box.setDefaultPadding(0)
+        # pyqtgraph leaves it to the next paint, which makes the plot stale while it is painted: it is painted twice.
+        self.box.sigRangeChanged.connect(self.box.prepareForPaint)
         self.setMouseTracking(True)
         self._title_back = QGraphicsRectItem(self.box)
         self._title_back.setPen(QPen(Qt.PenStyle.NoPen))
@@ -323,6 +328,12 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
         self._title.setBrush(c.text)
         self._title_back.setBrush(theme.faded(c.base, 0.75))
         self._title_back.setRect(self._title.boundingRect())
+
+
+def set_points(item: Any, x: Any, y: Any) -> None:
+    """Give a curve or scatter item of pyqtgraph its points; without any it is hidden: painting nothing takes time."""
+    item.setData(x, y)
+    item.setVisible(len(x) > 0)
 
 
 def line_pen(colour: QColor, style: Qt.PenStyle = Qt.PenStyle.SolidLine, *, hairline: bool = False) -> QPen:

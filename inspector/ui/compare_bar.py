@@ -61,7 +61,12 @@ class CompareBar(QWidget):
         """Start what is named, or end what goes on."""
         if self._going:
             self.command.emit(CancelDiff())
-        elif not self._missing():
+        else:
+            self.start()
+
+    def start(self) -> None:
+        """Hold the two against each other, where both are named and it does not go on yet."""
+        if not self._going and not self._missing():
             self.command.emit(DiffSessions(self.a.text().strip(), self.b.text().strip()))
 
     @property
@@ -77,7 +82,7 @@ class CompareBar(QWidget):
         self.button.setText("Cancel" if self._going else "Compare")
         missing = "" if self._going else self._missing()
         self.button.setEnabled(not missing)
-        tip = "End the comparison" if self._going else "Hold the two against each other (Enter in a field)"
+        tip = "End the comparison" if self._going else "Hold the two against each other (Enter)"
         self.button.setToolTip(f"{tip}\nNot now: {missing}" if missing else tip)
 
     def _field(self, name: str, hint: str) -> QLineEdit:

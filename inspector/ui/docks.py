@@ -47,6 +47,7 @@ PANELS = (
             "memory",
             "params",
             "ranks",
+            "race",
             "compare",
             "verify",
             "policies",
@@ -72,6 +73,7 @@ TAB_TITLES = {
     "memory": "Memory",
     "params": "Params",
     "ranks": "Ranks",
+    "race": "Race",
     "compare": "Compare",
     "verify": "Recorded vs here",
     "start": "Start",
@@ -84,7 +86,7 @@ TAB_TITLES = {
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
     "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M", "settings": "Ctrl+,",
-    "microscope": "Ctrl+E", "shaders": "Ctrl+T", "board": "Ctrl+Shift+G",
+    "microscope": "Ctrl+E", "shaders": "Ctrl+T", "board": "Ctrl+Shift+G", "race": "Ctrl+Shift+E",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 

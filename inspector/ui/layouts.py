@@ -10,7 +10,7 @@ from functools import partial
 from PySide6.QtCore import QByteArray, QObject, QSettings, Qt, Signal
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QWidget
 
-from inspector.ui.arrangements import Arrangement, place
+from inspector.ui.arrangements import STEP, Arrangement, place
 from inspector.ui.docks import LAYOUT_VERSION, bring_to_front, names, views_in_front
 from inspector.ui.fuzzy import Texts
 from inspector.ui.palette import Answer, Palette, Row
@@ -107,7 +107,9 @@ class Layouts(QObject):
         before = self._window.focusWidget()
         place(self._window, self._docks, arrangement)
         bring_to_front(self._views, arrangement.front)
-        self._give_keys(before)
+        # What an arrangement is for is worked with by keys; the one with every panel is for nothing of its own.
+        front = None if arrangement is STEP else self._views.get(arrangement.front[0])
+        self._give_keys(before if front is None else front.key_target())
 
     def apply_kept(self, name: str) -> None:
         """Put every panel where it was when the layout was saved, in a window of this size."""

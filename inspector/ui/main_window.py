@@ -77,7 +77,7 @@ class MainWindow(QMainWindow):
         self._placed = False
         self._front = ""
         self.views = dict(views)
-        self._pacer = Pacer(self.views.values(), self)
+        self._pacer = Pacer(self.views.values(), self, working=bus.working)
         self.snapshot: Snapshot | None = None
         self._landed: Hit | None = None
         self.actions_by_name = Actions(self, self.send)
@@ -137,11 +137,18 @@ class MainWindow(QMainWindow):
         self._pacer.show_snapshot(snapshot)
         self._land(snapshot.stop)
 
+    @property
+    def at_rest(self) -> bool:
+        """True once every view shows the newest moment."""
+        return self._pacer.at_rest
+
     def _land(self, stop: Hit | None) -> None:
         """Select what a breakpoint stopped at, once."""
         landed, self._landed = self._landed, stop
         if stop is None or stop is landed or stop.param is None:
             return
+        # What is selected has to be there.
+        self._pacer.finish()
         self.ways.navigator.landed(stop.param, stop.index or 0)
         for view in self.views.values():
             view.select_element(stop.param, stop.index or 0)
@@ -207,6 +214,7 @@ class MainWindow(QMainWindow):
         super().showEvent(event)
         if not self._placed:
             self._placed = True
+            self._bus.watch_input(self.windowHandle())
             # Sizes of docks hold only once the window has its own.
             if self._settings is None or not panels.restore(self, self._settings, self.views):
                 # What was brought to the front before, and has the keys, stays so.
@@ -275,6 +283,7 @@ class MainWindow(QMainWindow):
         acts["next_nonfinite"].triggered.connect(lambda: self._find_value("nonfinite"))
         acts["save_report"].triggered.connect(self.asking.ask_report)
         acts["what_if"].triggered.connect(self.asking.ask_what_if)
+        acts["guide"].triggered.connect(self.asking.show_guide)
         acts["keys"].triggered.connect(lambda: self.asking.show_keys(self.ways.keys_text()))
         acts["restore_layout"].triggered.connect(self.restore_default_layout)
         self.menus.panel_wanted.connect(self.ways.go_to)
@@ -295,6 +304,7 @@ class MainWindow(QMainWindow):
         start = self.views.get("start")
         if isinstance(start, StartView):
             start.left.connect(self._leave_start)
+            start.guide_wanted.connect(self.asking.show_guide)
             start.show_recent(self.opening.recent())
             self.opening.recent_changed.connect(start.show_recent)
 

@@ -15,7 +15,7 @@ from inspector.history import EMPTY_HISTORY, History
 from inspector.runtime.beside import Overlay
 from inspector.runtime.snapshots import Mark
 from inspector.ui import theme
-from inspector.ui.chart import Axis, Chart, Dash, line_pen
+from inspector.ui.chart import Axis, Chart, Dash, line_pen, set_points
 from inspector.ui.curves import EMPTY_CURVE, MAX_POINTS, NO_STEPS, Curve, curve
 from inspector.ui.edge_marks import EdgeMarks
 from inspector.ui.overlay_style import DASHES, SYMBOLS, colour_of, shown
@@ -52,8 +52,8 @@ class StepChart(Chart):
         self.cross_line = pg.InfiniteLine(angle=90)
         for item in (self._mark_lines, self.current_line, self.cross_line, self.progress_dot):
             self.box.addItem(item, ignoreBounds=True)
-        self.current_line.hide()
-        self.cross_line.hide()
+        for each in (self.current_line, self.cross_line, self.progress_dot, self._mark_lines):
+            each.hide()
         self.box.sigXRangeChanged.connect(self._on_x_range_changed)
         self.box.sigYRangeChanged.connect(self._draw_edges)
         theme.changes().changed.connect(self._restyle_items)
@@ -158,7 +158,7 @@ class StepChart(Chart):
             drawn = (float(step), math.log10(value) if self._log else value)
         if drawn != self._progress:
             self._progress = drawn
-            self.progress_dot.setData(*([[x] for x in drawn] if drawn else ([], [])))
+            set_points(self.progress_dot, *([[x] for x in drawn] if drawn else ([], [])))
             self._stale = True
 
     @property
@@ -169,6 +169,7 @@ class StepChart(Chart):
     def show_marks(self, marks: tuple[Mark, ...]) -> None:
         """Draw the marks as lines."""
         self._marks = marks
+        self._mark_lines.setVisible(bool(marks) and not self.message)
         self._style_marks()
         self._draw_edges()
 
@@ -242,7 +243,7 @@ class StepChart(Chart):
     def _on_message(self) -> None:
         # A line would cross the words.
         self.current_line.setVisible(self._current is not None and not self.message)
-        self._mark_lines.setVisible(not self.message)
+        self._mark_lines.setVisible(bool(self._marks) and not self.message)
 
     def _on_x_range_changed(self) -> None:
         self._stale = True

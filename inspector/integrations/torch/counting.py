@@ -8,7 +8,7 @@ All elements are counted, none sampled; a histogram is of every finite element t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -81,6 +81,12 @@ class Task:
     def lanes(self) -> tuple[Tensor | None, ...]:
         """w, g, m and v."""
         return self.w, self.g, self.m, self.v
+
+
+def gradient_alone(task: Task) -> Task:
+    """Of the gradient alone: what it is counted beside costs nothing more."""
+    lane = task.w if task.g is None else task.g
+    return replace(task, w=lane, m=None, v=None, v_max=None, adam=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

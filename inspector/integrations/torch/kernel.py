@@ -105,21 +105,27 @@ class KernelCounter:
         """By the sizes of the params."""
 
     def count(self, tasks: Sequence[Task]) -> Tensor:
-        """Launch it on the current stream, and return at once: words for `decode`, on the device."""
-        sizes = tuple(task.w.numel() for task in tasks)
+        """As `launch`, of tasks."""
+        jobs, _made = jobs_of(tasks)
+        # What was made on the way is given back to the allocator of the stream, which reuses it after the kernel.
+        return self.launch(jobs, tuple(task.w.numel() for task in tasks))
+
+    def launch(self, jobs: Array, sizes: tuple[int, ...]) -> Tensor:
+        """Launch it on the current stream, and return at once: words for `decode`, on the device.
+
+        `jobs` is JOB[params], `sizes` their elements.
+        """
         blocks = self._blocks.get(sizes)
         if blocks is None:
             blocks = self._blocks[sizes] = torch.from_numpy(blocks_of(sizes).view(np.int32)).to(self.device)
             if len(self._blocks) > KEPT_BLOCKS:
                 self._blocks.popitem(last=False)
-        jobs, _made = jobs_of(tasks)
-        # Pinned, so that the copy does not wait; PyTorch reuses the memory only once the copy is done. What was made on
-        # the way is given back to the allocator of the stream, which reuses it after the kernel.
+        # Pinned, so that the copy does not wait; PyTorch reuses the memory only once the copy is done.
         staged = torch.from_numpy(jobs.view(np.int64)).pin_memory()
         told = staged.to(self.device, non_blocking=True)
-        half = len(tasks) * WORDS
+        half = len(jobs) * WORDS
         words = torch.zeros(
-            half + len(tasks) * len(LANES) * ALL_BINS // 2, dtype=torch.int64, device=self.device
+            half + len(jobs) * len(LANES) * ALL_BINS // 2, dtype=torch.int64, device=self.device
         )
         if len(blocks):
             with torch.cuda.device(self.device):

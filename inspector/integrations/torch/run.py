@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from inspector.statistics import StatsLevel
 from inspector.stepping import DeviceInfo, HostState
 
 Tensor = Any
+_GRAD = attrgetter("grad")
 
 
 class Run:
@@ -70,7 +72,8 @@ class Run:
         self.writer: Writer | None = None
         self._model = inner_model(model)
         self._stats, self._description, self._planned = stats, description, planned_steps
-        self.known: list[Known] = name_params(self.optimizer, self._model)
+        self.agreement = Agreement(World.now(), path.name)
+        self._know(name_params(self.optimizer, self._model))
         self.kind: Kind = kind_of(self.optimizer)
         self.t: I64Array = np.zeros(len(self.known), np.int64)
         self.copier = Copier()
@@ -82,8 +85,6 @@ class Run:
         self.records = self._apart or self._world.rank == 0
         together = self._world.size > 1 and not self._apart
         self.checks_every = agree_every if together else 0
-        self.agreement = Agreement(self._world, path.name)
-        self.agreement.of(self.known)
         if self.records:
             self._check_place()
 
@@ -93,11 +94,14 @@ class Run:
         found: list[dict[str, Any]] = self.optimizer.param_groups
         return found
 
+    def gradients(self) -> list[Tensor | None]:
+        """The gradients of all params as they are now, sharded ones whole."""
+        return list(map(_GRAD, self.params))
+
     def start(self) -> Writer:
         """Make the session, or take it up, as the optimizer stands before its first step."""
-        self.known = name_params(self.optimizer, self._model, {id(each.param): each for each in self.known})
+        self._know(name_params(self.optimizer, self._model, {id(each.param): each for each in self.known}))
         self._sizes = self._group_sizes()
-        self.agreement.of(self.known)
         self.t = self.counts()
         params = as_params(self.known, self.groups)
         check = self.agreement.check if self.checks_every else None
@@ -130,8 +134,7 @@ class Run:
         if [each for each in listed if id(each.param) in mine] != before:
             raise UsageError("Params were taken out of the optimizer, which a recording cannot follow.")
         more = [each for each in listed if id(each.param) not in mine]
-        self.known = [*before, *more]
-        self.agreement.of(self.known)
+        self._know([*before, *more])
         counts = self.counts()[len(before) :]
         self.t = np.concatenate((self.t, counts))
         if not more or self.writer is None:
@@ -165,6 +168,13 @@ class Run:
         ]
 
     # --- inner parts
+
+    def _know(self, known: list[Known]) -> None:
+        """These are the params from now on; the lists are others whenever they are."""
+        self.known = known
+        self.params: list[Tensor] = [each.param for each in known]
+        self.of_group = tuple(each.group for each in known)
+        self.agreement.of(known)
 
     def _group_sizes(self) -> tuple[int, ...]:
         return tuple(len(group["params"]) for group in self.groups)

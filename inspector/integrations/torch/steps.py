@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from dataclasses import replace
+from itertools import repeat
+from operator import attrgetter, is_not
 from typing import Any
 
 import numpy as np
 import torch
 
 from inspector.errors import InspectorError, UsageError
-from inspector.integrations.torch.counting import Task
 from inspector.integrations.torch.pending import (
     Clipping,
     GroupNumbers,
@@ -22,8 +22,9 @@ from inspector.integrations.torch.pending import (
 )
 from inspector.integrations.torch.ranks import checksums
 from inspector.integrations.torch.run import Run
+from inspector.integrations.torch.step_counts import StepCounts
 from inspector.integrations.torch.transfer import Copies, Transfer
-from inspector.integrations.torch.watch import Counter, gradients_of, lanes_of, tasks_of
+from inspector.integrations.torch.watch import sign_of
 from inspector.integrations.torch.writing import Counters, Remark
 from inspector.statistics import StatsLevel
 
@@ -50,10 +51,10 @@ class Steps:
         """Of the clipping that goes on."""
         self._transfer = Transfer()
         """Of the step to come."""
-        self._counter = Counter()
+        self._counts = StepCounts(run)
         self._how_told = False
         self._copies: list[Copies] = []
-        self._versions: tuple[int, ...] = ()
+        self._versions: frozenset[int] = frozenset()
 
     @property
     def began(self) -> bool:
@@ -90,19 +91,16 @@ class Steps:
         if not counted and not wanted:
             return
         scale = getattr(run.optimizer, "grad_scale", None)
-        lanes = lanes_of(run.optimizer, run.known, run.kind)
+        gradients = run.gradients()
         if counted:
             late = run.writer.skipped if run.writer is not None else 0
             t = np.maximum(run.t + left_out - late, 1)
-            tasks, pending.strides = tasks_of(
-                lanes, run.known, run.groups, run.kind, t, scale, skipped=left_out
+            pending.counts, pending.strides = self._counts.count(
+                gradients, t, scale, pending.transfer, skipped=left_out, light=pending.light
             )
-            if pending.light:
-                tasks = [_gradient_alone(task) for task in tasks]
-            pending.counts = self._counter.count(tasks, pending.transfer)
             self._say_how()
         if wanted:
-            self._capture_gradients(pending, lanes.g, scale)
+            self._capture_gradients(pending, gradients, scale)
 
     def end(self) -> None:
         """The step has run."""
@@ -162,17 +160,12 @@ class Steps:
         if known_now and torch.isfinite(norm):
             return
         done = {n for each in self._clippings if each.before is not None for n in each.before.numbers}
-        given = {id(param) for param in params}
-        numbers = [n for n, each in enumerate(run.known) if id(each.param) in given and n not in done]
-        found, tasks, strides = gradients_of(run.known, run.groups, numbers, norm)
-        if found:
-            self._unclipped = Unclipped(found, self._counter.count(tasks, self._transfer), strides)
+        self._unclipped = self._counts.before_clipping(params, norm, self._transfer, done)
 
     def clipped(self, params: list[Tensor], limit: float, norm: Tensor, kind: float) -> None:
         """The gradients of the step to come were clipped."""
         before, self._unclipped = self._unclipped, None
-        mine = {id(each.param) for each in self.run.known}
-        if self.run.records and not mine.isdisjoint(id(param) for param in params):
+        if self.run.records and self._counts.numbers_of(params):
             self._clippings.append(Clipping(number(norm, self._transfer), limit, kind, before))
 
     def left_out(self, scaler: Any) -> None:
@@ -223,8 +216,8 @@ class Steps:
         scale = getattr(run.optimizer, "grad_scale", None)
         pending = Pending(
             run.step,
-            [each.group for each in run.known],
-            np.array([each.param.grad is not None for each in run.known], np.bool_),
+            run.of_group,
+            np.fromiter(map(is_not, run.gradients(), repeat(None)), np.bool_, len(run.known)),
             [GroupNumbers.of(group, transfer) for group in run.groups],
             transfer,
             skipped=skipped,
@@ -240,7 +233,7 @@ class Steps:
 
     def _say_how(self) -> None:
         """Note once that a GPU is counted on in the slower way."""
-        why = self._counter.fallback
+        why = self._counts.fallback
         if why is not None and not self._how_told and self.run.writer is not None:
             self._how_told = True
             note = f"params are counted by PyTorch's own operations, more slowly: the kernel cannot be used ({why})"
@@ -262,10 +255,10 @@ class Steps:
             return
         run = self.run
         by_sign: dict[float, list[tuple[Any, Tensor]]] = {1.0: [], -1.0: []}
-        for each, gradient in zip(run.known, gradients, strict=True):
+        for each, whole in zip(run.known, gradients, strict=True):
+            gradient = each.local(whole)
             if gradient is not None:
-                sign = -1.0 if run.groups[each.group].get("maximize") else 1.0
-                by_sign[sign].append((each.name, gradient))
+                by_sign[sign_of(run.groups[each.group])].append((each.name, gradient))
         copies = run.copier.copy(by_sign[1.0], scale)
         if by_sign[-1.0]:
             copies = copies.with_those_of(run.copier.copy(by_sign[-1.0], scale, -1.0))
@@ -283,14 +276,12 @@ class Steps:
         """True where something of a step to come is there: a loss, clipped gradients, a backward pass."""
         if self.run.writer is None or not self.run.records:
             return False
-        return bool(self._losses or self._clippings or self._gradient_versions() != self._versions)
+        return bool(self._losses or self._clippings or not self._gradient_versions() <= self._versions)
 
-    def _gradient_versions(self) -> tuple[int, ...]:
-        """What tells whether a backward pass has run since; a gradient that was taken away is no new one."""
-        return tuple(
-            0 if (gradient := each.param.grad) is None else hash((id(gradient), gradient._version))
-            for each in self.run.known
-        )
+    def _gradient_versions(self) -> frozenset[int]:
+        """What tells whether a backward pass has run since: one that is not among those before is new."""
+        there = [gradient for gradient in self.run.gradients() if gradient is not None]
+        return frozenset(map(hash, zip(map(id, there), map(attrgetter("_version"), there), strict=True)))
 
     def _tell_checksums(self, pending: Pending) -> None:
         """Of a process that does not record, on a thread that waits for the device."""
@@ -305,9 +296,3 @@ class Steps:
         threading.Thread(
             target=tell, args=(pending.checksums,), name="inspector-checksums", daemon=True
         ).start()
-
-
-def _gradient_alone(task: Task) -> Task:
-    """Of the gradient alone: what it is counted beside costs nothing more."""
-    lane = task.w if task.g is None else task.g
-    return replace(task, w=lane, m=None, v=None, v_max=None, adam=False)

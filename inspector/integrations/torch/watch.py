@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from inspector.errors import InspectorError
 from inspector.integrations.torch import cpu
-from inspector.integrations.torch.counting import Counted, Task, is_dense
+from inspector.integrations.torch.counting import Array, Counted, Task, is_dense
 from inspector.integrations.torch.kernel import KernelCounter, can_count, decode
 from inspector.integrations.torch.params import Kind, Known
 from inspector.integrations.torch.rows import Rows, count_rows
@@ -22,18 +23,6 @@ Strides = tuple[tuple[int, ...], tuple[int, ...]] | None
 _STATE_M = ("exp_avg", "momentum_buffer")
 _STATE_V = ("exp_avg_sq", "square_avg", "sum")
 """Where optimizers of PyTorch keep what is nearest to m and v."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """The settings of a group in one step; a tensor that is not on the host by its number in the transfer."""
-
-    lr: float | int
-    lr_is_number: bool
-    beta1: float
-    beta2: float
-    eps: float
-    weight_decay: float
 
 
 @dataclass(slots=True, eq=False)
@@ -49,31 +38,54 @@ class Lanes:
     """Step counts that are kept on the device."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """A tensor of an optimizer's state: whose `key` it is, and the `part` of it that this process keeps."""
+
+    owner: dict[str, Any]
+    key: str
+    whole: Tensor
+    part: Tensor
+
+
+def state_of(
+    each: Known, w: Tensor, states: Any, kind: Kind
+) -> tuple[Found | None, Found | None, Found | None, Found | None]:
+    """m, v, the largest v, and a step count that is kept on the device, of a param that is `w` here."""
+    state = states.get(each.param) or {}
+    step = None
+    if kind.adam:
+        count = state.get("step")
+        if isinstance(count, torch.Tensor) and count.device.type != "cpu":
+            step = Found(state, "step", count, each.local(count))
+    return (
+        _like(each, w, state, _STATE_M),
+        _like(each, w, state, _STATE_V),
+        _like(each, w, state, ("max_exp_avg_sq",)) if kind.amsgrad else None,
+        step,
+    )
+
+
 def lanes_of(optimizer: Any, known: Sequence[Known], kind: Kind, *, gradients: bool = True) -> Lanes:
     """The tensors of every param as they are now; nothing is copied."""
     lanes = Lanes([], [], [], [], [], [])
     for each in known:
-        param = each.param
-        state = optimizer.state.get(param) or {}
-        w = each.local(param)
+        w = each.local(each.param)
         lanes.w.append(w)
-        lanes.g.append(each.local(param.grad) if gradients else None)
-        lanes.m.append(_like(each, w, state, _STATE_M))
-        lanes.v.append(_like(each, w, state, _STATE_V))
-        lanes.v_max.append(_like(each, w, state, ("max_exp_avg_sq",)) if kind.amsgrad else None)
-        step = state.get("step") if kind.adam else None
-        on_device = isinstance(step, torch.Tensor) and step.device.type != "cpu"
-        lanes.steps.append(each.local(step) if on_device else None)
+        lanes.g.append(each.local(each.param.grad) if gradients else None)
+        found = state_of(each, w, optimizer.state, kind)
+        for lane, mine in zip((lanes.m, lanes.v, lanes.v_max, lanes.steps), found, strict=True):
+            lane.append(None if mine is None else mine.part)
     return lanes
 
 
-def _like(each: Known, w: Any, state: Any, names: Sequence[str]) -> Tensor | None:
+def _like(each: Known, w: Any, state: Any, names: Sequence[str]) -> Found | None:
     for name in names:
-        tensor = state.get(name)
-        if isinstance(tensor, torch.Tensor):
-            tensor = each.local(tensor)
-            if tensor is not None and tensor.shape == w.shape:
-                return tensor
+        whole = state.get(name)
+        if isinstance(whole, torch.Tensor):
+            part = each.local(whole)
+            if part is not None and part.shape == w.shape:
+                return Found(state, name, whole, part)
     return None
 
 
@@ -88,12 +100,18 @@ def tasks_of(
     skipped: bool,
 ) -> tuple[list[Task], list[Strides]]:
     """What there is to count of each param; and shape and strides of those that do not lie in order."""
-    settings = [_settings(group) for group in groups]
+    settings = [settings_of(group) for group in groups]
     tasks: list[Task] = []
     strides: list[Strides] = []
     for number, each in enumerate(known):
-        given = (lanes.w[number], lanes.g[number], lanes.m[number], lanes.v[number], lanes.v_max[number])
-        tensors, stride = _alike(given)
+        gradient = lanes.g[number]
+        if gradient is not None and gradient.numel() != lanes.w[number].numel():
+            raise InspectorError(
+                f"The gradient of {each.name} has the shape {list(gradient.shape)} where this process keeps "
+                f"{list(lanes.w[number].shape)} of the param: such a step cannot be recorded."
+            )
+        given = (lanes.w[number], gradient, lanes.m[number], lanes.v[number], lanes.v_max[number])
+        tensors, stride = alike(given)
         w, g, m, v, v_max = tensors
         group = groups[each.group]
         tasks.append(
@@ -103,7 +121,7 @@ def tasks_of(
                 t=float(t[number]),
                 step_tensor=lanes.steps[number],
                 scale=scale if g is not None else None,
-                sign=-1.0 if group.get("maximize") else 1.0,
+                sign=sign_of(group),
                 adam=kind.adam,
                 l2=kind.l2,
                 idle=skipped or g is None,
@@ -130,16 +148,25 @@ def gradients_of(
         if gradient is None or gradient.layout != torch.strided:
             continue
         device = gradient.device
-        (gradient,), stride = _alike((gradient,))
-        sign = -1.0 if groups[each.group].get("maximize") else 1.0
+        (gradient,), stride = alike((gradient,))
         found.append(number)
         near = unless if unless is not None and unless.device == device else None
-        tasks.append(Task(gradient, gradient, unless_finite=near, sign=sign, adam=False, idle=True))
+        tasks.append(
+            Task(
+                gradient,
+                gradient,
+                unless_finite=near,
+                sign=sign_of(groups[each.group]),
+                adam=False,
+                idle=True,
+            )
+        )
         strides.append(stride)
     return found, tasks, strides
 
 
-def _settings(group: dict[str, Any]) -> dict[str, Any]:
+def settings_of(group: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a group in one step, as a `Task` has them."""
     lr = group.get("lr", 0.0)
     on_device = isinstance(lr, torch.Tensor) and lr.device.type != "cpu"
     beta1, beta2 = betas_of(group)
@@ -153,6 +180,11 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def sign_of(group: dict[str, Any]) -> float:
+    """What the gradients of a group are multiplied by."""
+    return -1.0 if group.get("maximize") else 1.0
+
+
 def betas_of(group: dict[str, Any]) -> tuple[float, float]:
     """β₁ and β₂ of a group, or what comes nearest to β₁; 0 where it has none."""
     betas = group.get("betas")
@@ -161,7 +193,7 @@ def betas_of(group: dict[str, Any]) -> tuple[float, float]:
     return float(betas[0]), float(betas[1])
 
 
-def _alike(tensors: Sequence[Tensor | None]) -> tuple[list[Tensor | None], Strides]:
+def alike(tensors: Sequence[Tensor | None]) -> tuple[list[Tensor | None], Strides]:
     """Tensors that lie alike and densely, copied only where they do not."""
     w = tensors[0]
     if all(tensor is None or tensor.is_contiguous() for tensor in tensors):
@@ -222,6 +254,24 @@ class Counter:
             else:
                 counts.parts.append((numbers, _enqueued(count_rows(mine, device), transfer)))
         return counts
+
+    def has_kernels(self, devices: Iterable[Any]) -> bool:
+        """True where the kernel counts on all of `devices`."""
+        return all(self._kernel(device) is not None for device in devices)
+
+    def launch(
+        self,
+        device: Any,
+        numbers: Any,
+        jobs: Array,
+        sizes: tuple[int, ...],
+        counts: Counts,
+        transfer: Transfer,
+    ) -> None:
+        """Start the kernel for `jobs` of params on `device`, of which it has one: `numbers` in `counts`."""
+        kernel = self._kernel(device)
+        assert kernel is not None
+        counts.parts.append((numbers, transfer.add(kernel.launch(jobs, sizes))))
 
     def _kernel(self, device: Any) -> KernelCounter | None:
         if device.type != "cuda":

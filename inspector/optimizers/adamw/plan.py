@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from inspector.codecs import CODEC_NUMBER
 from inspector.errors import UsageError
 from inspector.floats import F32Array
-from inspector.hyper import Hyper, Numerics, bias_uniform, hp_uniform, max_grad_norm_uniform
+from inspector.hyper import Hyper, Numerics, adam_hp_uniform, bias_uniform, max_grad_norm_uniform
 from inspector.layout import Layout
 from inspector.optimizers.planning.update import UpdatePlan, UpdateRange
 from inspector.param_hyper import Classes, alone
@@ -25,13 +25,13 @@ def uniforms(hyper: Hyper, step: int, numerics: Numerics) -> Mapping[str, F32Arr
             # What no param is of may well be set for a time before the run.
             if not each.idle and (each.t(step) >= 1 or i in hyper.per_param.of):
                 own = alone(hyper, each)
-                values[f"hp:{i}"] = hp_uniform(own, decays=True)
+                values[f"hp:{i}"] = adam_hp_uniform(own, each.t(step), decays=True)
                 values[f"bias:{i}"] = bias_uniform(own, each.t(step), numerics)
         return values
     return {
         "max_grad_norm": max_grad_norm_uniform(hyper),
-        "hp:wd": hp_uniform(hyper, decays=True),
-        "hp:no_wd": hp_uniform(hyper, decays=False),
+        "hp:wd": adam_hp_uniform(hyper, step, decays=True),
+        "hp:no_wd": adam_hp_uniform(hyper, step, decays=False),
         "bias": bias_uniform(hyper, step, numerics),
     }
 
@@ -50,6 +50,7 @@ class AdamWPlan(UpdatePlan):
     """Adam's kernels: float32, with a half-precision mirror, with 8-bit state, and as published."""
 
     l2 = False
+    hp_type = "array<vec4<f32>, 2>"
 
     def check_variant(self) -> None:
         variant = self.variant

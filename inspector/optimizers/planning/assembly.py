@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ from inspector.layout import F32_BYTES, BlockName, Layout
 from inspector.param_hyper import Classes
 from inspector.param_state import ParamState, place_states
 from inspector.plan import (
+    UNIFORM_BYTES,
     WORKGROUP_SIZE,
     Access,
     Binding,
@@ -23,6 +23,7 @@ from inspector.plan import (
     Limits,
     Plan,
     UniformSpec,
+    UniformType,
     Variant,
     binding_elements,
     required_placement,
@@ -223,13 +224,14 @@ class Assembly:
         """A u32 uniform that never changes."""
         return self.uniform(slot, name, UniformSpec(f"{name}={n}", "u32", self.next_uniform(), n))
 
-    def value(self, slot: int, name: str, key: str, type_: Literal["f32", "vec4<f32>"]) -> Binding:
+    def value(self, slot: int, name: str, key: str, type_: UniformType) -> Binding:
         """A uniform whose values come from `Optimizer.uniforms` by `key`."""
         return self.uniform(slot, name, UniformSpec(key, type_, self.next_uniform()))
 
     def next_uniform(self) -> int:
         """Where the next uniform will lie, in bytes."""
-        return len(self.uniform_specs) * max(self.limits.min_uniform_buffer_offset_alignment, 16)
+        apart = max(self.limits.min_uniform_buffer_offset_alignment, *UNIFORM_BYTES.values())
+        return len(self.uniform_specs) * apart
 
     def uniform(self, slot: int, name: str, spec: UniformSpec) -> Binding:
         """Bind a uniform, laid out once however often it is bound."""

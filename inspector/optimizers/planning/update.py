@@ -11,7 +11,7 @@ from inspector.layout import F32_BYTES, BlockName, Segment, StateType
 from inspector.optimizers.planning.assembly import VEC
 from inspector.optimizers.planning.norm import NormPlan
 from inspector.param_hyper import Classes
-from inspector.plan import Binding, Plan, binding_elements
+from inspector.plan import Binding, Plan, UniformType, binding_elements
 from inspector.settings import IDLE
 from inspector.stores import GIVEN, pieces
 
@@ -31,6 +31,9 @@ class UpdateRange:
 
 class UpdatePlan(NormPlan):
     """The norm, and one kernel that updates the elements of each range; `kernel` and `constants` say which."""
+
+    hp_type: UniformType = "vec4<f32>"
+    """Of the `hp` uniform; lr, β₁, β₂ and λ come first in it."""
 
     def kernel(self, range_: UpdateRange) -> tuple[str, str]:
         """The WGSL file and the entry point that update a range."""
@@ -174,7 +177,7 @@ class UpdatePlan(NormPlan):
             *storage,
             Binding(slot, "grad_stats", "grad_stats", 0, 2 * F32_BYTES, "read"),
             self.size(slot + 1, "size", n),
-            self.value(slot + 2, "hp", self._hp_key(range_), "vec4<f32>"),
+            self.value(slot + 2, "hp", self._hp_key(range_), self.hp_type),
             self.value(slot + 3, "bias", "bias" if range_.of is None else f"bias:{range_.of}", "vec4<f32>"),
         )
         path, kernel = self.kernel(range_)

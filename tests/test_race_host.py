@@ -1,0 +1,128 @@
+"""A race in the window's worker: commands go to the lane in front, and the others keep up with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from test_race import TINY, started
+from test_worker import WAIT_S, Opener, Watched
+
+from inspector.runtime import commands as c
+from inspector.runtime.race_pictures import RacePicture
+from inspector.runtime.snapshots import Snapshot
+from inspector.sources.open import open_source
+
+pytestmark = pytest.mark.gpu
+
+LANES = ("adamw", "sgd:lr=0.1", "adamw")
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    made = Watched(Opener(lambda: open_source(TINY)), TINY)
+    made.at(1, 0)
+    made.worker.send(c.StartRace(LANES))
+    made.until(lambda s: s.race is not None and s.mode == "paused")
+    yield made
+    assert made.worker.close(WAIT_S)
+
+
+def race_of(snapshot: Snapshot) -> RacePicture:
+    assert snapshot.race is not None
+    return snapshot.race
+
+
+def all_at(step: int) -> Callable[[Snapshot], bool]:
+    return lambda s: (
+        s.race is not None and [lane.steps for lane in s.race.lanes] == [step] * len(s.race.lanes)
+    )
+
+
+def test_a_step_of_the_lane_in_front_is_a_step_of_all(watched: Watched) -> None:
+    race = race_of(watched.at(1, 0))
+    assert [lane.spec for lane in race.lanes] == list(LANES)
+    assert (race.front, race.together, race.closed_loop) == (0, True, True)
+    watched.worker.send(c.StepIteration())
+    watched.until(all_at(1))
+    # By dispatches, the others come once the step is complete.
+    watched.worker.send(c.StepDispatch())
+    half = watched.until(lambda s: s.cursor is not None and s.cursor.step == 2)
+    assert [lane.steps for lane in race_of(half).lanes] == [1, 1, 1]
+    watched.worker.send(c.StepIteration())
+    watched.until(all_at(2))
+
+
+def test_running_in_the_window_gives_the_bits_of_a_race_without_it(watched: Watched) -> None:
+    watched.worker.send(c.Run(until=12))
+    done = watched.until(lambda s: s.mode == "paused" and all_at(12)(s))
+    alone = started(*LANES)
+    try:
+        for _ in range(12):
+            alone.step()
+        for shown, lane in zip(race_of(done).lanes, alone.lanes, strict=True):
+            for metric in ("loss", "grad_norm", "update_norm", "weight_norm"):
+                np.testing.assert_array_equal(
+                    shown.history.series[metric].last[1:], lane.history.series[metric].last[1:], metric
+                )
+    finally:
+        alone.close()
+    first, _, third = race_of(done).lanes
+    np.testing.assert_array_equal(first.history.series["loss"].last, third.history.series["loss"].last)
+
+
+def test_another_lane_comes_to_the_front_and_what_is_shown_is_its_run(watched: Watched) -> None:
+    watched.worker.send(c.StepIteration())
+    watched.until(all_at(1))
+    watched.worker.send(c.FrontLane(1))
+    front = watched.until(lambda s: s.race is not None and s.race.front == 1)
+    assert front.plan is not None
+    assert front.plan.variant.optimizer == "sgd"
+    assert front.step_hyper is not None
+    assert front.hyper.lr == 0.1
+    watched.worker.send(c.SetHyper("lr", 0.2))
+    changed = watched.until(lambda s: s.hyper.lr == 0.2)
+    watched.worker.send(c.FrontLane(0))
+    back = watched.until(lambda s: s.race is not None and s.race.front == 0)
+    assert back.hyper.lr != changed.hyper.lr
+    assert back.plan is not None
+    assert back.plan.variant.optimizer == "adamw"
+
+
+def test_lanes_that_go_back_go_back_together_and_forward_to_the_same_bits(watched: Watched) -> None:
+    watched.worker.send(c.Run(until=5))
+    before = race_of(watched.until(lambda s: s.mode == "paused" and all_at(5)(s)))
+    watched.worker.send(c.Seek(2))
+    back = race_of(watched.until(all_at(2)))
+    assert all(list(lane.history.first) == [1, 2] for lane in back.lanes)
+    watched.worker.send(c.Run(until=5))
+    again = race_of(watched.until(lambda s: s.mode == "paused" and all_at(5)(s)))
+    for was, now in zip(before.lanes, again.lanes, strict=True):
+        np.testing.assert_array_equal(was.history.series["loss"].last, now.history.series["loss"].last)
+
+
+def test_one_lane_may_go_on_alone_and_the_others_catch_up_when_asked(watched: Watched) -> None:
+    watched.worker.send(c.RaceTogether(False))
+    watched.worker.send(c.Run(until=4))
+    ahead = watched.until(lambda s: s.mode == "paused" and s.race is not None and s.race.lanes[0].steps == 4)
+    assert [lane.steps for lane in race_of(ahead).lanes] == [4, 0, 0]
+    watched.worker.send(c.RaceTogether(True))
+    watched.until(all_at(4))
+
+
+def test_lanes_that_cannot_race_are_told_and_the_run_stays(watched: Watched) -> None:
+    for lanes in (("adamw",), ("adamw", "nosuch"), ("adamw", "sgd:kernel=8bit"), ("adamw", "sgd:seed=1")):
+        serial = watched.snapshots[-1].notice.serial if watched.snapshots[-1].notice else 0
+        watched.worker.send(c.StartRace(lanes))
+        told = watched.until(lambda s, serial=serial: s.notice is not None and s.notice.serial > serial)  # type: ignore[misc]
+        assert told.notice is not None
+        assert told.notice.severity == "error"
+        assert len(race_of(told).lanes) == 3
+
+
+def test_ending_the_race_opens_the_source_alone(watched: Watched) -> None:
+    watched.worker.send(c.StopRace())
+    alone = watched.until(lambda s: s.race is None and s.mode == "paused" and s.cursor is not None)
+    assert alone.cursor is not None
+    assert (alone.cursor.step, alone.cursor.dispatch) == (1, 0)
