@@ -1,8 +1,9 @@
 // Shared by Adafactor's kernels. A workgroup works on a tile of one matrix of one param; a vector is a matrix of one
 // row. Every sum is added up in one order, whatever the device does first: the same bits every run.
 
-const TILE_COLUMNS = 256u;
 const VECTOR_TILE = 4096u;
+// Columns of a thread: neighbours read neighbours.
+const ACROSS = vec4(0u, 64u, 128u, 192u);
 
 // A tile: the first of its rows and columns, in which matrix of which param, and where its sums go.
 struct Tile {
@@ -36,6 +37,10 @@ fn group_number(group: vec3<u32>, groups: vec3<u32>) -> u32 {
 // The gradient clipped, 0 where it is not finite.
 fn clipped(g: f32, clip_scale: f32) -> f32 {
     return select(1.0, clip_scale, FUSED) * select(0.0, g, is_finite(g));
+}
+
+fn clipped4(g: vec4<f32>, clip_scale: f32) -> vec4<f32> {
+    return select(1.0, clip_scale, FUSED) * select(vec4(0.0), g, is_finite4(g));
 }
 
 var<workgroup> tree: array<f32, WORKGROUP_SIZE>;

@@ -10,15 +10,6 @@
 @group(0) @binding(6) var<storage, read> matrices: array<Matrix>;
 @group(0) @binding(7) var<uniform> size: u32;
 
-fn gradient(at: u32, here: bool, clip_scale: f32) -> f32 {
-    let used = here && at < size;
-    return select(0.0, clipped(g[select(0u, at, used)], clip_scale), used);
-}
-
-fn column_root(at: u32, here: bool) -> f32 {
-    return select(0.0, 1.0 / sqrt(col_var[select(0u, at, here)]), here);
-}
-
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn adafactor_rms(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -35,24 +26,20 @@ fn adafactor_rms(
     let first = matrix.start + tile.slice * matrix.rows * matrix.columns;
     let rows = min(matrix.tile_rows, matrix.rows - tile.row);
     let column = tile.column + thread % 64u;
-    let there = vec4(column) + vec4(0u, 64u, 128u, 192u) < vec4(matrix.columns);
+    let there = vec4(column) + ACROSS < vec4(matrix.columns);
     let columns_at = matrix.column_at + tile.slice * matrix.columns + column;
-    let roots = vec4(
-        column_root(columns_at, there.x),
-        column_root(columns_at + 64u, there.y),
-        column_root(columns_at + 128u, there.z),
-        column_root(columns_at + 192u, there.w),
-    );
+    let at_columns = select(vec4(matrix.column_at), vec4(columns_at) + ACROSS, there);
+    let roots = 1.0 / sqrt(vec4(
+        col_var[at_columns.x], col_var[at_columns.y], col_var[at_columns.z], col_var[at_columns.w],
+    ));
     let rows_at = matrix.row_at + tile.slice * matrix.rows + tile.row;
     var sum = 0.0;
     for (var row = thread / 64u; row < rows; row += 4u) {
-        let at = first + (tile.row + row) * matrix.columns + column;
-        let u = vec4(
-            gradient(at, there.x, clip_scale),
-            gradient(at + 64u, there.y, clip_scale),
-            gradient(at + 128u, there.z, clip_scale),
-            gradient(at + 192u, there.w, clip_scale),
-        ) * (1.0 / sqrt(row_var[rows_at + row])) * roots;
+        let at = vec4(first + (tile.row + row) * matrix.columns + column) + ACROSS;
+        let here = there & (at < vec4(size));
+        let i = select(vec4(0u), at, here);
+        let g0 = select(vec4(0.0), vec4(g[i.x], g[i.y], g[i.z], g[i.w]), here);
+        let u = clipped4(g0, clip_scale) * (1.0 / sqrt(row_var[rows_at + row])) * roots;
         sum += dot(u, u);
     }
     let whole = total(thread, sum);

@@ -9,19 +9,13 @@
 @group(0) @binding(5) var<storage, read> matrices: array<Matrix>;
 @group(0) @binding(6) var<uniform> size: u32;
 
-const ACROSS = 64u;
+const THREADS_ACROSS = 64u;
 const TURN = 32u;
 
 // Each row of a turn by 64 threads; one more, so that a column does not lie in one bank.
 var<workgroup> of_rows: array<f32, 2080>;
 var<workgroup> of_eights: array<f32, 256>;
 var<workgroup> of_columns: array<vec4<f32>, 256>;
-
-fn squared(at: u32, here: bool, clip_scale: f32) -> f32 {
-    let used = here && at < size;
-    let x = clipped(g[select(0u, at, used)], clip_scale);
-    return select(0.0, x * x, used);
-}
 
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn adafactor_sums(
@@ -38,22 +32,19 @@ fn adafactor_sums(
     let clip_scale = grad_stats[1];
     let first = matrix.start + tile.slice * matrix.rows * matrix.columns;
     let rows = min(matrix.tile_rows, matrix.rows - tile.row);
-    let across = thread % ACROSS;
-    let down = thread / ACROSS;
+    let across = thread % THREADS_ACROSS;
+    let down = thread / THREADS_ACROSS;
     let column = tile.column + across;
-    let there = vec4(column) + vec4(0u, 64u, 128u, 192u) < vec4(matrix.columns);
+    let there = vec4(column) + ACROSS < vec4(matrix.columns);
     var columns = vec4(0.0);
     for (var turn = 0u; turn < rows; turn += TURN) {
         for (var k = 0u; k < 8u; k++) {
             let row = down + 4u * k;
-            let inside = turn + row < rows;
-            let at = first + (tile.row + turn + row) * matrix.columns + column;
-            let squares = vec4(
-                squared(at, inside && there.x, clip_scale),
-                squared(at + 64u, inside && there.y, clip_scale),
-                squared(at + 128u, inside && there.z, clip_scale),
-                squared(at + 192u, inside && there.w, clip_scale),
-            );
+            let at = vec4(first + (tile.row + turn + row) * matrix.columns + column) + ACROSS;
+            let here = there & (at < vec4(size)) & vec4(turn + row < rows);
+            let i = select(vec4(0u), at, here);
+            let x = clipped4(vec4(g[i.x], g[i.y], g[i.z], g[i.w]), clip_scale);
+            let squares = select(vec4(0.0), x * x, here);
             columns += squares;
             of_rows[row * 65u + across] = (squares.x + squares.y) + (squares.z + squares.w);
         }
@@ -77,11 +68,11 @@ fn adafactor_sums(
     of_columns[thread] = columns;
     workgroupBarrier();
     // A thread a column.
-    let mine = thread % ACROSS;
-    let part = thread / ACROSS;
+    let mine = thread % THREADS_ACROSS;
+    let part = thread / THREADS_ACROSS;
     var whole = 0.0;
     for (var k = 0u; k < 4u; k++) {
-        whole += of_columns[k * ACROSS + mine][part];
+        whole += of_columns[k * THREADS_ACROSS + mine][part];
     }
     if tile.column + thread < matrix.columns {
         column_parts[tile.columns_at + thread] = whole;

@@ -32,26 +32,33 @@ fn adafactor_update(
     let column = tile.column + thread % 64u;
     let columns_at = matrix.column_at + tile.slice * matrix.columns + column;
     let rows_at = matrix.row_at + tile.slice * matrix.rows + tile.row;
-    var there: array<bool, 4>;
-    var roots: array<f32, 4>;
-    for (var k = 0u; k < 4u; k++) {
-        there[k] = column + 64u * k < matrix.columns;
-        roots[k] = 1.0 / sqrt(col_var[columns_at + select(0u, 64u * k, there[k])]);
-    }
+    let there = vec4(column) + ACROSS < vec4(matrix.columns);
+    let at_columns = select(vec4(matrix.column_at), vec4(columns_at) + ACROSS, there);
+    let roots = 1.0 / sqrt(vec4(
+        col_var[at_columns.x], col_var[at_columns.y], col_var[at_columns.z], col_var[at_columns.w],
+    ));
     for (var row = thread / 64u; row < rows; row += 4u) {
+        let at = vec4(first + (tile.row + row) * matrix.columns + column) + ACROSS;
+        let here = there & (at < vec4(size));
+        let i = select(vec4(0u), at, here);
+        // All that is read before anything is written: none waits for another.
+        let w0 = vec4(w[i.x], w[i.y], w[i.z], w[i.w]);
+        let g0 = vec4(g[i.x], g[i.y], g[i.z], g[i.w]);
         let root = 1.0 / sqrt(row_var[rows_at + row]);
-        let at = first + (tile.row + row) * matrix.columns + column;
-        for (var k = 0u; k < 4u; k++) {
-            let i = at + 64u * k;
-            if there[k] && i < size {
-                let w0 = w[i];
-                let u = clipped(g[i], clip_scale) * root * roots[k] * factor;
-                let change = hp.x * (u + decay * w0);
-                w[i] = select(w0, w0 - change, is_finite(change));
-                if FUSED {
-                    g[i] = 0.0;
-                }
-            }
+        let change = hp.x * (clipped4(g0, clip_scale) * root * roots * factor + decay * w0);
+        let w1 = select(w0, w0 - change, is_finite4(change));
+        store(i.x, w1.x, here.x);
+        store(i.y, w1.y, here.y);
+        store(i.z, w1.z, here.z);
+        store(i.w, w1.w, here.w);
+    }
+}
+
+fn store(i: u32, value: f32, here: bool) {
+    if here {
+        w[i] = value;
+        if FUSED {
+            g[i] = 0.0;
         }
     }
 }
