@@ -12,6 +12,7 @@ import numpy.typing as npt
 from inspector.explaining import ElementValues
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
+from inspector.param_state import PlacedState
 from inspector.plan import Variant
 from inspector.stepping import GradStats, MapPixels
 from inspector.stores import Lane
@@ -124,6 +125,10 @@ class Looker(Protocol):
 
     def matrix_pixels(self, request: MatrixRequest) -> MapPixels:
         """A rectangle of a param as pixels."""
+        ...
+
+    def param_state(self, state: PlacedState, count: int, *, before: bool = False) -> F32Array:
+        """The first `count` values, flat, of a state in a shape of its own; or as before the last dispatch."""
         ...
 
     def codes(

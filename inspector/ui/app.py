@@ -105,6 +105,7 @@ def make_view(name: str) -> View:
     from inspector.ui.settings_view import SettingsView
     from inspector.ui.shaders_view import ShadersView
     from inspector.ui.start_view import StartView
+    from inspector.ui.states_view import StatesView
     from inspector.ui.timeline_view import TimelineView
     from inspector.ui.timing_view import TimingView
     from inspector.ui.values_view import ValuesView
@@ -130,6 +131,7 @@ def make_view(name: str) -> View:
         "bookmarks": BookmarksView,
         "timeline": TimelineView,
         "params": ParamsView,
+        "states": StatesView,
         "ranks": RanksView,
         "race": RaceView,
         "compare": CompareView,
