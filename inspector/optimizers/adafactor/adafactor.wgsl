@@ -2,8 +2,9 @@
 // row. Every sum is added up in one order, whatever the device does first: the same bits every run.
 
 const VECTOR_TILE = 4096u;
-// Columns of a thread: neighbours read neighbours.
-const ACROSS = vec4(0u, 64u, 128u, 192u);
+// Threads across a tile, four columns each.
+const THREADS_ACROSS = 64u;
+const FOUR = vec4(0u, 1u, 2u, 3u);
 
 // A tile: the first of its rows and columns, in which matrix of which param, and where its sums go.
 struct Tile {
@@ -28,6 +29,11 @@ struct Matrix {
     column_at: u32,
     scale_at: u32,
     decays: u32,
+}
+
+// Where rows begin at a whole vec4, four columns are one read.
+fn is_whole(matrix: Matrix) -> bool {
+    return matrix.columns % 4u == 0u;
 }
 
 fn group_number(group: vec3<u32>, groups: vec3<u32>) -> u32 {

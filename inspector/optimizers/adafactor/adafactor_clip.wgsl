@@ -23,12 +23,18 @@ struct Whole {
 // So many matrices and more go a thread each.
 const MANY = 64u;
 
+fn four_rows(at: u32, step: u32) -> vec4<f32> {
+    return vec4(row_var[at], row_var[at + step], row_var[at + 2u * step], row_var[at + 3u * step]);
+}
+
 fn sum_rows(first: u32, count: u32, from_: u32, step: u32) -> f32 {
     var sum = vec4(0.0);
     var i = from_;
-    for (; i + 3u * step < count; i += 4u * step) {
+    // Many on their way at once: none waits for another.
+    for (; i + 15u * step < count; i += 16u * step) {
         let at = first + i;
-        sum += vec4(row_var[at], row_var[at + step], row_var[at + 2u * step], row_var[at + 3u * step]);
+        sum += (four_rows(at, step) + four_rows(at + 4u * step, step))
+            + (four_rows(at + 8u * step, step) + four_rows(at + 12u * step, step));
     }
     for (; i < count; i += step) {
         sum.x += row_var[first + i];

@@ -32,6 +32,16 @@ fn part(kind: u32, at: u32) -> f32 {
     return column_parts[at];
 }
 
+fn four_parts(entry: Entry, at: u32) -> vec4<f32> {
+    let step = HELPERS * entry.stride;
+    return vec4(
+        part(entry.kind, at),
+        part(entry.kind, at + step),
+        part(entry.kind, at + 2u * step),
+        part(entry.kind, at + 3u * step),
+    );
+}
+
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn adafactor_factors(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -47,8 +57,16 @@ fn adafactor_factors(
     let helper = thread / ENTRIES;
     var sum = 0.0;
     if mine < entry.count {
-        for (var k = helper; k < entry.parts; k += HELPERS) {
-            sum += part(entry.kind, entry.parts_at + k * entry.stride + mine);
+        let at = entry.parts_at + mine;
+        var k = helper;
+        // Several on their way at once: none waits for another.
+        for (; k + 7u * HELPERS < entry.parts; k += 8u * HELPERS) {
+            let one = four_parts(entry, at + k * entry.stride);
+            let other = four_parts(entry, at + (k + 4u * HELPERS) * entry.stride);
+            sum += dot(one + other, vec4(1.0));
+        }
+        for (; k < entry.parts; k += HELPERS) {
+            sum += part(entry.kind, at + k * entry.stride);
         }
     }
     sums[thread] = sum;

@@ -1,7 +1,7 @@
 // Sums over each tile of the squares of g' / sqrt(row_var * col_var): of the update but for the mean of row_var, which
 // adafactor_clip puts in.
 
-@group(0) @binding(0) var<storage, read> g: array<f32>;
+@group(0) @binding(0) var<storage, read> g: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> row_var: array<f32>;
 @group(0) @binding(2) var<storage, read> col_var: array<f32>;
 @group(0) @binding(3) var<storage, read_write> square_parts: array<f32>;
@@ -9,6 +9,15 @@
 @group(0) @binding(5) var<storage, read> tiles: array<Tile>;
 @group(0) @binding(6) var<storage, read> matrices: array<Matrix>;
 @group(0) @binding(7) var<uniform> size: u32;
+
+fn gradients(at: u32, here: vec4<bool>, whole: bool, clip_scale: f32) -> vec4<f32> {
+    if whole {
+        return clipped4(select(vec4(0.0), g[select(0u, at / 4u, here.x)], here), clip_scale);
+    }
+    let i = select(vec4(0u), vec4(at) + FOUR, here);
+    let each = vec4(g[i.x / 4u][i.x % 4u], g[i.y / 4u][i.y % 4u], g[i.z / 4u][i.z % 4u], g[i.w / 4u][i.w % 4u]);
+    return clipped4(select(vec4(0.0), each, here), clip_scale);
+}
 
 @compute @workgroup_size(WORKGROUP_SIZE)
 fn adafactor_rms(
@@ -25,22 +34,28 @@ fn adafactor_rms(
     let clip_scale = grad_stats[1];
     let first = matrix.start + tile.slice * matrix.rows * matrix.columns;
     let rows = min(matrix.tile_rows, matrix.rows - tile.row);
-    let column = tile.column + thread % 64u;
-    let there = vec4(column) + ACROSS < vec4(matrix.columns);
+    let column = tile.column + 4u * (thread % THREADS_ACROSS);
+    let there = vec4(column) + FOUR < vec4(matrix.columns);
+    let whole_fours = is_whole(matrix);
     let columns_at = matrix.column_at + tile.slice * matrix.columns + column;
-    let at_columns = select(vec4(matrix.column_at), vec4(columns_at) + ACROSS, there);
+    let at_columns = select(vec4(matrix.column_at), vec4(columns_at) + FOUR, there);
     let roots = 1.0 / sqrt(vec4(
         col_var[at_columns.x], col_var[at_columns.y], col_var[at_columns.z], col_var[at_columns.w],
     ));
     let rows_at = matrix.row_at + tile.slice * matrix.rows + tile.row;
     var sum = 0.0;
-    for (var row = thread / 64u; row < rows; row += 4u) {
-        let at = vec4(first + (tile.row + row) * matrix.columns + column) + ACROSS;
-        let here = there & (at < vec4(size));
-        let i = select(vec4(0u), at, here);
-        let g0 = select(vec4(0.0), vec4(g[i.x], g[i.y], g[i.z], g[i.w]), here);
-        let u = clipped4(g0, clip_scale) * (1.0 / sqrt(row_var[rows_at + row])) * roots;
-        sum += dot(u, u);
+    for (var row = thread / THREADS_ACROSS; row < rows; row += 8u) {
+        // Two rows on their way at once.
+        let at = first + (tile.row + row) * matrix.columns + column;
+        let next = at + 4u * matrix.columns;
+        let last = row + 4u < rows;
+        let here = there & (vec4(at) + FOUR < vec4(size));
+        let here_too = there & (vec4(next) + FOUR < vec4(size)) & vec4(last);
+        let x = gradients(at, here, whole_fours, clip_scale);
+        let y = gradients(next, here_too, whole_fours, clip_scale);
+        let u = x * (1.0 / sqrt(row_var[rows_at + row])) * roots;
+        let v = y * (1.0 / sqrt(row_var[rows_at + select(row, row + 4u, last)])) * roots;
+        sum += dot(u, u) + dot(v, v);
     }
     let whole = total(thread, sum);
     if thread == 0u {
