@@ -36,6 +36,9 @@ fn sum_rows(first: u32, count: u32, from_: u32, step: u32) -> f32 {
         sum += (four_rows(at, step) + four_rows(at + 4u * step, step))
             + (four_rows(at + 8u * step, step) + four_rows(at + 12u * step, step));
     }
+    for (; i + 3u * step < count; i += 4u * step) {
+        sum += four_rows(first + i, step);
+    }
     for (; i < count; i += step) {
         sum.x += row_var[first + i];
     }
@@ -43,11 +46,16 @@ fn sum_rows(first: u32, count: u32, from_: u32, step: u32) -> f32 {
 }
 
 fn sum_parts(first: u32, count: u32, from_: u32, step: u32) -> f32 {
-    var sum = 0.0;
-    for (var i = from_; i < count; i += step) {
-        sum += square_parts[first + i];
+    var sum = vec4(0.0);
+    var i = from_;
+    for (; i + 3u * step < count; i += 4u * step) {
+        let at = first + i;
+        sum += vec4(square_parts[at], square_parts[at + step], square_parts[at + 2u * step], square_parts[at + 3u * step]);
     }
-    return sum;
+    for (; i < count; i += step) {
+        sum.x += square_parts[first + i];
+    }
+    return (sum.x + sum.y) + (sum.z + sum.w);
 }
 
 // A vector has no rows, and nothing to be divided by their mean.

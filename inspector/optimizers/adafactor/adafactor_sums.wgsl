@@ -10,8 +10,10 @@
 @group(0) @binding(6) var<uniform> size: u32;
 
 const TURN = 32u;
+// Of a row in workgroup memory: one more than there are, so that a column does not lie in one bank.
+const PITCH = 65u;
 
-// Each row of a turn by 64 threads; one more, so that a column does not lie in one bank.
+// Each row of a turn by 64 threads.
 var<workgroup> of_rows: array<f32, 2080>;
 var<workgroup> of_eights: array<f32, 256>;
 var<workgroup> of_columns: array<vec4<f32>, 256>;
@@ -23,6 +25,10 @@ fn gradients(at: u32, here: vec4<bool>, whole: bool, clip_scale: f32) -> vec4<f3
     let i = select(vec4(0u), vec4(at) + FOUR, here);
     let each = vec4(g[i.x / 4u][i.x % 4u], g[i.y / 4u][i.y % 4u], g[i.z / 4u][i.z % 4u], g[i.w / 4u][i.w % 4u]);
     return clipped4(select(vec4(0.0), each, here), clip_scale);
+}
+
+fn is_here(at: u32, inside: bool, there: vec4<bool>) -> vec4<bool> {
+    return there & (vec4(at) + FOUR < vec4(size)) & vec4(inside);
 }
 
 @compute @workgroup_size(WORKGROUP_SIZE)
@@ -47,30 +53,39 @@ fn adafactor_sums(
     let whole_fours = is_whole(matrix);
     var columns = vec4(0.0);
     for (var turn = 0u; turn < rows; turn += TURN) {
-        for (var k = 0u; k < 8u; k++) {
-            let row = down + 4u * k;
-            let at = first + (tile.row + turn + row) * matrix.columns + column;
-            let here = there & (vec4(at) + FOUR < vec4(size)) & vec4(turn + row < rows);
-            let x = gradients(at, here, whole_fours, clip_scale);
-            let squares = x * x;
-            columns += squares;
-            of_rows[row * 65u + across] = (squares.x + squares.y) + (squares.z + squares.w);
-        }
+        // All eight rows on their way before the first is used: written out, for compilers leave loops as they are.
+        let row = turn + down;
+        let at = first + (tile.row + row) * matrix.columns + column;
+        let step = 4u * matrix.columns;
+        let x0 = gradients(at, is_here(at, row < rows, there), whole_fours, clip_scale);
+        let x1 = gradients(at + step, is_here(at + step, row + 4u < rows, there), whole_fours, clip_scale);
+        let x2 = gradients(at + 2u * step, is_here(at + 2u * step, row + 8u < rows, there), whole_fours, clip_scale);
+        let x3 = gradients(at + 3u * step, is_here(at + 3u * step, row + 12u < rows, there), whole_fours, clip_scale);
+        let x4 = gradients(at + 4u * step, is_here(at + 4u * step, row + 16u < rows, there), whole_fours, clip_scale);
+        let x5 = gradients(at + 5u * step, is_here(at + 5u * step, row + 20u < rows, there), whole_fours, clip_scale);
+        let x6 = gradients(at + 6u * step, is_here(at + 6u * step, row + 24u < rows, there), whole_fours, clip_scale);
+        let x7 = gradients(at + 7u * step, is_here(at + 7u * step, row + 28u < rows, there), whole_fours, clip_scale);
+        columns += ((x0 * x0 + x1 * x1) + (x2 * x2 + x3 * x3)) + ((x4 * x4 + x5 * x5) + (x6 * x6 + x7 * x7));
+        let place = down * PITCH + across;
+        of_rows[place] = dot(x0, x0);
+        of_rows[place + 4u * PITCH] = dot(x1, x1);
+        of_rows[place + 8u * PITCH] = dot(x2, x2);
+        of_rows[place + 12u * PITCH] = dot(x3, x3);
+        of_rows[place + 16u * PITCH] = dot(x4, x4);
+        of_rows[place + 20u * PITCH] = dot(x5, x5);
+        of_rows[place + 24u * PITCH] = dot(x6, x6);
+        of_rows[place + 28u * PITCH] = dot(x7, x7);
         workgroupBarrier();
         // Eight threads a row, eight sums each.
-        var sum = 0.0;
-        let from_ = (thread / 8u) * 65u + (thread % 8u) * 8u;
-        for (var k = 0u; k < 8u; k++) {
-            sum += of_rows[from_ + k];
-        }
-        of_eights[thread] = sum;
+        let i = (thread / 8u) * PITCH + thread % 8u;
+        of_eights[thread] = ((of_rows[i] + of_rows[i + 8u]) + (of_rows[i + 16u] + of_rows[i + 24u]))
+            + ((of_rows[i + 32u] + of_rows[i + 40u]) + (of_rows[i + 48u] + of_rows[i + 56u]));
         workgroupBarrier();
         if thread < TURN && turn + thread < rows {
-            var whole = 0.0;
-            for (var k = 0u; k < 8u; k++) {
-                whole += of_eights[thread * 8u + k];
-            }
-            row_parts[tile.rows_at + turn + thread] = whole;
+            let j = thread * 8u;
+            row_parts[tile.rows_at + turn + thread] =
+                ((of_eights[j] + of_eights[j + 1u]) + (of_eights[j + 2u] + of_eights[j + 3u]))
+                + ((of_eights[j + 4u] + of_eights[j + 5u]) + (of_eights[j + 6u] + of_eights[j + 7u]));
         }
     }
     of_columns[thread] = columns;
