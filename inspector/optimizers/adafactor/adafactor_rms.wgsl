@@ -10,13 +10,10 @@
 @group(0) @binding(6) var<storage, read> matrices: array<Matrix>;
 @group(0) @binding(7) var<uniform> size: u32;
 
-fn gradients(at: u32, here: vec4<bool>, whole: bool, clip_scale: f32) -> vec4<f32> {
-    if whole {
-        return clipped4(select(vec4(0.0), g[select(0u, at / 4u, here.x)], here), clip_scale);
-    }
+// Four columns of one row where rows begin at any element.
+fn scattered(at: u32, here: vec4<bool>) -> vec4<f32> {
     let i = select(vec4(0u), vec4(at) + FOUR, here);
-    let each = vec4(g[i.x / 4u][i.x % 4u], g[i.y / 4u][i.y % 4u], g[i.z / 4u][i.z % 4u], g[i.w / 4u][i.w % 4u]);
-    return clipped4(select(vec4(0.0), each, here), clip_scale);
+    return vec4(g[i.x / 4u][i.x % 4u], g[i.y / 4u][i.y % 4u], g[i.z / 4u][i.z % 4u], g[i.w / 4u][i.w % 4u]);
 }
 
 @compute @workgroup_size(WORKGROUP_SIZE)
@@ -51,8 +48,17 @@ fn adafactor_rms(
         let last = row + 4u < rows;
         let here = there & (vec4(at) + FOUR < vec4(size));
         let here_too = there & (vec4(next) + FOUR < vec4(size)) & vec4(last);
-        let x = gradients(at, here, whole_fours, clip_scale);
-        let y = gradients(next, here_too, whole_fours, clip_scale);
+        var x: vec4<f32>;
+        var y: vec4<f32>;
+        if whole_fours {
+            x = g[select(0u, at / 4u, here.x)];
+            y = g[select(0u, next / 4u, here_too.x)];
+        } else {
+            x = scattered(at, here);
+            y = scattered(next, here_too);
+        }
+        x = clipped4(select(vec4(0.0), x, here), clip_scale);
+        y = clipped4(select(vec4(0.0), y, here_too), clip_scale);
         let u = x * (1.0 / sqrt(row_var[rows_at + row])) * roots;
         let v = y * (1.0 / sqrt(row_var[rows_at + select(row, row + 4u, last)])) * roots;
         sum += dot(u, u) + dot(v, v);

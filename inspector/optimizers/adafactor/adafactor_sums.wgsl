@@ -18,13 +18,15 @@ var<workgroup> of_rows: array<f32, 2080>;
 var<workgroup> of_eights: array<f32, 256>;
 var<workgroup> of_columns: array<vec4<f32>, 256>;
 
-fn gradients(at: u32, here: vec4<bool>, whole: bool, clip_scale: f32) -> vec4<f32> {
-    if whole {
-        return clipped4(select(vec4(0.0), g[select(0u, at / 4u, here.x)], here), clip_scale);
-    }
+// Four columns of one row where rows begin at any element.
+fn scattered(at: u32, here: vec4<bool>) -> vec4<f32> {
     let i = select(vec4(0u), vec4(at) + FOUR, here);
-    let each = vec4(g[i.x / 4u][i.x % 4u], g[i.y / 4u][i.y % 4u], g[i.z / 4u][i.z % 4u], g[i.w / 4u][i.w % 4u]);
-    return clipped4(select(vec4(0.0), each, here), clip_scale);
+    return vec4(g[i.x / 4u][i.x % 4u], g[i.y / 4u][i.y % 4u], g[i.z / 4u][i.z % 4u], g[i.w / 4u][i.w % 4u]);
+}
+
+fn squares(g4: vec4<f32>, here: vec4<bool>, clip_scale: f32) -> vec4<f32> {
+    let x = clipped4(select(vec4(0.0), g4, here), clip_scale);
+    return x * x;
 }
 
 fn is_here(at: u32, inside: bool, there: vec4<bool>) -> vec4<bool> {
@@ -53,28 +55,63 @@ fn adafactor_sums(
     let whole_fours = is_whole(matrix);
     var columns = vec4(0.0);
     for (var turn = 0u; turn < rows; turn += TURN) {
-        // All eight rows on their way before the first is used: written out, for compilers leave loops as they are.
         let row = turn + down;
         let at = first + (tile.row + row) * matrix.columns + column;
         let step = 4u * matrix.columns;
-        let x0 = gradients(at, is_here(at, row < rows, there), whole_fours, clip_scale);
-        let x1 = gradients(at + step, is_here(at + step, row + 4u < rows, there), whole_fours, clip_scale);
-        let x2 = gradients(at + 2u * step, is_here(at + 2u * step, row + 8u < rows, there), whole_fours, clip_scale);
-        let x3 = gradients(at + 3u * step, is_here(at + 3u * step, row + 12u < rows, there), whole_fours, clip_scale);
-        let x4 = gradients(at + 4u * step, is_here(at + 4u * step, row + 16u < rows, there), whole_fours, clip_scale);
-        let x5 = gradients(at + 5u * step, is_here(at + 5u * step, row + 20u < rows, there), whole_fours, clip_scale);
-        let x6 = gradients(at + 6u * step, is_here(at + 6u * step, row + 24u < rows, there), whole_fours, clip_scale);
-        let x7 = gradients(at + 7u * step, is_here(at + 7u * step, row + 28u < rows, there), whole_fours, clip_scale);
-        columns += ((x0 * x0 + x1 * x1) + (x2 * x2 + x3 * x3)) + ((x4 * x4 + x5 * x5) + (x6 * x6 + x7 * x7));
+        let h0 = is_here(at, row < rows, there);
+        let h1 = is_here(at + step, row + 4u < rows, there);
+        let h2 = is_here(at + 2u * step, row + 8u < rows, there);
+        let h3 = is_here(at + 3u * step, row + 12u < rows, there);
+        let h4 = is_here(at + 4u * step, row + 16u < rows, there);
+        let h5 = is_here(at + 5u * step, row + 20u < rows, there);
+        let h6 = is_here(at + 6u * step, row + 24u < rows, there);
+        let h7 = is_here(at + 7u * step, row + 28u < rows, there);
+        // All eight rows on their way before the first is used: written out, for compilers leave loops as they are.
+        var x0: vec4<f32>;
+        var x1: vec4<f32>;
+        var x2: vec4<f32>;
+        var x3: vec4<f32>;
+        var x4: vec4<f32>;
+        var x5: vec4<f32>;
+        var x6: vec4<f32>;
+        var x7: vec4<f32>;
+        if whole_fours {
+            x0 = g[select(0u, at / 4u, h0.x)];
+            x1 = g[select(0u, (at + step) / 4u, h1.x)];
+            x2 = g[select(0u, (at + 2u * step) / 4u, h2.x)];
+            x3 = g[select(0u, (at + 3u * step) / 4u, h3.x)];
+            x4 = g[select(0u, (at + 4u * step) / 4u, h4.x)];
+            x5 = g[select(0u, (at + 5u * step) / 4u, h5.x)];
+            x6 = g[select(0u, (at + 6u * step) / 4u, h6.x)];
+            x7 = g[select(0u, (at + 7u * step) / 4u, h7.x)];
+        } else {
+            x0 = scattered(at, h0);
+            x1 = scattered(at + step, h1);
+            x2 = scattered(at + 2u * step, h2);
+            x3 = scattered(at + 3u * step, h3);
+            x4 = scattered(at + 4u * step, h4);
+            x5 = scattered(at + 5u * step, h5);
+            x6 = scattered(at + 6u * step, h6);
+            x7 = scattered(at + 7u * step, h7);
+        }
+        x0 = squares(x0, h0, clip_scale);
+        x1 = squares(x1, h1, clip_scale);
+        x2 = squares(x2, h2, clip_scale);
+        x3 = squares(x3, h3, clip_scale);
+        x4 = squares(x4, h4, clip_scale);
+        x5 = squares(x5, h5, clip_scale);
+        x6 = squares(x6, h6, clip_scale);
+        x7 = squares(x7, h7, clip_scale);
+        columns += ((x0 + x1) + (x2 + x3)) + ((x4 + x5) + (x6 + x7));
         let place = down * PITCH + across;
-        of_rows[place] = dot(x0, x0);
-        of_rows[place + 4u * PITCH] = dot(x1, x1);
-        of_rows[place + 8u * PITCH] = dot(x2, x2);
-        of_rows[place + 12u * PITCH] = dot(x3, x3);
-        of_rows[place + 16u * PITCH] = dot(x4, x4);
-        of_rows[place + 20u * PITCH] = dot(x5, x5);
-        of_rows[place + 24u * PITCH] = dot(x6, x6);
-        of_rows[place + 28u * PITCH] = dot(x7, x7);
+        of_rows[place] = dot(x0, vec4(1.0));
+        of_rows[place + 4u * PITCH] = dot(x1, vec4(1.0));
+        of_rows[place + 8u * PITCH] = dot(x2, vec4(1.0));
+        of_rows[place + 12u * PITCH] = dot(x3, vec4(1.0));
+        of_rows[place + 16u * PITCH] = dot(x4, vec4(1.0));
+        of_rows[place + 20u * PITCH] = dot(x5, vec4(1.0));
+        of_rows[place + 24u * PITCH] = dot(x6, vec4(1.0));
+        of_rows[place + 28u * PITCH] = dot(x7, vec4(1.0));
         workgroupBarrier();
         // Eight threads a row, eight sums each.
         let i = (thread / 8u) * PITCH + thread % 8u;
