@@ -71,7 +71,7 @@ class StatesView(LazyView):
         outer.addWidget(self.said)
         outer.addWidget(self.table)
         outer.addWidget(beside, 1)
-        self.table.setFixedHeight(4 * row_height())
+        self.table.setMaximumHeight(4 * row_height())
         self.setFocusProxy(self.table)
         self._say(None)
 
