@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import pytest
 from pytestqt.qtbot import QtBot
 from ui_helpers import make_map, make_snapshot, small_layout
 
 from inspector.optimizers import plan_step
 from inspector.plan import Limits, Plan, Variant
-from inspector.runtime.snapshots import MapImage, Snapshot
+from inspector.runtime.map_picture import map_image
+from inspector.runtime.snapshots import Snapshot
 from inspector.ui.binding_table import binding_lines
 from inspector.ui.histogram_view import HistogramView
 from inspector.ui.hyper_view import HyperView
@@ -77,21 +76,15 @@ def test_settings_that_are_not_used_are_greyed_out(qtbot: QtBot) -> None:
 
 
 def test_the_map_takes_pixels_of_the_lanes_there_are() -> None:
-    from inspector.stepping import MapRequest
+    from inspector.mapping import MapRequest
 
     full = make_map(MapRequest(0.0, 100.0, 64, 8, "value"))
     lanes = ("w", "g")
-    part = MapImage(
-        full.request,
-        *(
-            MappingProxyType({lane: getattr(full, name)[lane] for lane in lanes})
-            for name in ("rgba", "values", "nonfinite", "low", "scale")
-        ),
-    )
+    part = map_image(full.request, {lane: full.pixels[lane] for lane in lanes})
     painter = MapPainter()
-    assert painter.keeps("v")
+    assert painter.reason("v") == ""
     painter.set_image(part)
-    assert (painter.keeps("g"), painter.keeps("v")) == (True, False)
+    assert (painter.reason("g"), painter.reason("v")) == ("", "This optimizer keeps no v.")
 
 
 @pytest.mark.parametrize(

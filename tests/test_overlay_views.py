@@ -217,7 +217,7 @@ def test_errors_of_8_bit_state_are_drawn_in_the_colours_of_m_and_v(qtbot: QtBot)
     on_screen(qtbot, view, moment(run_of(loss=[1.0] * 9), under))
     chart = view.plots.errors
     np.testing.assert_allclose(chart.drawn_under(0, "coding/m").last, np.log10(values["coding/m"]))
-    assert chart._under[0, "coding/v"].line.opts["pen"].color() == theme.LANE_COLOURS["v"]
+    assert chart._under[0, "coding/v"].line.opts["pen"].color() == theme.lane_mark("v")
     assert chart._under[0, "coding/v"].line.opts["pen"].dashPattern()
     assert chart.message == ""
     assert chart.title.endswith("m ① 3 %  v ① 30 %")

@@ -440,7 +440,23 @@ def test_a_param_is_gone_to_by_a_few_letters(shown: Shown) -> None:
     assert [row.text for row in finder.model.rows] == ["h.1.attn.qkv.weight"]
     assert "12,288 elements" in finder.note.text()
     shown.qtbot.keyClick(finder.field, Key.Key_Return)
-    assert shown.window.views["map"].canvas.selected == "h.1.attn.qkv.weight"  # type: ignore[attr-defined]
+    canvas = shown.window.views["map"].canvas  # type: ignore[attr-defined]
+    assert canvas.selected == "h.1.attn.qkv.weight"
+    # One too narrow to be seen is shown as wide as its name, in the middle; one out of sight is brought there.
+    for letters, name in (
+        ("h1qkv", "h.1.attn.qkv.weight"),
+        ("norm.w", "norm.weight"),
+        ("h0qkv", "h.0.attn.qkv.weight"),
+    ):
+        QTest.keySequence(shown.window, QKeySequence("Ctrl+P"))
+        shown.qtbot.keyClicks(finder.field, letters)
+        shown.qtbot.keyClick(finder.field, Key.Key_Return)
+        assert canvas.selected == name
+        segment = small_layout()[name]
+        left, right = (canvas.view.x_of(each) for each in (segment.offset, segment.stop))
+        assert right - left >= 47
+        assert left < canvas.view.width
+        assert right > 0
 
 
 def test_an_offset_is_gone_to_in_elements_and_bytes(shown: Shown) -> None:

@@ -122,6 +122,15 @@ def test_keys_choose_and_enter_opens(start: Start) -> None:
     assert shown.opened()[-1] == OpenSource(str(EXAMPLES[0].path))
 
 
+def test_a_recording_that_is_opened_from_elsewhere_is_seen(start: Start) -> None:
+    shown = start()
+    shown.post()
+    shown.window.opening.chosen.emit("run.session")
+    assert shown.opened() == [OpenSource("run.session")]
+    assert shown.window.views["plots"].isVisible()
+    assert not shown.page.isVisible()
+
+
 def test_the_guide_opens_beside_the_window_and_leaves_it_the_keys(start: Start) -> None:
     shown = start()
     shown.post()

@@ -15,6 +15,7 @@ from inspector.coding_error import LaneCodingError, ParamCodingError
 from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
+from inspector.gpu.map_parts import Extra
 from inspector.gpu.memory import LaneMemory
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.segment_uniforms import SegmentUniforms
@@ -24,7 +25,7 @@ from inspector.param_hyper import Classes
 from inspector.plan import Access, binding_elements, split_grid
 from inspector.settings import IDLE
 from inspector.statistics import BINS
-from inspector.stores import Store, store_at, stores
+from inspector.stores import MOMENTS, Lane, Store, store_at, stores
 
 U32Array = npt.NDArray[np.uint32]
 
@@ -158,6 +159,18 @@ class CodingErrorKernel:
         ranges.append((self._results[index], 0, run.nbytes))
         ranges.append((self._settings, index * self._align, _SETTINGS_BYTES))
         return ranges
+
+    def measured(self, lane: Lane) -> tuple[tuple[int, int, Extra], ...]:
+        """Elements [low, high) whose blocks were measured, and where the error of each block of a moment stands."""
+        found = []
+        for run, result in zip(self._runs, self._results, strict=True):
+            low = run.start + run.first_block * BLOCK
+            high = min(low + run.blocks * BLOCK, run.stop)
+            at = run.block_errors + int(lane == MOMENTS[1])
+            found.append(
+                (low, high, Extra(result, 0, run.nbytes, low, at, BLOCK.bit_length() - 1, len(MOMENTS)))
+            )
+        return tuple(found)
 
     def block_errors(self, param: str) -> tuple[F32Array, F32Array]:
         """Root mean square errors of m and v as of the last run, one value a block of 256 of a param."""

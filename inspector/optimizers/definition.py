@@ -10,7 +10,7 @@ from typing import Protocol
 from inspector.errors import UsageError
 from inspector.floats import BoolArray, F32Array
 from inspector.hyper import HYPER_NAMES, Hyper, Numerics
-from inspector.layout import Layout
+from inspector.layout import Layout, Param
 from inspector.optimizers.evaluation import Array, FloatType, Scalar, Updated, UpdatedParam
 from inspector.param_hyper import Classes
 from inspector.param_state import ParamState
@@ -125,3 +125,12 @@ class Optimizer:
                 "Step through the dispatches instead."
             )
         return self.update
+
+    rest: Optimizer | None = None
+    """What steps the params that it does not take itself; it has the same uniforms. `update` and `rule` are its own."""
+    takes: Callable[[Param, Variant], bool] = lambda param, variant: True
+    """Whether it steps a param itself."""
+
+    def of(self, param: Param, variant: Variant) -> Optimizer:
+        """What steps a param: it or `rest`."""
+        return self if self.rest is None or self.takes(param, variant) else self.rest

@@ -9,12 +9,12 @@ import numpy as np
 
 from inspector.colormap import colour, colour_range
 from inspector.looking import MatrixRequest
+from inspector.mapping import Quantity
 from inspector.runtime.commands import ViewElement, ViewMatrix, ViewStates
 from inspector.runtime.microscope import Microscope
 from inspector.runtime.snapshots import CloseUp, MatrixImage
 from inspector.runtime.states_look import StatesLook
 from inspector.runtime.value_finding import Found, Working
-from inspector.stepping import Quantity
 
 if TYPE_CHECKING:
     from inspector.runtime.engine import Engine

@@ -10,10 +10,10 @@ from inspector.diagnosis.stopping import Stopping
 from inspector.diagnosis.watchpoints import Condition
 from inspector.layout import StateType
 from inspector.looking import MatrixRequest
+from inspector.mapping import MapRequest
 from inspector.plan import Variant
 from inspector.runtime.plotted import Fall, Line
 from inspector.statistics import StatsLevel
-from inspector.stepping import MapRequest
 from inspector.stores import Lane
 from inspector.value_search import Query
 
@@ -149,9 +149,11 @@ class OpenSource:
 
 @dataclass(frozen=True, slots=True)
 class ViewMap:
-    """What the map shows; None while nobody sees it. A newer one replaces it."""
+    """What the map shows, and the whole of the lanes beside it; None while nobody sees it. A newer one replaces it."""
 
     request: MapRequest | None
+    overview: MapRequest | None = None
+    """Of the same quantity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ class SaveValues:
 
 @dataclass(frozen=True, slots=True)
 class CancelWork:
-    """End a search for values, or the writing of them."""
+    """End what keeps the worker, whatever it is; what was there before stays."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from inspector.ranks import Held, RankPart, RankStep
 from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
 from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
+from inspector.runtime.map_picture import MapImage
 from inspector.runtime.memory_picture import MemoryPicture
 from inspector.runtime.microscope import ElementPicture
 from inspector.runtime.plotted import NOTHING_PLOTTED, OF_RUN, PlotPicture
@@ -34,7 +35,7 @@ from inspector.runtime.states_look import StatesPicture
 from inspector.runtime.value_finding import Found, Working
 from inspector.runtime.weighing import Weighing
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
-from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
+from inspector.stepping import Cursor, DeviceInfo, KernelTime, UndoInfo
 from inspector.stores import LANES, Lane
 from inspector.variants import Choice
 
@@ -66,22 +67,6 @@ class Mark:
     text: str
     stop: bool = False
     """True of a breakpoint."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MapImage:
-    """The map's lanes as pixels, arrays of shape [height, width] ([height, width, 4] for rgba), read-only.
-
-    `rgba` is ready to draw; `values` and `nonfinite` are what lies under each pixel (see MapPixels).
-    `scale` is the magnitude drawn at the end of the colour map, one a lane; `low` the one at its start.
-    """
-
-    request: MapRequest
-    rgba: Mapping[Lane, npt.NDArray[np.uint8]]
-    values: Mapping[Lane, F32Array]
-    nonfinite: Mapping[Lane, F32Array]
-    low: Mapping[Lane, float]
-    scale: Mapping[Lane, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -322,6 +307,8 @@ class Snapshot:
     glance: Glance | None = None
     """Where it is there, `cursor`, `record` and `counted` are of its step, and map, values and histograms of the same
     or None."""
+    working: Working | None = None
+    """What keeps the worker, where that takes longer than a moment; all else is as it was before."""
     searching: Searching | None = None
     """None while no step is looked for."""
     sought: Finding | None = None

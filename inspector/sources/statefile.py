@@ -23,6 +23,7 @@ from inspector.floats import F32Array, parse_number, shortest
 from inspector.hyper import HYPER_NAMES, Hyper, with_values
 from inspector.layout import Param
 from inspector.optimizers import PARAM_STATES
+from inspector.progress import counting
 from inspector.schedule import Schedule
 from inspector.session.tensorfile import TensorData, TensorFile, write_tensors
 from inspector.settings import Settings
@@ -85,14 +86,21 @@ class StateFile:
 
     def initial_state(self) -> HostState:
         """w, m, v as in the file, widened to float32; t as in the metadata."""
-        lanes = {
-            lane: {name: self._flat(f"{lane}/{name}") for name in self._order if name in self._lanes[lane]}
-            for lane in "wmv"
-        }
-        states = {
-            state: {name: self._file.floats(f"{state}/{name}") for name in self._order if name in names}
-            for state, names in self._states.items()
-        }
+        lanes: dict[str, dict[str, F32Array]] = {}
+        states: dict[str, dict[str, F32Array]] = {}
+        begun = counting(sum(map(len, (*(self._lanes[lane] for lane in "wmv"), *self._states.values()))))
+        for lane in "wmv":
+            lanes[lane] = {}
+            for name in self._order:
+                if name in self._lanes[lane]:
+                    begun(1)
+                    lanes[lane][name] = self._flat(f"{lane}/{name}")
+        for state, names in self._states.items():
+            states[state] = {}
+            for name in self._order:
+                if name in names:
+                    begun(1)
+                    states[state][name] = self._file.floats(f"{state}/{name}")
         return HostState(lanes["w"], lanes["m"], lanes["v"], self.finished_steps, self._codes(lanes), states)
 
     def _codes(self, lanes: Mapping[str, Mapping[str, F32Array]]) -> dict[str, Moments8bit]:

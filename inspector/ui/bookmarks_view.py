@@ -28,6 +28,7 @@ class BookmarksModel(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS = frozenset({STEP})
+    MEANS = ("The step that is marked; Enter goes there.", "What somebody wrote down for it; F2 changes it.")
     noted = Signal(int, str)
 
     def __init__(self) -> None:

@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 import numpy as np
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from inspector.floats import F64Array
@@ -15,7 +14,6 @@ from inspector.history import EMPTY_HISTORY, History, Series
 from inspector.session.diff_report import DiffReport, ParamCurves
 from inspector.stores import LANES, Lane
 from inspector.ui import format as fmt
-from inspector.ui import theme
 from inspector.ui.bars import BarChart, low_axis
 from inspector.ui.compare_model import ulp_text
 from inspector.ui.magnitudes import LOG_FLOOR, bar_heights, power_of_two
@@ -100,7 +98,7 @@ class ParamOverSteps(QWidget):
         for name, chart in self.charts.items():
             there = name in self._history.series
             chart.show_history(self._history, [name] if there else [])
-            chart.set_colours({name: _colour(lane)})
+            chart.set_lanes({name: lane})
             values = self._history.series[name].last if there else np.empty(0)
             chart.set_message(self._absence(name, values, absent))
             chart.bottom.setStyle(showValues=not chart.message)
@@ -171,10 +169,6 @@ def _history(curves: ParamCurves | None, lane: Lane) -> History:
     gaps = {name: np.isnan(values).astype(np.uint32) for name, values in columns.items()}
     series = {name: Series(values, values, values, gaps[name]) for name, values in columns.items()}
     return History(1, steps, MappingProxyType(series), 1)
-
-
-def _colour(lane: Lane) -> QColor:
-    return theme.LANE_COLOURS[lane]
 
 
 def _bin_tick(at: float) -> str:

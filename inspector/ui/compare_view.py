@@ -49,7 +49,7 @@ KEYS = (
 HELP = "Two recordings of the same params are held against each other: name them and press Compare."
 GOING = "Comparing …"
 NOTHING = "Nothing is compared yet."
-BY_ULP, SETTINGS, TIMES = "By ULP", "Settings", "Kernel times"
+BY_ULP, SETTINGS, TIMES = "By ULP", "Settings", "Times"
 TAB_TIPS = (
     "Elements by how many ULP they are apart, over all steps captured in both",
     "Settings that differ, and from which step on",

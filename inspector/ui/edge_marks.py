@@ -46,8 +46,8 @@ class EdgeMarks:
                 item.setPen(pg.mkPen(theme.colours().text))
                 item.setBrush(None)
             else:
-                item.setPen(pg.mkPen(theme.NONFINITE))
-                item.setBrush(pg.mkBrush(theme.NONFINITE))
+                item.setPen(pg.mkPen(theme.nonfinite_mark()))
+                item.setBrush(pg.mkBrush(theme.nonfinite_mark()))
 
 
 def thinned(x: F64Array, pixels_per_x: float) -> F64Array:

@@ -15,7 +15,6 @@ from inspector.history import EMPTY_HISTORY, History
 from inspector.runtime.beside import Overlay
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.ui import format as fmt
-from inspector.ui import theme
 from inspector.ui.bars import low_axis
 from inspector.ui.curves import has_values
 from inspector.ui.lockstep_model import percent
@@ -63,9 +62,8 @@ class LockstepGrid(QWidget):
         for i in range(2):
             grid.setRowStretch(i, 1)
             grid.setColumnStretch(i, 1)
-        lanes = theme.LANE_COLOURS
-        self.drift.set_colours({DRIFT: lanes["w"]})
-        self.errors.set_colours({M_ERROR: lanes["m"], V_ERROR: lanes["v"]})
+        self.drift.set_lanes({DRIFT: "w"})
+        self.errors.set_lanes({M_ERROR: "m", V_ERROR: "v"})
 
     @property
     def _over_steps(self) -> tuple[StepChart, StepChart]:

@@ -24,7 +24,7 @@ from inspector.ui.shaders_result import SAMPLES, MessagesModel, TrialModel
 from inspector.ui.shortcuts import bind
 from inspector.ui.tables import dense_table, row_height, set_widths
 from inspector.ui.view import LazyView
-from inspector.ui.widgets import ElidedLabel, ask_file
+from inspector.ui.widgets import WrappedLabel, ask_file
 
 CHECK_MS = 350
 """So long after the last key a text is checked, and kept."""
@@ -78,7 +78,7 @@ class ShadersView(LazyView):
         self.lanes.setAccessibleName("lanes that the kernel writes")
         set_widths(self.lanes, SAMPLES)
         self.lanes.activated.connect(lambda _index: self.go_to_element())
-        self.says = ElidedLabel()
+        self.says = WrappedLabel()
         self._assemble()
         self.setFocusProxy(self.editor)
         self._typed = QTimer(self, singleShot=True, interval=CHECK_MS)

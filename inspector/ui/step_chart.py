@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QWidget
 from inspector.history import EMPTY_HISTORY, History
 from inspector.runtime.beside import Overlay
 from inspector.runtime.snapshots import Mark
+from inspector.stores import Lane
 from inspector.ui import theme
 from inspector.ui.chart import Axis, Chart, Dash, line_pen, set_points
 from inspector.ui.curves import EMPTY_CURVE, MAX_POINTS, NO_STEPS, Curve, curve
@@ -202,6 +203,10 @@ class StepChart(Chart):
         self.box.sigRangeChangedManually.emit(self.box.mouseEnabled())
         return True
 
+    def set_lanes(self, lanes: Mapping[str, Lane]) -> None:
+        """Draw these metrics in the colours of their lanes."""
+        self.set_colours({name: theme.LANE_COLOURS[lane] for name, lane in lanes.items()})
+
     def set_colours(self, colours: Mapping[str, QColor]) -> None:
         """Draw these metrics in colours of their own rather than that of text."""
         self._colours = dict(colours)
@@ -269,13 +274,13 @@ class StepChart(Chart):
     def _style_trace(self, name: str) -> None:
         colours = theme.colours()
         chosen = name == self._selected
-        own = self._colours.get(name, colours.text)
+        own = theme.mark(self._colours.get(name, colours.text))
         self._traces[name].set_colour(colours.accent if chosen else own)
 
     def _style_under(self, key: tuple[int, str]) -> None:
         slot, name = key
         # Where colours say what a line is of, the dash alone says whose it is.
-        self._under[key].set_colour(self._colours.get(name, colour_of(slot)))
+        self._under[key].set_colour(theme.mark(self._colours.get(name, colour_of(slot))))
 
     def _restyle_items(self) -> None:
         colours = theme.colours()

@@ -107,16 +107,22 @@ TASKS = (
                 "toolbar names the element, which is selected in the values, NaN in g.",
             ),
             Step(
-                "`F9`, type `clip_scale < 0.8` and press `Enter`; then `F5`.",
-                "A breakpoint on any metric; what is typed is completed. It stops in step 35.",
-            ),
-            Step(
                 "`Alt+6`, then `Down` and `Enter`; or click the finding.",
                 "The same fault as the diagnosis tells it: evidence, what to try, and where its threshold comes from.",
             ),
             Step(
                 "`Y`",
                 "What five optimizers that treat NaN differently would each have made of that step.",
+            ),
+            Step(
+                "`Alt+0`; select *Live model* and press `Enter`. `F9`, type `clip_scale < 0.2`, `Enter`; then `F5`.",
+                "A condition on any metric, of all params or of some, as in `update_ratio@*.attn.* > 0.01`; what is "
+                "typed is completed. It stops in step 1, between the dispatch that works the clip scale out and "
+                "those that use it.",
+            ),
+            Step(
+                "Select each breakpoint in the list and press `Delete`.",
+                "Nothing stops the next run; they would be kept for the next start of the window.",
             ),
         ),
     ),
@@ -141,9 +147,14 @@ TASKS = (
                 "Both recordings held against each other: where they part first, and each param by how far.",
             ),
             Step(
-                "`Ctrl+R`; choose *8bit* as *kernel* in the toolbar; `F7`, then `Enter`.",
-                "The same gradients through 8-bit state. max grad norm, another codec, or *single* as *dispatch* "
-                "go the same way.",
+                "`Ctrl+R`; in the toolbar choose *single* as *dispatch*; `F7`, then `Enter`.",
+                "The same with one dispatch instead of two. Another clip norm (*max grad norm*), learning rate or "
+                "kernel goes the same way.",
+            ),
+            Step(
+                "`Alt+0`; select *Live model* and press `Enter`. `Alt+9`, then `L`, then `F5`.",
+                "A second run with 8-bit state takes the same gradients in lockstep: how far its weights drift, and "
+                "the errors of m and v by param and by block. `F5` pauses.",
             ),
         ),
     ),

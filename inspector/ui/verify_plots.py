@@ -13,7 +13,6 @@ from inspector.session.verdicts import ParamVerdict
 from inspector.step_ulp import BINS, bin_text
 from inspector.stores import Lane
 from inspector.ui import format as fmt
-from inspector.ui import theme
 from inspector.ui.bars import BarChart, low_axis
 from inspector.ui.magnitudes import LOG_FLOOR, bar_heights
 from inspector.ui.readouts import bucket_at, read_out
@@ -70,7 +69,7 @@ class WorstOverSteps(StepChart):
         self._shown: History = EMPTY_HISTORY
         self._at: float | None = None
         low_axis(self)
-        self.set_colours({lane: theme.LANE_COLOURS[lane] for lane in LANES})
+        self.set_lanes({lane: lane for lane in LANES})
         self.hovered.connect(self._on_hovered)
         self.all_wanted.connect(self.show_all)
         self.show_worst(EMPTY_HISTORY, "")

@@ -1,0 +1,101 @@
+"""The lanes whole below the map, the part in sight framed: painted here, and where a point of it lies."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QImage, QPainter, QPen
+
+from inspector.runtime.map_picture import MapImage
+from inspector.stores import LANES, Lane
+from inspector.ui import theme
+from inspector.ui.map_geometry import Viewport, whole
+from inspector.ui.map_rows import FLAG, LEFT, OVERVIEW_LANE, overview_rect
+
+LEAST_FRAME = 6
+"""Pixels that the frame is wide however little is in sight."""
+
+
+class Overview:
+    """Holds the pictures of the whole lanes between paints."""
+
+    def __init__(self) -> None:
+        self._source: MapImage | None = None
+        self._images: dict[Lane, QImage] = {}
+        # A QImage made of an array does not keep it alive.
+        self._pixels: list[npt.NDArray[np.uint8]] = []
+
+    def set_image(self, image: MapImage | None) -> None:
+        """Take the worker's pixels over; those of a quantity that is not known now are taken away."""
+        if image is self._source:
+            return
+        self._source, self._images, self._pixels = image, {}, []
+        for lane, rgba in image.rgba.items() if image is not None else ():
+            row = np.ascontiguousarray(rgba[:1])
+            width = row.shape[1]
+            self._images[lane] = QImage(row.data, width, 1, 4 * width, QImage.Format.Format_RGBA8888)
+            self._pixels.append(row)
+
+    def paint(self, painter: QPainter, size: QSize, view: Viewport) -> None:
+        """Lanes, marks of what is not finite, and the frame; nothing where there is no room."""
+        area = overview_rect(size)
+        if area.height() <= 0:
+            return
+        c = theme.colours()
+        painter.fillRect(area, c.window)
+        for i, lane in enumerate(LANES):
+            row = lane_row(area, i)
+            mark = QRectF(area.left() - 10, row.top(), 6, row.height())
+            painter.fillRect(mark, theme.LANE_COLOURS[lane])
+            if lane in self._images:
+                painter.drawImage(row, self._images[lane])
+                self._flags(painter, lane, row)
+        frame = in_sight(view, area)
+        shade = theme.faded(c.base, 0.55)
+        painter.fillRect(QRectF(area.left(), area.top(), frame.left() - area.left(), area.height()), shade)
+        painter.fillRect(
+            QRectF(frame.right(), area.top(), area.right() - frame.right(), area.height()), shade
+        )
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        for colour, width in ((c.base, 3), (c.accent, 1)):
+            painter.setPen(QPen(colour, width))
+            painter.drawRect(frame.adjusted(0.5, 0.5, -0.5, -0.5))
+        # What is not finite shows through the shade and the frame.
+        for i, lane in enumerate(LANES):
+            row = lane_row(area, i)
+            self._flags(painter, lane, row)
+
+    def _flags(self, painter: QPainter, lane: Lane, row: QRectF) -> None:
+        if self._source is None or lane not in self._source.summaries:
+            return
+        each = row.width() / self._source.request.width
+        for first, stop in self._source.summaries[lane].columns:
+            wide = max((stop - first) * each, FLAG)
+            painter.fillRect(
+                QRectF(row.left() + first * each, row.top(), wide, row.height()), theme.NONFINITE
+            )
+
+
+def lane_row(area: QRectF, lane: int) -> QRectF:
+    """Where the lane of that number lies in the overview."""
+    return QRectF(area.left(), area.top() + 1 + lane * OVERVIEW_LANE, area.width(), OVERVIEW_LANE)
+
+
+def in_sight(view: Viewport, area: QRectF) -> QRectF:
+    """The frame around the part of the lanes that is in sight."""
+    every = whole(view.total, max(int(area.width()), 1))
+    left, right = (area.left() + every.x_of(each) for each in (view.start, min(view.stop, view.total)))
+    right = min(right, area.right())
+    if right - left < LEAST_FRAME:
+        middle = (left + right) / 2
+        left = min(max(middle - LEAST_FRAME / 2, area.left()), area.right() - LEAST_FRAME)
+        right = left + LEAST_FRAME
+    return QRectF(left, area.top(), right - left, area.height())
+
+
+def element_under(position: QPointF, view: Viewport, area: QRectF) -> float:
+    """The element that a point of the overview stands for, wherever the pointer has been dragged to."""
+    every = whole(view.total, max(int(area.width()), 1))
+    at = every.start + (position.x() - LEFT) * every.per_pixel
+    return min(max(at, 0.0), float(view.total))
