@@ -23,6 +23,7 @@ from inspector.layout import Param
 from inspector.optimizers import OPTIMIZERS, PARAM_STATES, optimizer, plan_step
 from inspector.optimizers.evaluation import UpdatedParam
 from inspector.plan import Limits, Variant, layout_for
+from inspector.session.diff import diff
 from inspector.session.plans import recorded_plan
 from inspector.session.reader import Session
 from inspector.settings import ParamSettings, Settings
@@ -438,3 +439,44 @@ def test_names_of_states_mean_one_thing() -> None:
         for state in each.param_states:
             assert PARAM_STATES[state.name] == state
             assert len(state.name) > 1
+
+
+@pytest.mark.gpu
+def test_two_recordings_are_held_against_each_other_in_their_factors_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b, other = (tmp_path / f"{name}.session" for name in ("a", "b", "other"))
+    words = ("run", "charlm:width=16,layers=1", "--steps", "2", "--capture", "keyframes:1")
+    for path, seed in ((a, "1"), (b, "1"), (other, "2")):
+        call(capsys, *words, "--optimizer", "adafactor", "--seed", seed, "--save", str(path))
+    assert call(capsys, "diff", str(a), str(b))["first_difference"] is None
+    with Session.open(a) as one, Session.open(other) as two:
+        found = diff(one, two)
+    lanes = found.keyframes[2]
+    assert {"row_var", "col_var", "variance"} <= set(lanes)
+    assert all(lanes[name].differing for name in ("row_var", "col_var", "variance"))
+    embed = next(p for p in found.params if "row_var" in p.tensors)
+    assert embed.tensors["row_var"][2] > 0
+
+
+@pytest.mark.gpu
+def test_a_run_goes_over_to_adafactor_and_back(gpu: Gpu) -> None:
+    """What another optimizer does not keep begins anew, and what was kept is dropped."""
+    stepper = make_stepper(gpu, PARAMS, Variant(), w=normal_state(PARAMS)[0])
+    stepper.begin_step(HostGradients(gradients(1)))
+    stepper.run_to_end(HYPER)
+    w = stepper.state().w
+    stepper.set_variant(Variant(optimizer="adafactor"))
+    assert not any(x.any() for by in stepper.state().states.values() for x in by.values())
+    assert stepper.state().m == {}
+    stepper.begin_step(HostGradients(gradients(2)))
+    stepper.run_to_end(HYPER)
+    state = stepper.state()
+    p = PARAMS[0]
+    done = exact(
+        stepper, p, w[p.name], gradients(2)[p.name], {"row_var": np.zeros(97), "col_var": np.zeros(31)}, 2
+    )
+    assert off(state.w[p.name] - w[p.name], done.w.reshape(-1) - w[p.name]) < 1e-5
+    stepper.set_variant(Variant())
+    assert stepper.state().states == {}
+    assert not any("var" in name for name in stepper.buffer_bytes)

@@ -195,6 +195,10 @@ class CapturedTensors:
             raise UsageError(f"{self._places.path} holds no {name!r} of {param!r} at step {step:,}: {there}.")
         return self._state(file, key)
 
+    def param_states(self, step: int) -> dict[str, dict[str, F32Array]]:
+        """All of them, by state and param."""
+        return self._states(self._file(step, "keyframe"), step)
+
     def holds(self, lane: Lane, step: int, param: str) -> bool:
         """True where the capture of that step has something of the lane of a param."""
         entries = self._file(step, "gradients" if lane == "g" else "keyframe").entries

@@ -55,6 +55,10 @@ class JoinedTensors:
     def use(self, about: About) -> None:
         """The params are those of the contents."""
 
+    def param_states(self, step: int) -> dict[str, dict[str, F32Array]]:
+        """None."""
+        return {}
+
     def param_state(self, name: str, step: int, param: str) -> F32Array:
         """Ranks hand in w, m and v alone: UsageError."""
         raise UsageError(

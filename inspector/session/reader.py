@@ -271,6 +271,10 @@ class Session:
         """
         return self._tensors.param_state(name, step, param)
 
+    def param_states(self, step: int) -> Mapping[str, Mapping[str, F32Array]]:
+        """All captured states in shapes of their own after `step`, by state and param."""
+        return self._tensors.param_states(step)
+
     def window(self, lane: Lane, step: int, param: str, start: int, stop: int) -> F32Array:
         """Elements [start, stop) of what `tensor` gives, flat, a copy; of 8-bit state only these are decoded."""
         return self._tensors.window(lane, step, param, start, stop)
