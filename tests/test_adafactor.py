@@ -480,3 +480,22 @@ def test_a_run_goes_over_to_adafactor_and_back(gpu: Gpu) -> None:
     stepper.set_variant(Variant())
     assert stepper.state().states == {}
     assert not any("var" in name for name in stepper.buffer_bytes)
+
+
+def test_the_layout_says_where_the_factors_lie(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("layout", "charlm:width=16,layers=1")
+    found = call(capsys, *words, "--optimizer", "adafactor")
+    shapes = {p["name"]: p["shape"] for p in found["params"]}
+    states = {(s["name"], s["param"]): s for s in found["states"]}
+    for name, shape in shapes.items():
+        kept = {"variance": shape} if len(shape) < 2 else {"row_var": shape[:1], "col_var": shape[1:]}
+        assert {n: states[n, p]["shape"] for n, p in states if p == name} == kept
+        assert all(states[n, name]["nbytes"] == 4 * int(np.prod(s)) for n, s in kept.items())
+    assert all(s["offset"] % 256 == 0 for s in states.values())
+    assert not any(p["state_bytes"] for p in found["params"])
+    assert run([*words, "--optimizer", "adafactor"]) == 0
+    assert "States in shapes of their own" in capsys.readouterr().out
+    kept_of = {name: call(capsys, *words, "--optimizer", name) for name in ("adamw", "lion")}
+    assert all(found["states"] == [] for found in kept_of.values())
+    for p, q in zip(kept_of["adamw"]["params"], kept_of["lion"]["params"], strict=True):
+        assert p["state_bytes"] == 2 * q["state_bytes"] == 8 * p["numel"]
