@@ -324,7 +324,7 @@ class Worker:
         if isinstance(command, (c.ViewMap, c.ViewValues, c.ViewHistograms)):
             self._viewer.ask(command)
             return
-        if isinstance(command, (c.ViewElement, c.ViewMatrix)):
+        if isinstance(command, (c.ViewElement, c.ViewMatrix, c.ViewStates)):
             self._viewer.closeups.ask(command)
             return
         if self._beside.take(command):
