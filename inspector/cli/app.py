@@ -289,6 +289,14 @@ def race(
         bool,
         typer.Option("--verify", help="SOURCE is a saved race or sweep: run it again and compare the bits."),
     ] = False,
+    decay: Annotated[
+        bool,
+        typer.Option(
+            "--decay",
+            help="Tell how much of the decay arrived at the elements, by the size of their gradient: for adamw and "
+            "adam-l2.",
+        ),
+    ] = False,
     numerics: o.Numerics = "published",
     stats: o.Stats = None,
     lr: o.Lr = None,
@@ -326,6 +334,7 @@ def race(
         adapter,
         stats or "light",
         capture or "stats",
+        decay,
     )
     return run_race(setup, lanes, save, json=json)
 
