@@ -103,6 +103,7 @@ KINDS = {
     "states": "states_view.StatesView",
     "ranks": "ranks_view.RanksView",
     "race": "race_view.RaceView",
+    "decay": "decay_view.DecayView",
     "surface": "surface_view.SurfaceView",
     "compare": "compare_view.CompareView",
     "verify": "verify_view.VerifyView",
