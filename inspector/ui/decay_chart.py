@@ -16,7 +16,14 @@ from inspector.ui import theme
 from inspector.ui.chart import Axis, Chart, dashed_pen
 from inspector.ui.magnitudes import power_of_two
 
-X_LABEL = "RMS of g′ over the steps watched, clipped, without decay"
+X_LABEL = "RMS of g′ over the steps"
+HELP = (
+    "Elements by the RMS of their gradient over the steps watched, clipped and without decay, and by the share of the "
+    "decay that arrived: what updates took off w because of it, over lr·λ·w added up over the same steps, as "
+    "AdamW takes it off. The brighter, the more elements, in logarithms; the line is the median of each column. A double "
+    "click shows all."
+)
+ONE_LABEL = {"position": 0.02, "anchors": [(0, 1), (0, 1)]}
 ROOM = 1.0
 """Octaves left free around what is drawn."""
 
@@ -35,8 +42,9 @@ class DecayChart(Chart):
         self.name = ""
         self.box.setMouseEnabled(x=True, y=True)
         self.show_bottom_axis(X_LABEL)
+        self.setToolTip(HELP)
         self._image = pg.ImageItem(axisOrder="row-major")
-        self._one = pg.InfiniteLine(angle=0, pos=0.0, label="1: as AdamW", labelOpts={"position": 0.12})
+        self._one = pg.InfiniteLine(angle=0, pos=0.0, label="1: as AdamW", labelOpts=ONE_LABEL)
         self._halo = pg.PlotCurveItem(connect="finite", antialias=True)
         self._line = pg.PlotCurveItem(connect="finite", antialias=True)
         for item in (self._image, self._one, self._halo, self._line):
@@ -85,7 +93,9 @@ class DecayChart(Chart):
         bins = self.bins
         found = None if at is None or bins is None else bin_at(bins.grid, *at)
         if bins is None or found is None:
-            self.set_titles(f"{self.name}: decay received / lr·λ·w", self.name)
+            what = f"{self.name}: decay received / lr·λ·w"
+            most = "" if bins is None else f", at most {fmt.plural(int(bins.counts.max()), 'element')} a bin"
+            self.set_titles(f"{what}{most}", what, self.name)
             return
         i, j = found
         count, size = int(bins.counts[i, j]), 2.0 ** bins.grid.x[i]
@@ -100,8 +110,8 @@ class DecayChart(Chart):
         self._one.setPen(pen)
         self._one.label.setColor(c.text)
         self._one.label.fill = pg.mkBrush(theme.faded(c.base, 0.75))
-        self._halo.setPen(_wide(c.base, 4.5))
-        self._line.setPen(_wide(c.text, 1.8))
+        self._halo.setPen(_wide(c.base, 3.4))
+        self._line.setPen(_wide(c.text, 1.4))
 
 
 def _wide(colour: QColor, width: float) -> QPen:

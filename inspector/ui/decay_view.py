@@ -137,6 +137,7 @@ class DecayView(LazyView):
         while len(self.charts) < count:
             chart, label = DecayChart(), WrappedLabel()
             chart.all_wanted.connect(self.show_all)
+            label.setAlignment(Qt.AlignmentFlag.AlignTop)
             label.setContentsMargins(2 * theme.GRID, 0, theme.GRID, theme.GRID)
             self.charts.append(chart)
             self.labels.append(label)
@@ -215,11 +216,11 @@ def words_of(picture: DecayPicture) -> str:
     ]
     left = (
         (bins.silent, "without a gradient"), (bins.undecayed, "without decay"),
-        (bins.reversed, "pushed against their decay"), (bins.outside, "outside the bins"),
+        (bins.reversed, "whose decay arrived with the opposite sign"), (bins.outside, "outside the bins"),
     )  # fmt: skip
     rest = [f"{count:,} {what}" for count, what in left if count]
     if rest:
-        words.append(f"Of {picture.elements:,} elements not drawn: {', '.join(rest)}.")
+        words.append(f"Not drawn of {picture.elements:,} elements: {', '.join(rest)}.")
     return " ".join(words)
 
 
