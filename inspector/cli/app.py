@@ -20,7 +20,7 @@ from inspector.statistics import StatsLevel
 
 VIEWS = (
     "map, pipeline, plots, board, histograms, microscope, shaders, lockstep, timing, profile, memory, params, "
-    "states, ranks, race, surface, compare, verify, start, settings, values, hyper, findings, policies, "
+    "states, ranks, race, sweep, surface, compare, verify, start, settings, values, hyper, findings, policies, "
     "breakpoints, bookmarks or timeline"
 )
 

@@ -104,6 +104,7 @@ KINDS = {
     "ranks": "ranks_view.RanksView",
     "race": "race_view.RaceView",
     "surface": "surface_view.SurfaceView",
+    "sweep": "sweep_view.SweepView",
     "compare": "compare_view.CompareView",
     "verify": "verify_view.VerifyView",
     "start": "start_view.StartView",
