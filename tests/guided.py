@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLineEdit, QWidget
@@ -136,6 +135,8 @@ class Person:
             combo.setFocus()
             combo.setCurrentText(token["value"])
             combo.activated.emit(combo.currentIndex())
+            name, value = token["combo"], token["value"]
+            self.until(lambda s: s.plan is not None and getattr(s.plan.variant, name) == value)
         elif token["row"]:
             self._select(token["row"])
         elif token["folder"]:
@@ -159,7 +160,7 @@ class Person:
         for _ in range(times):
             QTest.keySequence(_target(self.window), QKeySequence(NAMES.get(key, key)))
             self.rest()
-        if key == "F5":
+        if key in ("F5", "F10", "F11"):
             self.until(lambda s: s.mode != before.mode or s.cursor != before.cursor)
         if key == "Enter":
             # A dialog that has something to do closes once it is done.
