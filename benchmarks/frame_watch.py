@@ -14,6 +14,7 @@ that a long frame has the name of what it was spent in.
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -105,6 +106,9 @@ class FrameWatch(QObject):
         self._turn = 0
         self._stopped = threading.Event()
         self._seen: list[tuple[int, str]] = []
+        self.collections_ms: list[float] = []
+        """What each garbage collection took, on whichever thread: meanwhile nobody else runs."""
+        self._collecting = 0.0
         self._sampler = threading.Thread(target=self._sample, name="frame-sampler", daemon=True)
 
     def start(self) -> None:
@@ -112,12 +116,20 @@ class FrameWatch(QObject):
         self._last = (time.perf_counter(), time.thread_time(), self._others())
         self._timer.start()
         self._sampler.start()
+        gc.callbacks.append(self._on_collection)
 
     def stop(self) -> None:
         """End; what was seen stays."""
+        gc.callbacks.remove(self._on_collection)
         self._timer.stop()
         self._stopped.set()
         self._sampler.join()
+
+    def _on_collection(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            self._collecting = time.perf_counter()
+        else:
+            self.collections_ms.append((time.perf_counter() - self._collecting) * 1e3)
 
     def _tick(self) -> None:
         wall, cpu, others = time.perf_counter(), time.thread_time(), self._others()
@@ -215,4 +227,6 @@ def table(watch: FrameWatch) -> list[str]:
     for (doing, where), frames in sorted(causes.items(), key=lambda item: -len(item[1])):
         worst = max(frames, key=lambda frame: frame.own_ms)
         lines.append(f"  {len(frames):>4} × {doing}: {where} ({worst.cpu_ms:.1f} + {worst.lock_ms:.1f})")
+    took = watch.collections_ms
+    lines.append(f"  garbage collections: {len(took):,}, the longest {max(took, default=0.0):.1f} ms")
     return lines

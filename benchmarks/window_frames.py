@@ -24,13 +24,15 @@ from frame_watch import FRAME_MS, FrameWatch, NamingApplication, quantile, table
 from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt, QTimer
 from PySide6.QtGui import QKeySequence, QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QTabBar, QTableView, QWidget
+from PySide6.QtWidgets import QApplication, QTableView, QWidget
 
 from inspector.cli.window import RunOpener
 from inspector.plan import Variant
 from inspector.runtime.commands import Pause, Run
 from inspector.runtime.worker import Worker
 from inspector.ui.app import run_window
+from inspector.ui.deferred import DeferredView
+from inspector.ui.docks import PANELS
 from inspector.ui.main_window import MainWindow
 from inspector.ui.map_canvas import MapCanvas
 
@@ -170,14 +172,12 @@ class Person:
             self.keys.press("a letter in the palette", "ts"[i % 2], lambda: True, finder.field)
 
     def _tab(self, i: int) -> None:
-        bars = [bar for bar in self.window.findChildren(QTabBar) if bar.isVisible() and bar.count() > 5]
-        if bars:
-            bar = bars[0]
-            seen = [k for k in range(bar.count()) if bar.isTabVisible(k)]
-            to = seen[i % len(seen)]
-            name = "a tab, first time" if self.watch.doing == "change tabs" else "a tab"
-            self.keys.press(name, "", lambda: True)
-            bar.setCurrentIndex(to)
+        panel = max(PANELS, key=lambda each: len(each.views))
+        name = panel.views[i % len(panel.views)]
+        view = self.window.views[name]
+        first = isinstance(view, DeferredView) and not view.is_made
+        self.keys.press("a view, first time" if first else "a view", "", view.isVisible)
+        self.window.ways.go_to_view(name)
 
     # --- the mouse
 

@@ -15,6 +15,8 @@ from inspector.settings import SETTING_NAMES, ParamSettings, Settings
 
 Numerics = Literal["published", "precise"]
 NUMERICS: tuple[Numerics, ...] = ("published", "precise")
+KERNELS_REVISION = 2
+"""Of the bits that the kernels give. 1: precise numerics formed 1-β₁ of a float32 β₁ and rounded in another order."""
 
 
 @dataclass(frozen=True, slots=True)

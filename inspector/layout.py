@@ -9,6 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from inspector import codecs
 from inspector.errors import UsageError
 
@@ -18,6 +21,8 @@ StateType = Literal["f32", "8bit"]
 
 F32_BYTES = 4
 DEFAULT_ALIGN_BYTES = 256
+KEPT_ORDERS = 8
+"""Orders of params whose numbers a layout keeps."""
 MAX_ALIGN_BYTES = 1 << 20
 """More than any adapter asks for; a larger value is a slip of the hand that would waste all memory."""
 
@@ -189,6 +194,22 @@ class Layout:
     def number_of(self, name: str) -> int:
         """The number of a param among those that were laid out, in the order in which they were given."""
         return self._number_by_name[name]
+
+    @cached_property
+    def _numbers_by_names(self) -> dict[tuple[str, ...], npt.NDArray[np.intp]]:
+        return {}
+
+    def numbers_of(self, names: Sequence[str]) -> npt.NDArray[np.intp]:
+        """The same of several, intp[names], read-only; asked for again with every step, so that it is kept."""
+        key = tuple(names)
+        found = self._numbers_by_names.get(key)
+        if found is None:
+            found = np.array([self._number_by_name[name] for name in key], np.intp)
+            found.flags.writeable = False
+            if len(self._numbers_by_names) >= KEPT_ORDERS:
+                self._numbers_by_names.clear()
+            self._numbers_by_names[key] = found
+        return found
 
     def numbered_as(self, params: Sequence[Param]) -> Layout:
         """The same places, the params numbered in the order of `params`."""

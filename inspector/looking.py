@@ -12,6 +12,7 @@ import numpy.typing as npt
 from inspector.explaining import ElementValues
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
+from inspector.layout import Param
 from inspector.plan import Variant
 from inspector.stepping import GradStats
 from inspector.stores import Lane
@@ -115,10 +116,12 @@ class Looker(Protocol):
         decays: bool,
         coded: bool,
         variant: Variant,
+        param: Param,
     ) -> F32Array:
         """The lines of an element's update as the GPU computes them from its values, float32[10].
 
-        `clipped` where its gradient was multiplied by the clip scale before; `coded` where m and v are kept in 8 bits.
+        `clipped` where its gradient was multiplied by the clip scale before; `coded` where m and v are kept in 8 bits;
+        `param` is whose element it is.
         """
         ...
 

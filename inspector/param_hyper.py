@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -108,19 +109,29 @@ def columns(hyper: Hyper, layout: Layout, names: Sequence[str], step: int) -> Hy
         decay = np.where(decays, np.float64(hyper.weight_decay), 0.0)
         idle = np.zeros(len(names), np.bool_)
         return HyperColumns(lr, beta1, beta2, eps, decay, np.asarray(step, np.int64), idle)
-    return numbered_columns(hyper, [layout.number_of(name) for name in names], step)
+    return numbered_columns(hyper, layout.numbers_of(names), step)
 
 
-def numbered_columns(hyper: Hyper, of_params: Sequence[int], step: int) -> HyperColumns:
+def numbered_columns(
+    hyper: Hyper, of_params: Sequence[int] | npt.NDArray[np.intp], step: int
+) -> HyperColumns:
     """The same of params by their numbers, where they have settings of their own."""
     own = hyper.per_param
     assert own is not None
     # One that was not there yet is idle, as of a class of its own.
     classes = (*own.classes, hyper.of_param(len(own.of), decays=False))
-    numbers = np.array(of_params, np.intp)
-    of = np.append(np.array(own.of, np.intp), len(own.classes))[np.minimum(numbers, len(own.of))]
+    numbers = np.asarray(of_params, np.intp)
+    of = _classes_of(own.of, len(own.classes))[np.minimum(numbers, len(own.of))]
     figures = np.array([(c.lr, c.beta1, c.beta2, c.eps, c.weight_decay) for c in classes])[of]
     t = np.array([*(c.t(step) for c in own.classes), 0], np.int64)[of]
     idle = np.array([c.idle for c in classes], np.bool_)[of]
     lr, beta1, beta2, eps, decay = figures.T
     return HyperColumns(lr, beta1, beta2, eps, decay, t, idle)
+
+
+@lru_cache(maxsize=8)
+def _classes_of(of: tuple[int, ...], beyond: int) -> npt.NDArray[np.intp]:
+    """`of` as an array that ends with the number `beyond`; the same step after step, so that it is kept."""
+    found = np.array((*of, beyond), np.intp)
+    found.flags.writeable = False
+    return found

@@ -61,7 +61,8 @@ class Variant:
     params below `SMALL_ELEMENTS` as `small_state` says. `dispatch` "single" updates both blocks at once.
     Without `fused`, clipping, zeroing and the mirror are passes of their own. `grid` "published" is the scalar
     form with ceil(n/256) groups, kept to measure against; "capped" is the vectorised form with a bounded grid
-    for the norm. `own` kernels take the place of the built-in ones, in their published form.
+    for the norm. `no_muon`, patterns of names with commas between them, are matrices that Muon leaves to AdamW. `own`
+    kernels take the place of the built-in ones, in their published form.
     """
 
     optimizer: str = "adamw"
@@ -73,6 +74,7 @@ class Variant:
     fused: bool = True
     codec: Codec = "linear"
     small_state: StateType = "f32"
+    no_muon: str = ""
     own: OwnKernels = NO_OWN_KERNELS
 
 
@@ -90,6 +92,8 @@ class Binding:
     """Bound to read and write, but only read or only written: its bytes move once."""
     item_bytes: int = F32_BYTES
     """Bytes of one of what it holds: a float32, a half, a code."""
+    used: int | None = None
+    """Bytes of it that are worked on, where not all of them are: of matrices that lie apart from each other."""
 
     @property
     def stop(self) -> int:
@@ -111,7 +115,8 @@ class Binding:
         """Bytes that a dispatch has to move for it: read once, written once where it may be."""
         if self.access == "uniform":
             return 0
-        return self.size * (2 if self.access == "read_write" and not self.one_way else 1)
+        size = self.size if self.used is None else self.used
+        return size * (2 if self.access == "read_write" and not self.one_way else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +170,26 @@ class Dispatch:
     """Ranges set to zero before it runs."""
     own: OwnKernel | None = None
     """The user's kernel that runs in it."""
+    written: tuple[Binding, ...] | None = None
+    """What it changes, where that is not all of what it binds to write."""
+    count: int | None = None
+    """The elements it works on, where those are not all of its range."""
+    operations: int = 0
+    """Additions and multiplications of a product of matrices."""
 
     @property
     def writes(self) -> tuple[Binding, ...]:
         """What it may change, the ranges it clears included."""
+        if self.written is not None:
+            return self.written
         return tuple(b for b in self.bindings if b.access == "read_write")
+
+    @property
+    def worked(self) -> int:
+        """How many elements of the lanes it works on: not those between matrices that lie apart."""
+        if self.count is not None:
+            return self.count
+        return self.elements[1] - self.elements[0]
 
     @property
     def updates(self) -> bool:

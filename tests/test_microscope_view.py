@@ -43,7 +43,7 @@ def picture(param: str = PARAM, index: int = 17, **changes: object) -> ElementPi
     plan = small_plan()
     exact = exact_lines(
         GIVEN.as_arrays(), norm=2.0, scale=0.5, codec=None, clipped=False, hyper=Hyper(), step=128, decays=True,
-        variant=plan.variant,
+        variant=plan.variant, param=plan.layout[param].param,
     )  # fmt: skip
     f32 = np.array([line.value[0] for line in exact[2:]], np.float32)
     base = ElementPicture(

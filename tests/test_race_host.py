@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from test_race import TINY, started
 from test_worker import WAIT_S, Opener, Watched
 
+from inspector.cli import run
 from inspector.runtime import commands as c
 from inspector.runtime.race_pictures import RacePicture
 from inspector.runtime.snapshots import Snapshot
+from inspector.session.race_file import RaceFile
+from inspector.session.reader import Session
 from inspector.sources.open import open_source
 
 pytestmark = pytest.mark.gpu
@@ -119,6 +124,43 @@ def test_lanes_that_cannot_race_are_told_and_the_run_stays(watched: Watched) -> 
         assert told.notice is not None
         assert told.notice.severity == "error"
         assert len(race_of(told).lanes) == 3
+
+
+def test_all_lanes_are_recorded_as_one_session_that_runs_again(
+    watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "race.session"
+    watched.worker.send(c.StartRecording(str(path), "stats"))
+    watched.worker.send(c.Run(until=5))
+    watched.until(lambda s: s.mode == "paused" and all_at(5)(s) and s.recording is not None)
+    watched.worker.send(c.StopRecording())
+    told = watched.until(lambda s: s.recording is None and s.notice is not None)
+    assert told.notice is not None
+    assert "steps 1 to 5 of 3 lanes" in told.notice.text
+    saved = RaceFile.read(path)
+    assert (saved.steps, saved.began_at) == (5, 0)
+    assert [str(lane) for lane in saved.specs] == list(LANES)
+    for number, lane in enumerate(race_of(told).lanes):
+        with Session.open(path / f"lane-{number:03d}.session") as session:
+            np.testing.assert_array_equal(session.metric("loss"), lane.history.series["loss"].last)
+    assert run(["race", str(path), "--verify", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bit_exact"] is True
+
+
+def test_what_was_recorded_from_its_middle_is_not_run_again(
+    watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watched.worker.send(c.Run(until=2))
+    watched.until(lambda s: s.mode == "paused" and all_at(2)(s))
+    path = tmp_path / "race.session"
+    watched.worker.send(c.StartRecording(str(path), "stats"))
+    watched.worker.send(c.StepIteration())
+    watched.until(lambda s: all_at(3)(s) and s.recording is not None)
+    watched.worker.send(c.StopRecording())
+    watched.until(lambda s: s.recording is None)
+    assert RaceFile.read(path).began_at == 2
+    assert run(["race", str(path), "--verify"]) == 2
+    assert "from step 3 on" in capsys.readouterr().err
 
 
 def test_ending_the_race_opens_the_source_alone(watched: Watched) -> None:

@@ -55,6 +55,7 @@ def window(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -67,6 +68,7 @@ def window(
     eps: o.Eps = None,
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
+    adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -86,13 +88,16 @@ def window(
         "max_grad_norm": max_grad_norm,
     }  # fmt: skip
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        o.make_variant(
+            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+        ),
         shaders,
     )
     opener = RunOpener(
         adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given, shaders=shaders
     )
     variant = o.form_for(context, opener.open_source(source), variant)
+    opener = dataclasses.replace(opener, adamw=o.adamw_settings(variant, adamw))
     return open_window(
         opener,
         source,
@@ -136,6 +141,7 @@ def layout(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
@@ -146,7 +152,9 @@ def layout(
     from inspector.cli.layout import describe, show
 
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state),
+        o.make_variant(
+            optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+        ),
         shaders,
     )
     made = o.open_told(source, steps=False)
@@ -198,6 +206,7 @@ def run(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -210,6 +219,7 @@ def run(
     eps: o.Eps = None,
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
+    adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -235,10 +245,13 @@ def run(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        o.make_variant(
+            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+        ),
         shaders,
     )
     variant = o.form_for(context, made, variant)
+    hyper = o.with_adamw(hyper, made, variant, adamw)
     o.note_idle(variant)
     return run_steps(
         Request(
@@ -415,7 +428,7 @@ def replay(
     small_state: Annotated[
         StateType | None, typer.Option(help="Other state of params below 4,096 elements.")
     ] = None,
-    numerics: Annotated[Numerics | None, typer.Option(help="Other bias terms.")] = None,
+    numerics: Annotated[Numerics | None, typer.Option(help="Other numerics.")] = None,
     reduce: Annotated[plan.Reduce | None, typer.Option(help="Another way to add up the norm.")] = None,
     dispatch: Annotated[plan.DispatchForm | None, typer.Option(help="Other update dispatches.")] = None,
     fused: Annotated[
@@ -508,6 +521,7 @@ def diagnose(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -519,6 +533,7 @@ def diagnose(
     eps: o.Eps = None,
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
+    adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -539,10 +554,13 @@ def diagnose(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        o.make_variant(
+            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+        ),
         shaders,
     )
     variant = o.form_for(context, made, variant)
+    hyper = o.with_adamw(hyper, made, variant, adamw)
     o.note_idle(variant)
     return command.diagnose_run(made, hyper, variant, steps, adapter, json=json)
 
@@ -604,6 +622,7 @@ def explain(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -615,6 +634,7 @@ def explain(
     eps: o.Eps = None,
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
+    adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -628,10 +648,13 @@ def explain(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        o.make_variant(
+            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+        ),
         shaders,
     )
     variant = o.form_for(context, made, variant)
+    hyper = o.with_adamw(hyper, made, variant, adamw)
     document = describe(
         made,
         hyper,
@@ -711,6 +734,7 @@ def report(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -722,6 +746,7 @@ def report(
     eps: o.Eps = None,
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
+    adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -736,9 +761,13 @@ def report(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state), shaders
+        o.make_variant(
+            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+        ),
+        shaders,
     )
     variant = o.form_for(context, made, variant)
+    hyper = o.with_adamw(hyper, made, variant, adamw)
     document = write_report(Request(made, hyper, variant, out, steps, adapter))
     o.print_json(document) if json else show(document)
     return 0
@@ -754,6 +783,7 @@ def bench(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     numerics: o.Numerics = "published",
     reduce: o.ReduceOrNone = None,
     dispatch: o.DispatchForm = "two-block",
@@ -782,7 +812,9 @@ def bench(
     # What the grid goes with, where nothing else was asked for.
     summed = reduce or ("atomic" if grid == "published" else "two-pass")
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, summed, dispatch, unfused, codec, small_state, grid),
+        o.make_variant(
+            optimizer, kernel, numerics, summed, dispatch, unfused, codec, small_state, grid, no_muon
+        ),
         shaders,
     )
     report = measure(
@@ -812,6 +844,7 @@ def screenshot(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -822,6 +855,7 @@ def screenshot(
     eps: o.Eps = None,
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
+    adamw: o.AdamwText = None,
     lockstep: o.Lockstep = None,
     beside: Annotated[
         Path | None,
@@ -849,12 +883,16 @@ def screenshot(
         "max_grad_norm": max_grad_norm,
     }  # fmt: skip
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state), shaders
+        o.make_variant(
+            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+        ),
+        shaders,
     )
     opener = RunOpener(
         adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given=given, shaders=shaders
     )
     variant = o.form_for(context, opener.open_source(source), variant)
+    opener = dataclasses.replace(opener, adamw=o.adamw_settings(variant, adamw))
     take_picture(
         opener,
         source,

@@ -8,7 +8,7 @@ from typing import Any
 from inspector.cli.options import make_console, make_table
 from inspector.errors import UsageError
 from inspector.layout import F32_BYTES, make_layout
-from inspector.optimizers import plan_step
+from inspector.optimizers import optimizer_of, plan_step
 from inspector.param_hyper import segment_classes
 from inspector.plan import Limits, Variant, required_placement
 from inspector.sources.base import Source, remarks_of
@@ -49,6 +49,7 @@ def describe(
                 "nbytes": s.numel * F32_BYTES,
                 "state": s.state,
                 "state_bytes": s.state_bytes,
+                "optimizer": optimizer_of(variant, s.param).name,
                 **({"stored": stored[s.name]} if s.name in stored else {}),
             }
             for s in layout
@@ -107,11 +108,13 @@ def show(document: dict[str, Any]) -> None:
     """Print the document for people."""
     console = make_console()
     stored = any("stored" in p for p in document["params"])
+    several = len({p["optimizer"] for p in document["params"]}) > 1
     table = make_table(
         "param",
         "shape",
         "block",
         "state",
+        *(["optimizer"] if several else []),
         *(["in the file"] if stored else []),
         right=("elements", "offset (bytes)", "size (bytes)", "m and v (bytes)"),
         title="Params",
@@ -122,6 +125,7 @@ def show(document: dict[str, Any]) -> None:
             str(p["shape"]),
             p["block"],
             p["state"],
+            *([p["optimizer"]] if several else []),
             *([_stored_words(p.get("stored", {}))] if stored else []),
             f"{p['numel']:,}",
             f"{p['offset']:,}",

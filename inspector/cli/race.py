@@ -21,10 +21,10 @@ from inspector.gpu.opener import StepperMaker
 from inspector.optimizers import optimizer
 from inspector.plan import Variant
 from inspector.race import MAX_LANES, LaneSpec, check_forms, lane_names
+from inspector.runtime.race_recording import RaceRecording, result_of
 from inspector.runtime.racing import Lane, Race
-from inspector.runtime.recording import Recording, check_new
 from inspector.session.policy import Policy
-from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile, lane_folder
+from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile
 from inspector.sources.base import EndOfSourceError, Source, is_closed_loop
 from inspector.statistics import StatsLevel
 
@@ -83,9 +83,15 @@ def run_sweep(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, jso
 def run_again(path: Path, adapter: str | None, *, json: bool) -> int:
     """Run a saved race or sweep again from what it says, and hold the bits against it; 1 where any differ."""
     saved = RaceFile.read(path)
-    if any(lane.result is None for lane in saved.lanes):
+    if saved.began_at:
         raise UsageError(
-            f"{path} was interrupted before all of its lanes were done: only a complete one is verified."
+            f"{path} was recorded from step {saved.began_at + 1:,} on: only a race that was recorded from its start is "
+            "run again."
+        )
+    results = [lane.result for lane in saved.lanes]
+    if any(r is None or (r.steps < saved.steps and not r.why) for r in results):
+        raise UsageError(
+            f"{path} was interrupted before all of its lanes were done: only a complete one is run again."
         )
     setup = Setup(
         saved.source, saved.steps, dict(saved.settings), dict(saved.form), saved.schedule, saved.seed, adapter
@@ -125,9 +131,7 @@ def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None)
     source = setup.open(LaneSpec())
     # What cannot run is told before anything does.
     check_forms(lanes, Variant(**setup.form))
-    if save is not None:
-        check_new(save)
-        save.mkdir()
+    policy = Policy.from_text(setup.capture)
     file = RaceFile(
         kind, setup.source, is_closed_loop(source), setup.steps, setup.settings, setup.form, setup.schedule,
         setup.seed, "", f"inspector {__version__}", tuple(RacedLane(str(lane)) for lane in lanes),
@@ -151,18 +155,21 @@ def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None)
                 progress.advance(task, count)
 
             race = _start(setup, batch)
+            recording: RaceRecording | None = None
             try:
                 device = race.lanes[0].engine.stepper.device.name
                 if save is not None:
-                    file = replace(file, device=device)
-                    file.write(save)
-                raced += _steps(race, setup, save, first, tick)
+                    file = replace(file if not first else RaceFile.read(save), device=device)
+                    recording = RaceRecording.start(
+                        save, file, race.lanes, policy, first=first, planned_steps=setup.steps
+                    )
+                raced += _steps(race, setup, tick)
             finally:
+                if recording is not None:
+                    recording.end()
                 race.close()
-            if save is not None:
-                for number in range(first, len(raced)):
-                    file = file.with_result(number, raced[number].result)
-                file.write(save)
+            if recording is not None and recording.ended is not None:
+                raise InspectorError(recording.ended)
     seconds = time.perf_counter() - began
     return Outcome(setup, kind, file.closed_loop, device, tuple(raced), seconds, save)
 
@@ -184,36 +191,22 @@ def _start(setup: Setup, lanes: Sequence[LaneSpec]) -> Race:
     )
 
 
-def _steps(race: Race, setup: Setup, save: Path | None, first: int, tick: Callable[[], None]) -> list[Raced]:
-    policy = Policy.from_text(setup.capture)
-    recordings: list[Recording] = []
+def _steps(race: Race, setup: Setup, tick: Callable[[], None]) -> list[Raced]:
     rows: list[list[dict[str, Any]]] = [[] for _ in race.lanes]
-    try:
-        if save is not None:
-            for number, lane in enumerate(race.lanes, start=first):
-                path = save / lane_folder(number)
-                recordings.append(Recording.start(lane.engine, path, policy, planned_steps=setup.steps))
-        for _ in range(setup.steps):
-            tick()
-            before = [lane.steps for lane in race.lanes]
-            try:
-                race.step()
-            except EndOfSourceError as error:
-                raise UsageError(f"--steps {setup.steps} is too many: {error}") from None
-            for lane, row, was in zip(race.lanes, rows, before, strict=True):
-                if lane.steps > was:
-                    row.append(_row(lane))
-            if not race.running:
-                break
-        return [
-            Raced(lane.spec, _result(lane), tuple(row)) for lane, row in zip(race.lanes, rows, strict=True)
-        ]
-    finally:
-        for recording in recordings:
-            recording.end()
-        problems = [recording.ended for recording in recordings if recording.ended]
-        if problems and sys.exc_info()[0] is None:
-            raise InspectorError(problems[0])
+    for _ in range(setup.steps):
+        tick()
+        before = [lane.steps for lane in race.lanes]
+        try:
+            race.step()
+        except EndOfSourceError as error:
+            raise UsageError(f"--steps {setup.steps} is too many: {error}") from None
+        for lane, row, was in zip(race.lanes, rows, before, strict=True):
+            if lane.steps > was:
+                row.append(_row(lane))
+        if not race.running:
+            break
+    pairs = zip(race.lanes, rows, strict=True)
+    return [Raced(lane.spec, result_of(lane), tuple(row)) for lane, row in pairs]
 
 
 def _row(lane: Lane) -> dict[str, Any]:
@@ -224,13 +217,6 @@ def _row(lane: Lane) -> dict[str, Any]:
         "step": record.step, "loss": record.loss, "lr": record.lr, "grad_norm": record.grad_norm,
         "clip_scale": record.clip_scale, "weight_norm": latest.weight_norm, "update_norm": latest.update_norm,
     }  # fmt: skip
-
-
-def _result(lane: Lane) -> LaneResult:
-    loss = lane.final_loss()
-    known = lane.engine.record is not None and lane.engine.record.loss is not None
-    step, why = lane.diverged or (None, "")
-    return LaneResult(lane.steps, loss if known else None, lane.digest(), step, why or lane.ended or "")
 
 
 # --- what is printed

@@ -17,6 +17,7 @@ from inspector.comparison import Comparison
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.layout import Layout
+from inspector.optimizers.muon.settings import AdamwSettings
 from inspector.own_shaders import load_own_kernels
 from inspector.param_hyper import placing
 from inspector.plan import Variant
@@ -33,7 +34,6 @@ from inspector.runtime.commands import (
     StepDispatch,
 )
 from inspector.runtime.snapshots import Notice, Snapshot
-from inspector.runtime.worker import Worker
 from inspector.session.policy import Policy
 from inspector.sources.base import Source
 from inspector.sources.recording import Recording
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from inspector.cli.recording import Save
     from inspector.gpu.opener import StepperMaker
     from inspector.gpu.stepper import GpuStepper
+    from inspector.runtime.worker import Worker
     from inspector.ui.main_window import MainWindow
 
 MAX_PICTURE = 16_384
@@ -71,6 +72,8 @@ class RunOpener:
     seed: int | None
     given: Mapping[str, float | None]
     shaders: Path | None = None
+    adamw: AdamwSettings | None = None
+    """Settings of what Muon leaves to AdamW."""
     chosen: Chosen = field(default_factory=Chosen)
     """What holds where nothing is given."""
 
@@ -86,7 +89,8 @@ class RunOpener:
 
     def hyper(self, source: Source) -> Hyper:
         """The source's hyper-parameters with the given ones in their place."""
-        return make_hyper(source, **dict(self.given))
+        hyper = make_hyper(source, **dict(self.given))
+        return hyper if self.adamw is None else self.adamw.of(hyper, source.params)
 
     def reread(self, variant: Variant) -> Variant:
         """`variant` with its own kernels as they are in their files now: what a start of the source runs."""
@@ -166,6 +170,12 @@ def open_window(
         raise UsageError(problem)
     from inspector.ui.app import run_window
 
+    def make_worker() -> Worker:
+        # Imported once the window is painted: it brings the readers and writers of recordings with it.
+        from inspector.runtime.worker import Worker
+
+        return Worker(opener, spec, variant, reread=opener.reread, stats=stats)
+
     def join(window: MainWindow) -> None:
         chosen, options = opener.chosen, window.preferences
         chosen.adapter = lambda: options.options.adapter
@@ -184,7 +194,7 @@ def open_window(
             window.show_view("lockstep")
 
     return run_window(
-        lambda: Worker(opener, spec, variant, reread=opener.reread, stats=stats),
+        make_worker,
         on_made=join,
         on_ready=begin,
     )
@@ -219,6 +229,7 @@ def take_picture(
     width, height = _size(size)
     source = opener.check(spec)
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
+    from inspector.runtime.worker import Worker
     from inspector.ui.screenshot import grab_window, save_picture, settled
 
     level: StatsLevel = stats or ("full" if view == "params" else "light")

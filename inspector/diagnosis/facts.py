@@ -83,6 +83,9 @@ class StepFacts:
     already, and nothing in them is left out."""
     adam: bool = True
     """False where the update was of another kind than those known here."""
+    put_in_place: bool = False
+    """True where the run's script wrote w, m or v before the step, as by loading a checkpoint: they do not follow from
+    the step before."""
     ranks: int = 0
     """Of a run of several processes how many; 0 of one."""
     parted: Sequence[Parted] = ()

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,7 @@ KEPT_BYTES = 64 << 20
 SCALARS = ("loss", "grad_norm", "clip_scale", "lr")
 
 I64Array = npt.NDArray[np.int64]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +93,7 @@ class Past:
             return math.inf, self.lr_peak
         if hyper.per_param is None:
             return self.facts.hyper.lr, self.lr_peak
-        numbers = np.array([layout.number_of(name) for name in names], np.intp)
+        numbers = layout.numbers_of(names)
         peaks = np.append(self.own_peaks, np.zeros(len(layout.segments)))
         return columns(self.facts.hyper, layout, names, self.facts.step).lr, peaks[numbers]
 
@@ -119,6 +121,8 @@ class Memory:
         """How many rows there have been."""
         self._scalars: dict[str, list[float]] = {name: [] for name in SCALARS}
         self.before = self.now = Past(0)
+        self._shared: dict[str, Any] = {}
+        """What several rules ask of the step that is judged."""
         self.first: int | None = None
         """The step that it begins with, None before any."""
 
@@ -126,6 +130,13 @@ class Memory:
     def last_step(self) -> int | None:
         """The last step that was taken in."""
         return self.now.step if self.first is not None else None
+
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` gives, worked out once for all rules that judge this step by it."""
+        if name not in self._shared:
+            self._shared[name] = make()
+        found: T = self._shared[name]
+        return found
 
     def truncate(self, step: int) -> bool:
         """Forget what came after `step`; False where that is too far back to know what was known then, which leaves
@@ -149,6 +160,7 @@ class Memory:
     def take(self, facts: StepFacts) -> None:
         """The next step, right after the last one that was taken."""
         assert self.first is None or facts.step == self.now.step + 1
+        self._shared = {}
         if self.first is None:
             self.first = facts.step
         past = self.now

@@ -88,7 +88,7 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     stats = stepper.grad_stats()
     on_gpu = looker.update_lines(
         before, clip_scale=stats.clip_scale, clipped=clipped, hyper=own.hyper, step=own.step, decays=own.decays,
-        coded=coded, variant=variant,
+        coded=coded, variant=variant, param=segment.param,
     )  # fmt: skip
     stepper.run_to_end(hyper)
     after = looker.element(element)
@@ -96,7 +96,7 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     scale = float(clip_scale(norm, hyper.max_grad_norm))
     exact = exact_lines(
         before.as_arrays(), norm=norm, scale=scale, codec=variant.codec if coded else None, clipped=clipped,
-        hyper=own.hyper, step=own.step, decays=own.decays, variant=variant,
+        hyper=own.hyper, step=own.step, decays=own.decays, variant=variant, param=segment.param,
     )  # fmt: skip
     lines = explained(exact, line_values(exact, (stats.grad_norm, stats.clip_scale), on_gpu))
     by_name = {line.name: line.f32 for line in lines}

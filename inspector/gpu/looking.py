@@ -21,8 +21,9 @@ from inspector.gpu.memory import ElementRanges, LaneMemory
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.undo import Entry, UndoLog
 from inspector.hyper import Hyper
+from inspector.layout import Param
 from inspector.looking import Hits, MatrixPixels, MatrixRequest, TrailPart
-from inspector.optimizers import optimizer
+from inspector.optimizers import optimizer_of
 from inspector.plan import Plan, Variant
 from inspector.stepping import Cursor, GradStats
 from inspector.stores import LANES, MOMENTS, Lane
@@ -161,9 +162,10 @@ class GpuLooker:
         decays: bool,
         coded: bool,
         variant: Variant,
+        param: Param,
     ) -> F32Array:
         """The lines of an element's update from its values, as the GPU computes them."""
-        rule = optimizer(variant.optimizer)
+        rule = optimizer_of(variant, param)
         uniforms = rule.uniforms(replace(hyper, per_param=None), step, variant.numerics)
         constants = (
             ("PRECISE", float(variant.numerics == "precise")),

@@ -29,10 +29,11 @@ _ELEMENT_SLOTS: tuple[tuple[int, Access], ...] = (*PART_SLOTS, (4, "read_write")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One lane as the pixels of one request: from the cells of `source`, or from its parts."""
+    """One lane as the pixels of one request: from the cells of `source`, or from its parts, as of `step`."""
 
     request: MapRequest
     source: Pyramid | tuple[Part, ...]
+    step: int
 
     @property
     def words(self) -> int:
@@ -72,7 +73,7 @@ class PixelKernels:
             self._gpu.release(self._pixels)
             self._pixels = None
 
-    def run(self, jobs: Sequence[Job], kind: Kind, levels: Levels, runs: Runs, step: int) -> list[MapPixels]:
+    def run(self, jobs: Sequence[Job], kind: Kind, levels: Levels, runs: Runs) -> list[MapPixels]:
         """The pixels of every job; those that fit together after one submission and one wait."""
         found: list[MapPixels] = []
         batch: list[Job] = []
@@ -80,14 +81,12 @@ class PixelKernels:
         most = min(_AT_A_TIME, limits.max_buffer_size, limits.max_storage_buffer_binding_size)
         for job in jobs:
             if batch and 4 * sum(each.words for each in (*batch, job)) > most:
-                found += self._batch(batch, kind, levels, runs, step)
+                found += self._batch(batch, kind, levels, runs)
                 batch = []
             batch.append(job)
-        return found + (self._batch(batch, kind, levels, runs, step) if batch else [])
+        return found + (self._batch(batch, kind, levels, runs) if batch else [])
 
-    def _batch(
-        self, jobs: Sequence[Job], kind: Kind, levels: Levels, runs: Runs, step: int
-    ) -> list[MapPixels]:
+    def _batch(self, jobs: Sequence[Job], kind: Kind, levels: Levels, runs: Runs) -> list[MapPixels]:
         words = sum(job.words for job in jobs)
         if self._pixels is None or self._pixels.size < 4 * words:
             if self._pixels is not None:
@@ -103,7 +102,7 @@ class PixelKernels:
             else:
                 for part in job.source:
                     prepare(compute, part)
-                    self._from_elements(compute, job, part, (kind, levels), runs, step, at)
+                    self._from_elements(compute, job, part, (kind, levels), runs, at)
             at += job.words
         compute.end()
         self._views.write()
@@ -123,12 +122,12 @@ class PixelKernels:
         self._dispatch(compute, job.request)
 
     def _from_elements(
-        self, compute: Any, job: Job, part: Part, what: tuple[Kind, Levels], runs: Runs, step: int, to: int
+        self, compute: Any, job: Job, part: Part, what: tuple[Kind, Levels], runs: Runs, to: int
     ) -> None:
         kind, levels = what
         slots = constants(kind, levels.sizes[0])
         compute.set_pipeline(self._pipelines.get("map_pixels", "map_pixels", _ELEMENT_SLOTS, slots))
-        ranges = bound_part(self._parts, part, runs, step)
+        ranges = bound_part(self._parts, part, runs, job.step)
         ranges += [(self._pixels, 0, int(self._pixels.size)), self._view(job.request, levels, 0, to)]
         compute.set_bind_group(0, self._pipelines.bind(_ELEMENT_SLOTS, ranges))
         self._dispatch(compute, job.request)

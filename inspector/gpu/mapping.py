@@ -19,7 +19,6 @@ from inspector.mapping import (
     QUANTITIES,
     Kind,
     MapPictures,
-    MapPixels,
     MapRequest,
     Quantity,
     kind_of,
@@ -186,17 +185,15 @@ class GpuMapper:
             if stop():
                 return None
             parts[lane] = tuple(self._parts(kind, lane))
+            step = _age_step(lane, cursor)
             for request in requests:
                 if request.cell(levels.sizes) > 1:
                     if not (stale and lane in self._pyramids and self._made_of[lane][0] == kind):
-                        self._refresh(lane, kind, parts[lane], runs, _age_step(lane, cursor))
-                    jobs.append(Job(request, self._pyramids[lane]))
+                        self._refresh(lane, kind, parts[lane], runs, step)
+                    jobs.append(Job(request, self._pyramids[lane], step))
                 else:
-                    jobs.append(Job(request, _seen(parts[lane], request, levels.end)))
-        found: list[MapPixels] = []
-        for lane in lanes:
-            of_lane = jobs[len(found) : len(found) + len(requests)]
-            found += self._images.run(of_lane, kind, levels, runs, _age_step(lane, cursor))
+                    jobs.append(Job(request, _seen(parts[lane], request, levels.end), step))
+        found = self._images.run(jobs, kind, levels, runs)
         since = max(self._ages.since.values(), default=None) if self._ages is not None else None
         return MapPictures(
             tuple(

@@ -85,6 +85,8 @@ class LaneMemory:
     def use(self, plan: Plan) -> None:
         """Have the buffers of a plan, keeping those that it shares with the one before."""
         self._plan, self._layout = plan, plan.layout
+        # Asked for at every look: with tens of thousands of params it is not to be worked out each time.
+        self._end = max((s.stop for s in plan.layout.segments), default=0)
         self._absent = frozenset(MOMENTS) - frozenset(plan.lanes) if plan.layout.segments else frozenset()
         wanted = {spec.name for spec in plan.buffers}
         for name in [name for name in self.buffers if name not in wanted]:
@@ -118,7 +120,7 @@ class LaneMemory:
     @property
     def end(self) -> int:
         """The element after the last of any param."""
-        return max((s.stop for s in self._layout.segments), default=0)
+        return self._end
 
     @property
     def coded(self) -> bool:

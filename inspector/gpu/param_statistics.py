@@ -18,6 +18,7 @@ from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.segment_uniforms import SegmentUniforms
 from inspector.gpu.timing import Timer
 from inspector.layout import Layout
+from inspector.optimizers.definition import ADAM_RULE
 from inspector.param_statistics import LaneColumns, ParamTable, UpdateColumns
 from inspector.plan import Access, split_grid
 from inspector.statistics import BINS
@@ -76,12 +77,13 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Chunks `first` to `first + count` of a batch, of one run and with one row of settings."""
+    """Chunks `first` to `first + count` of a batch, of one run and with one row of settings, updated by one rule."""
 
     run: int
     first: int
     count: int
     row: int
+    rule: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,15 @@ class ParamStatsKernel:
         memory: LaneMemory,
         constants: Sequence[tuple[str, float]],
         *,
-        rule: Sequence[str] | None = None,
+        rules: Sequence[Sequence[str]] = (ADAM_RULE,),
+        rule_of: npt.NDArray[np.intp] | None = None,
     ) -> None:
-        """`rule` are the files of the optimizer's update, Adam's if left out."""
-        self._rule = rule
+        """`rules` are the files of each update there is among the params; `rule_of` the number of its rule by segment.
+
+        Without `rule_of` all have the first.
+        """
+        self._rules = rules
+        self._rule_of = rule_of
         self._gpu = gpu
         self._pipelines = pipelines
         self._memory = memory
@@ -175,7 +182,7 @@ class ParamStatsKernel:
                 table[:, 0] |= np.uint32(_DECAYS)
             gpu.write(self._table, 0, table)
             self._in_table = batch, uniforms.own
-        parts = _parts(batch, uniforms)
+        parts = _parts(batch, uniforms, self._rule_of)
         settings = np.zeros((len(parts), self._align // 4), np.uint32)
         settings[:, 0:12] = uniforms.rows.view(np.uint32)[[part.row for part in parts]]
         settings[:, 12] = [part.first for part in parts]
@@ -234,9 +241,8 @@ class ParamStatsKernel:
             ready = part.run
             # The update from coded state may differ, see coded_adam.
             constants = (*self._constants, ("CODED", float(bool(each.prepared))))
-            compute.set_pipeline(
-                self._pipelines.get("param_stats", entry_point, SLOTS, constants, rule=self._rule)
-            )
+            rule = self._rules[part.rule]
+            compute.set_pipeline(self._pipelines.get("param_stats", entry_point, SLOTS, constants, rule=rule))
             compute.set_bind_group(0, each.group)
             compute.dispatch_workgroups(
                 *split_grid(part.count, self._gpu.limits.max_compute_workgroups_per_dimension)
@@ -292,17 +298,23 @@ def _batches(memory: LaneMemory, gpu: Gpu) -> Iterator[_Batch]:
         yield batch()
 
 
-def _parts(batch: _Batch, uniforms: SegmentUniforms) -> list[_Part]:
-    """The runs of a batch, cut where the settings of params change."""
+def _parts(
+    batch: _Batch, uniforms: SegmentUniforms, rule_of: npt.NDArray[np.intp] | None = None
+) -> list[_Part]:
+    """The runs of a batch, cut where the settings of params change, or the rule that they are updated by."""
     of = uniforms.of
-    if of is None:
+    if of is None and rule_of is None:
         return [_Part(i, run.first, run.count, 0) for i, run in enumerate(batch.runs)]
-    rows = of[batch.params[0] + (batch.table[:, 0] & ~np.uint32(_DECAYS)).astype(np.intp)]
+    owners = batch.params[0] + (batch.table[:, 0] & ~np.uint32(_DECAYS)).astype(np.intp)
+    rows, rules = (np.zeros_like(owners) if each is None else each[owners] for each in (of, rule_of))
     found = []
     for i, run in enumerate(batch.runs):
-        mine = rows[run.first : run.first + run.count]
-        starts = [*np.flatnonzero(np.diff(mine, prepend=-1)).tolist(), run.count]
-        found += [_Part(i, run.first + low, high - low, int(mine[low])) for low, high in pairwise(starts)]
+        mine = slice(run.first, run.first + run.count)
+        change = np.diff(rows[mine], prepend=-1) | np.diff(rules[mine], prepend=-1)
+        starts = [*np.flatnonzero(change).tolist(), run.count]
+        for low, high in pairwise(starts):
+            at = run.first + low
+            found.append(_Part(i, at, high - low, int(rows[at]), int(rules[at])))
     return found
 
 

@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from inspector.floats import F32Array
 from inspector.hyper import Numerics
+from inspector.optimizers import optimizer_of
 from inspector.param_hyper import Classes
+from inspector.plan import Plan
 from inspector.settings import IDLE
 
 
@@ -30,6 +32,14 @@ class SegmentUniforms:
     def own(self) -> bool:
         """True where params have settings of their own."""
         return self.of is not None
+
+
+def rules_of(plan: Plan) -> tuple[tuple[tuple[str, ...], ...], npt.NDArray[np.intp] | None]:
+    """The WGSL files of each update among the params, and the number of its own by segment; None where there is one."""
+    found: dict[tuple[str, ...], int] = {}
+    steps = (optimizer_of(plan.variant, s.param) for s in plan.layout)
+    of = np.array([found.setdefault(each.rule, len(found)) for each in steps], np.intp)
+    return tuple(found), of if len(found) > 1 else None
 
 
 def segment_uniforms(

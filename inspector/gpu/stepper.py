@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ from inspector.gpu.mapping import GpuMapper
 from inspector.gpu.memory import LaneMemory
 from inspector.gpu.param_statistics import ParamStatsKernel
 from inspector.gpu.pipelines import Pipelines
-from inspector.gpu.segment_uniforms import SegmentUniforms, segment_uniforms
+from inspector.gpu.segment_uniforms import SegmentUniforms, rules_of, segment_uniforms
 from inspector.gpu.statistics import StatsKernel
 from inspector.gpu.timing import Clocks, Span, Timer, now
 from inspector.gpu.undo import UndoLog
@@ -38,6 +39,7 @@ from inspector.own_plan import with_own_kernels
 from inspector.param_hyper import moved_classes, segment_classes
 from inspector.param_statistics import ParamTable
 from inspector.plan import Plan, Variant, binding_elements, layout_for, required_placement
+from inspector.progress import counting
 from inspector.settings import IDLE, ParamSettings
 from inspector.statistics import BufferStats, added_up, buffer_stats
 from inspector.stepping import (
@@ -115,7 +117,7 @@ class GpuStepper:
         """What coded lanes were made of, until the first step: only who asks has it counted."""
         self._uniforms_for: tuple[int, Hyper, Variant] | None = None
         self._compiled: set[str] = set()
-        self._fill(state)
+        self._fill(state, counting(3 * layout.elements))
         self._memory.mirror_weights()
         count = len(self._plan.dispatches)
         self._cursor = Cursor(state.finished_steps, count, count)
@@ -460,7 +462,14 @@ class GpuStepper:
         """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
         constants = self._before_update("Statistics of the params are counted")
         kernel = self._param_kernel(constants)
-        stats = kernel.run(self._buffers["grad_stats"], self._segment_uniforms(hyper))
+        grad_stats, uniforms = self._buffers["grad_stats"], self._segment_uniforms(hyper)
+        ahead = range(self._cursor.dispatch, next(d.index for d in self._plan.dispatches if d.updates))
+        if any(self._prepared[i].dispatch.entry_point != "scale" for i in ahead):
+            # What the updates are given besides the lanes as they are.
+            with self._run_ahead(hyper, ahead, "working out the updates"):
+                stats = kernel.run(grad_stats, uniforms)
+        else:
+            stats = kernel.run(grad_stats, uniforms)
         self.param_stats_ms = kernel.ms
         return stats
 
@@ -472,11 +481,13 @@ class GpuStepper:
         )
 
     def _param_kernel(self, constants: tuple[tuple[str, float], ...]) -> ParamStatsKernel:
-        name = self._plan.variant.optimizer
+        variant = self._plan.variant
+        name = f"{variant.optimizer} {variant.no_muon}"
         kernel = self._param_stats.get((name, constants))
         if kernel is None:
+            rules, rule_of = rules_of(self._plan)
             kernel = ParamStatsKernel(
-                self._gpu, self._pipelines, self._memory, constants, rule=optimizer(name).rule
+                self._gpu, self._pipelines, self._memory, constants, rules=rules, rule_of=rule_of
             )
             self._param_stats[name, constants] = kernel
         return kernel
@@ -590,8 +601,12 @@ class GpuStepper:
 
     def state(self) -> HostState:
         """w, m, v by param name, read back; nothing of a moment that the optimizer does not keep."""
-        kept = self._plan.lanes
-        lanes = {lane: self.read(lane, 0, self._memory.end) for lane in ("w", *MOMENTS) if lane in kept}
+        wanted = [lane for lane in ("w", *MOMENTS) if lane in self._plan.lanes]
+        begun = counting(len(wanted))
+        lanes: dict[Lane, F32Array] = {}
+        for lane in wanted:
+            begun(1)
+            lanes[lane] = self.read(lane, 0, self._memory.end)
         split: dict[str, dict[str, F32Array]] = {"w": {}, "m": {}, "v": {}}
         for lane, values in lanes.items():
             split[lane] = {s.name: values[s.offset : s.stop] for s in self._layout}
@@ -621,30 +636,39 @@ class GpuStepper:
         first = self._cursor.dispatch
         if first >= stop:
             return self.grad_stats()
+        with self._run_ahead(hyper, range(first, stop), "working out the gradient norm"):
+            return self.grad_stats()
+
+    @contextmanager
+    def _run_ahead(self, hyper: Hyper, dispatches: range, what: str) -> Iterator[None]:
+        """Run dispatches beside the step, and put back what they write once it has been looked at."""
         self._write_uniforms(hyper)
-        ranges = list(dict.fromkeys(r for each in self._prepared[first:stop] for r in each.ranges))
-        kept = self._gpu.storage("statistics kept", sum(size for _, _, size in ranges))
-        found = self._gpu.storage("statistics ahead", 8)
-        encoder = self._gpu.encoder()
-        ends = list(accumulate(size for _, _, size in ranges))
-        for (name, offset, size), end in zip(ranges, ends, strict=True):
-            encoder.copy_buffer_to_buffer(self._buffers[name], offset, kept, end - size, size)
-        with explained("working out the gradient norm"):
-            for each in self._prepared[first:stop]:
-                for clear in each.dispatch.clears:
-                    encoder.clear_buffer(self._buffers[clear.buffer], clear.offset, clear.size)
-                compute = encoder.begin_compute_pass(label=f"{each.dispatch.label} ahead")
-                compute.set_pipeline(each.pipeline)
-                compute.set_bind_group(0, each.group)
-                compute.dispatch_workgroups(*each.dispatch.groups)
-                compute.end()
-        encoder.copy_buffer_to_buffer(self._buffers["grad_stats"], 0, found, 0, 8)
-        for (name, offset, size), end in zip(ranges, ends, strict=True):
-            encoder.copy_buffer_to_buffer(kept, end - size, self._buffers[name], offset, size)
-        norm, scale = self._gpu.read(found, 0, 8, encoder).view(np.float32)
-        for buffer in (kept, found):
-            self._gpu.release(buffer)
-        return GradStats(float(norm), float(scale))
+        prepared = [self._prepared[i] for i in dispatches]
+        ranges = list(dict.fromkeys(r for each in prepared for r in each.ranges))
+        kept = []
+        try:
+            encoder = self._gpu.encoder()
+            for name, offset, size in ranges:
+                kept.append(self._gpu.storage("kept", size))
+                encoder.copy_buffer_to_buffer(self._buffers[name], offset, kept[-1], 0, size)
+            with explained(what):
+                for each in prepared:
+                    for clear in each.dispatch.clears:
+                        encoder.clear_buffer(self._buffers[clear.buffer], clear.offset, clear.size)
+                    compute = encoder.begin_compute_pass(label=f"{each.dispatch.label} ahead")
+                    compute.set_pipeline(each.pipeline)
+                    compute.set_bind_group(0, each.group)
+                    compute.dispatch_workgroups(*each.dispatch.groups)
+                    compute.end()
+            self._gpu.submit(encoder)
+            yield
+        finally:
+            encoder = self._gpu.encoder()
+            for (name, offset, size), copy in zip(ranges, kept, strict=False):
+                encoder.copy_buffer_to_buffer(copy, 0, self._buffers[name], offset, size)
+            self._gpu.submit(encoder)
+            for copy in kept:
+                self._gpu.release(copy)
 
     def copy_gbps(self) -> float:
         """GB/s, bytes read plus written, that a plain copy reaches on this device; takes seconds."""
@@ -686,11 +710,8 @@ class GpuStepper:
         prepared = []
         for dispatch in plan.dispatches:
             slots = tuple((b.slot, b.access) for b in dispatch.bindings)
-            rule = (
-                optimizer(plan.variant.optimizer).rule if dispatch.kernel.startswith("optimizers/") else None
-            )
             pipeline = self._pipelines.get(
-                dispatch.kernel, dispatch.entry_point, slots, dispatch.constants, dispatch.own, rule
+                dispatch.kernel, dispatch.entry_point, slots, dispatch.constants, dispatch.own
             )
             ranges = [(self._buffers[b.buffer], b.offset, b.bound_size) for b in dispatch.bindings]
             group = self._pipelines.bind(slots, ranges)

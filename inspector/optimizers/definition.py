@@ -9,7 +9,7 @@ from typing import Protocol
 
 from inspector.floats import BoolArray, F32Array
 from inspector.hyper import HYPER_NAMES, Hyper, Numerics
-from inspector.layout import Layout
+from inspector.layout import Layout, Param
 from inspector.optimizers.evaluation import Array, FloatType, Scalar, Updated
 from inspector.param_hyper import Classes
 from inspector.plan import KERNELS, Kernel, Limits, Plan, Variant
@@ -82,3 +82,11 @@ class Optimizer:
     """One of Adam's family: m and v as Adam has them, whatever becomes of the decay."""
     decay_in_gradient: bool = False
     """Weight decay is added to the gradient (L2) rather than to the update."""
+    rest: Optimizer | None = None
+    """What steps the params that it does not take itself; it has the same uniforms. `update` and `rule` are its own."""
+    takes: Callable[[Param, Variant], bool] = lambda param, variant: True
+    """Whether it steps a param itself."""
+
+    def of(self, param: Param, variant: Variant) -> Optimizer:
+        """What steps a param: it or `rest`."""
+        return self if self.rest is None or self.takes(param, variant) else self.rest

@@ -213,7 +213,7 @@ class SaveValues:
 
 @dataclass(frozen=True, slots=True)
 class CancelWork:
-    """End a search for values, or the writing of them."""
+    """End what keeps the worker, whatever it is; what was there before stays."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 from inspector.errors import InspectorError, UsageError
+from inspector.hyper import Hyper
 from inspector.plan import Variant
 from inspector.race import MAX_LANES, LaneSpec, check_forms
 from inspector.runtime.breakpoints import Breakpoints
 from inspector.runtime.engine import Engine
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.race_pictures import LanePicture, RacePicture
+from inspector.runtime.race_recording import RaceRecording, race_file
 from inspector.runtime.racing import Lane, Race
+from inspector.session.policy import Policy
 from inspector.sources.base import Source, is_closed_loop
 from inspector.statistics import StatsLevel
 
@@ -26,6 +30,7 @@ class RaceHost:
         self._race: Race | None = None
         self._front = 0
         self._closed_loop = False
+        self._base = Hyper()
         self.together = True
         """The others keep up with the lane in front."""
 
@@ -81,7 +86,7 @@ class RaceHost:
             [source] * len(specs), specs, opener.make_stepper, variant=variant, hypers=[hyper] * len(specs),
             stats=stats, undo_bytes=LANE_UNDO_BYTES,
         )  # fmt: skip
-        self._front, self._closed_loop = 0, is_closed_loop(source)
+        self._front, self._closed_loop, self._base = 0, is_closed_loop(source), hyper
         return self._bring(breakpoints)
 
     def close(self) -> bool:
@@ -138,6 +143,18 @@ class RaceHost:
         """One step of each lane that is behind."""
         if self._race is not None:
             self._race.round(self._leader.steps, without=self._leader)
+
+    def start_recording(
+        self, path: Path, policy: Policy, *, patience_s: float | None = None
+    ) -> RaceRecording:
+        """Record every lane from here on, as one session; UsageError where that cannot be."""
+        assert self._race is not None
+        lanes = self._race.lanes
+        engine = lanes[0].engine
+        file = race_file(
+            lanes, self._base, source=engine.source.name, schedule=str(engine.schedule), planned_steps=0
+        )
+        return RaceRecording.start(path, file, lanes, policy, patience_s=patience_s)
 
     def set_stats(self, level: StatsLevel) -> None:
         """Count so much in every lane."""

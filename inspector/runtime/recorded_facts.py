@@ -64,6 +64,7 @@ class RecordedFacts:
             adam=not session.about.foreign,
             ranks=len(session.ranks),
             parted=session.parted(step),
+            put_in_place=step in session.put_in_place(),
         )
 
     def counted_gradients(self, facts: StepFacts) -> BufferStats:

@@ -12,7 +12,7 @@ from inspector.diagnosis.findings import Finding
 from inspector.errors import UsageError
 from inspector.files import anything_at, check_writable
 from inspector.floats import F32Array
-from inspector.hyper import Hyper
+from inspector.hyper import KERNELS_REVISION, Hyper
 from inspector.layout import Layout
 from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import RecordingPicture, StepRecord
@@ -88,6 +88,7 @@ class Recording:
             finished_steps=start,
             policy=str(policy),
             software=f"inspector {__version__}",
+            kernels=KERNELS_REVISION,
             began=time.time(),
             description=described(engine.source),
             stats=engine.stats_level,

@@ -39,6 +39,7 @@ class Reexecution:
         self._beside: PeerRun | None = None
         self._after: HostState | None = None
         self._peer = peer_of(about)
+        self._in_place: set[int] = set()
         self._named: set[int] = set()
         """Params whose roundings have been given a name, which is done once while they stay within 2 ULP."""
 
@@ -56,10 +57,11 @@ class Reexecution:
 
     def steps(self, first: int, last: int) -> list[int]:
         """The steps between these whose state was captured after them and can be worked out from one before them."""
+        replaced = self._replaced()
         return [
             step
             for step in self.source.session.captures("keyframe")
-            if first <= step <= last and self.source.missing(step) is None
+            if first <= step <= last and step not in replaced and self.source.missing(step) is None
         ]
 
     def run(
@@ -68,6 +70,7 @@ class Reexecution:
         """Steps `first` to `last`, which follow each other: a verdict where the state after one was captured, else its
         number. `check` is called between steps and params."""
         states = set(self.source.session.captures("keyframe"))
+        self._in_place = self._replaced()
         # The recording may have been continued from an earlier step since.
         self._after = None
         for step in range(first, last + 1):
@@ -79,6 +82,11 @@ class Reexecution:
         session = self.source.session
         if problem := self.source.missing(step):
             raise UsageError(f"{self.source.name}: {problem}")
+        if step in self._replaced():
+            raise UsageError(
+                f"What {self._origin()} made of step {step:,} was not kept: the script put another state in its place, "
+                f"from which step {step + 1:,} goes on."
+            )
         if step not in session.captures("keyframe"):
             raise UsageError(
                 f"What {self._origin()} made of step {step:,} was not captured (policy {session.about.policy}): there "
@@ -91,6 +99,10 @@ class Reexecution:
         return verdict
 
     # --- inner parts
+
+    def _replaced(self) -> set[int]:
+        """Steps after which the captured state is one that the script put in place."""
+        return {step - 1 for step in self.source.session.put_in_place()}
 
     def _origin(self) -> str:
         return self.source.session.about.origin or "the recorded run"
@@ -118,11 +130,11 @@ class Reexecution:
         stepper.begin_step(HostGradients(given), recorded.hyper)
         stepper.run_to_end(recorded.hyper)
         self._at = step, start
-        if before is None or step not in states:
+        if before is None or step not in states or step in self._in_place:
             if self._beside is None or self._beside.step != step - 1:
                 self._beside = PeerRun(session, before or session.keyframe(start), self._peer)
             self._beside.run(recorded, given, self._scale(recorded, stepper))
-        if step not in states:
+        if step not in states or step in self._in_place:
             return step
         # What was read to be compared is what the next step begins from.
         self._after = session.keyframe(step)

@@ -304,6 +304,8 @@ class Snapshot:
     glance: Glance | None = None
     """Where it is there, `cursor`, `record` and `counted` are of its step, and map, values and histograms of the same
     or None."""
+    working: Working | None = None
+    """What keeps the worker, where that takes longer than a moment; all else is as it was before."""
     searching: Searching | None = None
     """None while no step is looked for."""
     sought: Finding | None = None

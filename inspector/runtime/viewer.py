@@ -82,12 +82,15 @@ class Viewer:
     def forget(self) -> None:
         """Another run: nothing of the old one may be shown."""
         self.map = self.values = self.histograms = None
+        self._shown_map = ViewMap(None)
         self.closeups.forget()
         self.moved()
 
     def refresh(self, stepper: Stepper, *, running: bool) -> None:
         """Bring what is asked for up to date; while running, only what is due."""
-        if running and self._asked_map != self._shown_map and self._shown_map.request is not None:
+        if self._asked_map.request is None:
+            self._rest_map(stepper)
+        elif running and self._asked_map != self._shown_map and self._shown_map.request is not None:
             self.map = self._moved_map(stepper)
         else:
             self.map = self._refreshed("map", running, self.map, lambda: self._map(stepper))
@@ -159,6 +162,11 @@ class Viewer:
         self._cost[name] = self._done_at[name] - started
         return new
 
+    def _rest_map(self, stepper: Stepper) -> None:
+        if self._shown_map.request is not None:
+            stepper.mapper.rest()
+        self.map, self._shown_map = None, self._asked_map
+
     def _moved_map(self, stepper: Stepper) -> MapImage | None:
         """The map moved while a run goes on: at once, if from lanes as they were when they were last worked out."""
         started = time.perf_counter()
@@ -171,10 +179,7 @@ class Viewer:
 
     def _map(self, stepper: Stepper, *, stale: bool = False) -> MapImage | None:
         asked, mapper = self._asked_map, stepper.mapper
-        if asked.request is None:
-            mapper.rest()
-            self._shown_map = asked
-            return None
+        assert asked.request is not None
         requests = [asked.request] if asked.overview is None else [asked.request, asked.overview]
         found = mapper.pixels(requests, self._stop, stale=stale)
         if found is None:

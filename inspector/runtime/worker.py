@@ -16,8 +16,8 @@ from typing import Literal
 from inspector.comparison import Comparison
 from inspector.errors import DeviceLostError, InspectorError, OutOfMemoryError, UsageError
 from inspector.plan import Variant
+from inspector.progress import EndedError, advanced, watched
 from inspector.runtime import commands as c
-from inspector.runtime.background import EndedError
 from inspector.runtime.beside import WhatIfProgress
 from inspector.runtime.breakpoints import Breakpoints, higher
 from inspector.runtime.choices import Choices
@@ -25,6 +25,7 @@ from inspector.runtime.companions import Companions
 from inspector.runtime.engine import Engine
 from inspector.runtime.keeping import Keeping
 from inspector.runtime.lockstep import Asked
+from inspector.runtime.long_work import LongWork
 from inspector.runtime.mailbox import Mailbox
 from inspector.runtime.memory_picture import RunMemory
 from inspector.runtime.parts import OpenRun
@@ -130,6 +131,7 @@ class Worker:
         self._verifying = Verifying()
         self._shaders = Shaders()
         self._to = RunTo(self._breakpoints, self._notify)
+        self._long = LongWork(self._mail, self._tell_working, self._closing.is_set)
         self._race = RaceHost()
 
     # --- called on any thread
@@ -365,7 +367,8 @@ class Worker:
                 self._timed(engine.step_dispatch)
             case c.StepIteration():
                 self._pause()
-                self._step_iteration(engine)
+                step = engine.stepper.cursor.step + engine.stepper.cursor.at_end
+                self._at_length(f"Running step {step:,}", "", lambda: self._step_iteration(engine))
             case c.Run(until):
                 self._travel_or_none().cancel()
                 self._to.stop()
@@ -381,7 +384,7 @@ class Worker:
                 self._back(engine, engine.undo_iteration)
             case c.Seek(step, dispatch):
                 self._seek(engine, step, dispatch)
-            case c.CancelSeek():
+            case c.CancelSeek() | c.CancelWork():
                 self._travel_or_none().cancel()
             case c.Play():
                 self._to.stop()
@@ -406,9 +409,10 @@ class Worker:
                 self._race.set_stats(level)
                 self._tell_stats_raised(engine, level)
             case c.MeasureCopy():
-                self._copy = (engine.stepper.device, engine.stepper.copy_gbps())
-                # The pause is no part of the run's speed.
-                self._restart_rate()
+                self._at_length(
+                    "Measuring a copy", "The bandwidth of a copy was not measured to the end.",
+                    lambda: self._measure_copy(engine),
+                )  # fmt: skip
             case c.CompareVariants():
                 self._compare(engine, command)
             case c.WhatIf():
@@ -422,10 +426,11 @@ class Worker:
             case c.SaveValues():
                 self._save_values(engine, command)
             case c.SaveReport(path):
-                self._save_report(engine, path)
-            case (
-                c.CancelCompare() | c.CancelWhatIf() | c.CancelPolicies() | c.CancelVerify() | c.CancelWork()
-            ):
+                self._at_length(
+                    f"Writing {path}", f"The report was not written: {path} is as it was.",
+                    lambda: self._save_report(engine, path),
+                )  # fmt: skip
+            case c.CancelCompare() | c.CancelWhatIf() | c.CancelPolicies() | c.CancelVerify():
                 # It ended what went on by being the next command.
                 pass
             case c.StartLockstep(codec, small_state):
@@ -435,13 +440,19 @@ class Worker:
             case c.StartRecording():
                 if self._mode == "running" and not engine.stepper.cursor.between_steps:
                     self._step_iteration(engine)
-                self._stats = self._keeping.start_recording(engine, command)
+                self._stats = self._keeping.start_recording(engine, command, self._race)
             case c.SetVariant(variant):
-                self._set_variant(engine, variant)
+                self._at_length(
+                    "Changing the form", "The form of the step stays as it was.",
+                    lambda: self._set_variant(engine, variant),
+                )  # fmt: skip
             case c.CheckShader(entry_point, text):
                 self._shaders.check(engine, entry_point, text)
             case c.TryShader(entry_point, new_text):
-                self._try_shader(engine, entry_point, new_text)
+                self._at_length(
+                    f"Running the step again with {entry_point}", f"{entry_point} was not replaced.",
+                    lambda: self._try_shader(engine, entry_point, new_text),
+                )  # fmt: skip
 
     def _run_to(self, engine: Engine, command: RunToCommand) -> None:
         self._pause()
@@ -659,6 +670,28 @@ class Worker:
         self._comparing = Comparing(done, of)
         self._look_up()
 
+    def _at_length(self, doing: str, ended: str, act: Callable[[], None]) -> None:
+        """Do what may take longer than a moment; say `ended` where a person ended it."""
+        try:
+            self._long.run(doing, act)
+        except EndedError:
+            if ended:
+                self._notify("info", ended)
+
+    def _tell_working(self, working: Working) -> None:
+        """How far something is, beside what was last seen of the run, which may not be looked at now."""
+        self._serial += 1
+        self._sent_at = time.perf_counter()
+        self._on_snapshot(replace(self._last, serial=self._serial, working=working))
+        self._yield(YIELD_S)
+
+    def _measure_copy(self, engine: Engine) -> None:
+        try:
+            self._copy = (engine.stepper.device, engine.stepper.copy_gbps())
+        finally:
+            # The pause is no part of the run's speed.
+            self._restart_rate()
+
     def _look_up(self, modes: tuple[Mode, ...] = ("paused",)) -> None:
         """Between two steps of what keeps the thread: tell how far it is, and end it where something else is to do."""
         self._mail.look()
@@ -679,6 +712,9 @@ class Worker:
             self._timed(engine.step_iteration)
             return
         while not self._closing.is_set():
+            cursor = engine.stepper.cursor
+            # Ended here, it stands between two dispatches.
+            advanced(cursor.dispatch % cursor.count, cursor.count)
             self._timed(engine.step_dispatch)
             if engine.stepper.cursor.at_end or engine.breakpoints.stop is not None:
                 return
@@ -818,7 +854,7 @@ class Worker:
         """Open a source, with `lanes` as a race."""
 
         def open_() -> None:
-            source = self._opener.open_source(spec)
+            source = self._long.run(doing, lambda: self._opener.open_source(spec))
             wanted = self._form_of(
                 source, self._reread(variant), anew=self._opened > 0 and spec != self._spec
             )
@@ -843,7 +879,10 @@ class Worker:
                     self._opener, source, lanes, self._variant, self._stats, self._breakpoints
                 )
             else:
-                engine = opened(self._opener, source, self._variant, self._stats, self._breakpoints)
+                engine = self._long.run(
+                    doing,
+                    lambda: opened(self._opener, source, self._variant, self._stats, self._breakpoints),
+                )
             self._stats = engine.stats_level
             stepper = engine.stepper
             self._beside.opened(source)
@@ -860,7 +899,15 @@ class Worker:
             if remarks := remarks_of(source):
                 self._notify("warning", _in_brief(remarks))
 
-        self._guarded(open_)
+        def open_or_end() -> None:
+            try:
+                open_()
+            except EndedError:
+                left = "What was open stays." if self._mode != "starting" else "Nothing is open now."
+                self._notify("info", f"The opening of {spec} was ended. {left}")
+
+        doing = f"Opening {spec}"
+        self._guarded(open_or_end)
         if self._engine is None and self._mode == "starting":
             self._mode = "failed"
 
@@ -928,9 +975,11 @@ class Worker:
         old.close()
         try:
             stepper = self._opener.make_stepper(engine.source, variant, state)
-        except InspectorError:
+        except (InspectorError, EndedError):
             # What ran before is brought back before the reason is told.
-            engine.replace_stepper(self._opener.make_stepper(engine.source, before, state), cursor)
+            with watched(None):
+                engine.replace_stepper(self._opener.make_stepper(engine.source, before, state), cursor)
+            self._viewer.moved()
             raise
         engine.replace_stepper(stepper, cursor, chosen=True)
         engine.mark_variant(before, variant)

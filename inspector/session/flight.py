@@ -52,6 +52,10 @@ class FlightRing:
                 self._legs.append(_Leg(None))
             self._legs[-1].gradients.append(gradients)
         if keyframe is not None:
+            last = self._legs[-1] if self._legs else None
+            if last and last.keyframe and last.keyframe.step == keyframe.step:
+                # Another state was put in its place since; nothing has run from the first.
+                self._legs.pop()
             self._legs.append(_Leg(keyframe))
         while len(self._legs) > 1 and self._later() >= self._steps:
             self._legs.popleft()

@@ -65,6 +65,8 @@ class RaceFile:
     device: str
     software: str
     lanes: tuple[RacedLane, ...]
+    began_at: int = 0
+    """Steps that were complete when the recording began: only one from the start can be run again."""
 
     @classmethod
     def read(cls, folder: Path) -> RaceFile:
@@ -123,6 +125,7 @@ def _parsed(document: Any, path: Path) -> RaceFile:
             device=_typed(document["device"], str),
             software=_typed(document["software"], str),
             lanes=lanes,
+            began_at=_typed(document["began_at"], int),
         )
         if not (0 < len(lanes) <= MAX_SWEEP and made.steps >= 0):
             raise ValueError(len(lanes))

@@ -37,6 +37,7 @@ from inspector.session.records import (
     RecordedStep,
     State,
     StoredFile,
+    puts_in_place,
 )
 from inspector.session.session_info import session_info
 from inspector.session.step_rows import SCALARS
@@ -60,6 +61,7 @@ class Session:
         self.path = path
         self._places = places or open_places(path)
         self._layouts: tuple[RecordedLayout, Layout] | None = None
+        self._placed: tuple[tuple[Note, ...], tuple[int, ...]] = ((), ())
         self._contents: Contents | JoinedContents
         self._tensors: CapturedTensors | JoinedTensors
         folders = self._places.ranks() if places is None else None
@@ -297,6 +299,13 @@ class Session:
     def notes(self, kind: NoteKind) -> tuple[Note, ...]:
         """Marks, bookmarks, or gaps: what could not be captured."""
         return tuple(note for note in self._contents.notes() if note.kind == kind)
+
+    def put_in_place(self) -> tuple[int, ...]:
+        """The steps before which the run's script wrote w, m or v, as by loading a checkpoint; in order."""
+        notes = self._contents.notes()
+        if self._placed[0] is not notes:
+            self._placed = notes, tuple(sorted({note.step for note in notes if puts_in_place(note)}))
+        return self._placed[1]
 
     def bookmarks(self) -> Bookmarks:
         """The bookmarks that were set in it, to be added to where it is a folder."""

@@ -25,7 +25,7 @@ from inspector.session.policy import Policy, Wanted
 from inspector.session.records import About, Note, RecordedStep, Shard
 from inspector.session.tensor_store import DTYPES, Capture
 from inspector.session.write_queue import WriteQueue
-from inspector.session.writer import AddParams, Item, Rewind, SessionWriter, StepItem
+from inspector.session.writer import AddParams, DropState, Item, Rewind, SessionWriter, StepItem
 from inspector.stepping import HostState
 
 QUEUE_BYTES = 1 << 30
@@ -192,6 +192,16 @@ class Recorder:
         if self.policy.captures:
             self._queue.put(capture, capture.nbytes)
 
+    def put_in_place(self, state: HostState) -> None:
+        """The script loaded another state after the last step: `state`, from which the next step goes on."""
+        self._check_step(state.finished_steps, self.last_step)
+        capture = self._checked(Capture.of_state(state))
+        if self._ring:
+            self._ring.add(None, capture)
+        if self.policy.captures:
+            self._queue.put(DropState(state.finished_steps), 0)
+            self._queue.put(capture, capture.nbytes)
+
     @property
     def has_ring(self) -> bool:
         """True where the policy has a flight recorder."""
@@ -305,14 +315,16 @@ class Recorder:
                 self._on_problem(self.problem)
 
     def _write(self, items: Sequence[Item]) -> None:
-        """Rewinds, and params that are added, are carried out between what came before and what came after them."""
+        """Rewinds, params added and states dropped are carried out between what came before and after them."""
         batch: list[Item] = []
         for item in items:
-            if isinstance(item, (Rewind, AddParams)):
+            if isinstance(item, (Rewind, AddParams, DropState)):
                 self._write_batch(batch)
                 batch = []
                 if isinstance(item, Rewind):
                     self._writer.rewind(item.step)
+                elif isinstance(item, DropState):
+                    self._writer.drop_state(item.step)
                 else:
                     self._writer.add_params(item)
             else:

@@ -118,7 +118,8 @@ class About:
     sentence on what keeps the kernels here from computing the same ("" where nothing does). One of several processes
     has its `rank` of `world_size`, and in `shards` the part that it kept of each param, None for one that it kept
     whole; () where all are whole. What several processes record of one run has one `run`, "" where that is not known;
-    of them joined `world_size` is given and `rank` is None. `added` has the steps in which `params` grew.
+    of them joined `world_size` is given and `rank` is None. `added` has the steps in which `params` grew. `kernels` is
+    the `KERNELS_REVISION` of what ran it, 1 where that was not recorded.
     """
 
     source: str
@@ -145,6 +146,7 @@ class About:
     shards: tuple[Shard | None, ...] = ()
     added: tuple[Added, ...] = ()
     run: str = ""
+    kernels: int = 1
 
     def params_in(self, step: int) -> int:
         """How many of `params`, the first ones, were there in `step`."""
@@ -205,6 +207,20 @@ class Note:
         if self.last is None or self.last == self.step:
             return f"Step {self.step:,}: {self.text}"
         return f"Steps {self.step:,} to {self.last:,}: {self.text}"
+
+
+LOADED_STATE = "the optimizer's state was loaded"
+LOADED_WEIGHTS = "the model's weights were loaded"
+WRITTEN_WEIGHTS = "weights were written by something other than the optimizer's step"
+_PUT_IN_PLACE = LOADED_STATE, LOADED_WEIGHTS, WRITTEN_WEIGHTS
+
+
+def puts_in_place(note: Note) -> bool:
+    """True where it says that the run's script wrote w, m or v before the step of the note.
+
+    What was there after the step before does not lead on to that step.
+    """
+    return note.kind == "mark" and note.text.startswith(_PUT_IN_PLACE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class ParamVerdict:
     idle: bool = False
     steps: int = 1
     own_rounding: bool = False
-    """What is beyond 2 ULP is of the formula here, which has 1-β₁ of a float32 β₁."""
+    """What is beyond 2 ULP is of how the kernel here forms 1-β and rounds."""
 
     @property
     def max_ulp(self) -> float:
@@ -113,7 +113,7 @@ class ParamVerdict:
 
     def __str__(self) -> str:
         if self.explanation is not None:
-            more = " What is beyond that comes of the kernel here, which forms 1-β₁ of a float32 β₁."
+            more = " What is beyond that comes of how the kernel here forms 1-β and rounds."
             return str(self.explanation) + (more if self.own_rounding else "")
         if not self.differing:
             return "Every bit is the same."

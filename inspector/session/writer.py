@@ -57,7 +57,14 @@ class AddParams:
     shards: tuple[Shard | None, ...] = ()
 
 
-Item = StepItem | Capture | Note | Rewind | AddParams
+@dataclass(frozen=True, slots=True)
+class DropState:
+    """The state that was captured after `step` is none any more: another was put in its place."""
+
+    step: int
+
+
+Item = StepItem | Capture | Note | Rewind | AddParams | DropState
 
 
 class SessionWriter:
@@ -178,6 +185,13 @@ class SessionWriter:
         self.about = about
         self._shapes |= {p.name: p.shape for p in more.params}
         self._captured.discard((more.step - 1, "keyframe"))
+
+    def drop_state(self, step: int) -> None:
+        """Forget the state that was captured after `step`."""
+        with self._transaction():
+            self._rows.drop_capture(step, "keyframe")
+            self._rows.renew()
+        self._captured.discard((step, "keyframe"))
 
     def finish(self, reason: str | None) -> None:
         """Say that the recording is complete, and why it ended if not because it was done; close it."""

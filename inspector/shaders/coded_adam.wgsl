@@ -28,11 +28,10 @@ fn updated(
     if PRECISE {
         let moved = hp.x * to.ratio;
         to.change = moved + select(hp.x * to.decay, vec4(0.0), L2);
-        to.w = decayed(w, exact, first) - moved;
+        to.w = select(w, decayed(w, exact, first) - moved, is_finite4(to.change));
     } else {
         to.change = hp.x * (to.ratio + select(to.decay, vec4(0.0), L2));
-        to.w = w - to.change;
+        to.w = select(w, w - to.change, is_finite4(to.change));
     }
-    to.w = select(w, to.w, is_finite4(to.change));
     return to;
 }

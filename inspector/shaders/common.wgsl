@@ -135,7 +135,7 @@ fn adam(
         to.ratio = to.m_hat / to.denominator;
         let moved = exact.z * to.m / to.denominator;
         to.change = moved + select(hp.x * to.decay, vec4(0.0), L2);
-        to.w = decayed(w, exact, first) - moved;
+        to.w = select(w, decayed(w, exact, first) - moved, is_finite4(to.change));
     } else {
         if L2 {
             to.grad += to.decay;
@@ -151,9 +151,8 @@ fn adam(
         } else {
             to.change = hp.x * (to.ratio + to.decay);
         }
-        to.w = w - to.change;
+        to.w = select(w, w - to.change, is_finite4(to.change));
     }
-    to.w = select(w, to.w, is_finite4(to.change));
     return to;
 }
 

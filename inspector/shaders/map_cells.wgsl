@@ -21,8 +21,14 @@ fn map_cells(
     var sum = no_sum();
     if start < part.high {
         var walk = walk_from(max(start, part.low));
+        // All at once, so that none waits for what is made of the one before.
+        var values: array<vec4<f32>, 4>;
+        let first = start + 4u * (local % threads);
         for (var j = 0u; j < ELEMENTS / 4u; j += 1u) {
-            add(&sum, &walk, start + 4u * (j * threads + local % threads), part.low, part.high);
+            values[j] = loaded(first + 4u * j * threads, part.high);
+        }
+        for (var j = 0u; j < ELEMENTS / 4u; j += 1u) {
+            add(&sum, &walk, first + 4u * j * threads, values[j], part.low, part.high);
         }
     }
     found[local] = cell_of(sum);

@@ -21,7 +21,7 @@ fn map_pixels(
     var sum = no_sum();
     var walk = walk_from(low);
     for (var i = low / 4u * 4u; i < high; i += 4u) {
-        add(&sum, &walk, i, low, high);
+        add(&sum, &walk, i, loaded(i, high), low, high);
     }
     let size = plane();
     let to = place(p);

@@ -104,10 +104,25 @@ fn no_sum() -> Sum {
     return Sum(vec4(LARGEST), vec4(-LARGEST), vec4(0.0), vec4(0u), vec4(0u));
 }
 
-// Takes in four elements, as far as they are in [low, high) and in the run that `walk` is at or comes to: runs begin at
+// The four elements from `element` on, where they are bound.
+fn loaded(element: u32, high: u32) -> vec4<f32> {
+    if element < part.first || element >= high {
+        return vec4(0.0);
+    }
+    return data[(element - part.first) / 4u];
+}
+
+// Takes in the four elements that were loaded, as far as they are in [low, high) and in the run that `walk` is at or comes to: runs begin at
 // multiples of four. An element without a quantity that is finite, as what changed by more than the largest number or
 // was not finite before, counts as neither.
-fn add(sum: ptr<function, Sum>, walk: ptr<function, Walk>, element: u32, low: u32, high: u32) {
+fn add(
+    sum: ptr<function, Sum>,
+    walk: ptr<function, Walk>,
+    element: u32,
+    values: vec4<f32>,
+    low: u32,
+    high: u32,
+) {
     while (*walk).run.stop <= element {
         (*walk).at += 1u;
         (*walk).run = NO_RUN;
@@ -115,10 +130,9 @@ fn add(sum: ptr<function, Sum>, walk: ptr<function, Walk>, element: u32, low: u3
             (*walk).run = runs[(*walk).at];
         }
     }
-    if element < max(part.first, (*walk).run.start) {
+    if element < max(part.first, (*walk).run.start) || element >= high {
         return;
     }
-    let values = data[(element - part.first) / 4u];
     let good = is_finite4(values);
     let shown = quantity(element, values, (*walk).run.lr);
     let place = vec4(element) + vec4(0u, 1u, 2u, 3u);

@@ -272,7 +272,8 @@ fn with_update(before: Tally, to: Update, w0: vec4<f32>, element: u32, mine: vec
         let half = bitcast<vec4<u32>>(after) & vec4(MAGNITUDE);
         t.f16_over += count4(half - vec4(F16_INFINITE) < vec4(EXPONENT_MASK - F16_INFINITE));
         t.f16_under += count4(half - vec4(1u) < vec4(F16_ZERO));
-        t.below_eps += count4(mine & (root < vec4(eps)));
+        // A rule that divides by nothing has no use for ε.
+        t.below_eps += count4(mine & (root < vec4(eps)) & (to.denominator != vec4(0.0)));
     }
     return t;
 }

@@ -144,8 +144,9 @@ class Recording:
 def stretches(session: Session) -> tuple[Stretch, ...]:
     """The steps that can be rebuilt, in order, each stretch as long as it goes."""
     states = session.captures("keyframe")
-    # A state from before params were added does not lead on to where they take part.
-    cuts = [each.step for each in session.about.added]
+    # A state from before params were added does not lead on to where they take part, nor one in whose place another
+    # was put.
+    cuts = sorted({*(each.step for each in session.about.added), *session.put_in_place()})
     found = []
     for whole_first, whole_last in _runs(session.captures("gradients")):
         edges = [whole_first, *(cut for cut in cuts if whole_first < cut <= whole_last), whole_last + 1]

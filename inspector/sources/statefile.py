@@ -21,6 +21,7 @@ from inspector.errors import UsageError
 from inspector.floats import F32Array, parse_number, shortest
 from inspector.hyper import HYPER_NAMES, Hyper, with_values
 from inspector.layout import Param
+from inspector.progress import counting
 from inspector.schedule import Schedule
 from inspector.session.tensorfile import TensorData, TensorFile, write_tensors
 from inspector.settings import Settings
@@ -77,10 +78,14 @@ class StateFile:
 
     def initial_state(self) -> HostState:
         """w, m, v as in the file, widened to float32; t as in the metadata."""
-        lanes = {
-            lane: {name: self._flat(f"{lane}/{name}") for name in self._order if name in self._lanes[lane]}
-            for lane in "wmv"
-        }
+        lanes: dict[str, dict[str, F32Array]] = {}
+        begun = counting(sum(len(self._lanes[lane]) for lane in "wmv"))
+        for lane in "wmv":
+            lanes[lane] = {}
+            for name in self._order:
+                if name in self._lanes[lane]:
+                    begun(1)
+                    lanes[lane][name] = self._flat(f"{lane}/{name}")
         return HostState(lanes["w"], lanes["m"], lanes["v"], self.finished_steps, self._codes(lanes))
 
     def _codes(self, lanes: Mapping[str, Mapping[str, F32Array]]) -> dict[str, Moments8bit]:

@@ -31,6 +31,7 @@ from inspector.runtime.commands import (
 from inspector.runtime.snapshots import Snapshot
 from inspector.statistics import StatsLevel
 from inspector.ui.arrangements import COMPARE, DIAGNOSE, PROFILE, STEP
+from inspector.ui.going_on import going_on
 from inspector.ui.icons import IconName, icon
 
 
@@ -79,6 +80,8 @@ SPECS = (
     _Spec("stay", "Stop rebuilding", ("Esc",),
           "Stay at what was recorded of the step, without its buffers; or end the search for a step", None,
           CancelSeek()),
+    _Spec("end_work", "End what goes on", ("Ctrl+.",),
+          "End what keeps the worker, whatever it is; what was there before stays"),
     _Spec("bookmark", "Bookmark…", ("Ctrl+B",), "Put a bookmark with a note at this step, or change its note",
           "bookmark"),
     _Spec("follow", "Follow the recording", ("F",),
@@ -192,6 +195,7 @@ class Actions(QObject):
             self[f"stats_{level}"].setCheckable(True)
             levels.addAction(self[f"stats_{level}"])
         self["run"].triggered.connect(self._toggle_run)
+        self["end_work"].triggered.connect(self._end_work)
         self["break_nonfinite"].setCheckable(True)
         self["break_nonfinite"].triggered.connect(lambda wanted: send(SetBreakpoint(NONFINITE, wanted)))
         self["record"].setCheckable(True)
@@ -247,6 +251,11 @@ class Actions(QObject):
         self._why_not.update(why_not)
         self._allow(self._now)
 
+    def _end_work(self) -> None:
+        now = going_on(self._snapshot) if self._snapshot is not None else None
+        if now is not None and now.end is not None:
+            self._send(now.end)
+
     def _toggle_run(self) -> None:
         self._send(Pause() if self._running else Run())
 
@@ -292,6 +301,9 @@ def reasons(
         result.update(dict.fromkeys(("loop", "loop_clear"), NO_RANGE))
     if snapshot.recording is not None:
         result.pop("record", None)
+    now = going_on(snapshot)
+    if now is None or now.end is None:
+        result["end_work"] = "nothing goes on" if now is None else "this has to come to its end"
     if snapshot.mode != "lost":
         result["recover"] = "the device is working"
     if not snapshot.beside.overlays:

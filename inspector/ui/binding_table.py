@@ -24,10 +24,13 @@ MEANS = (
     "The same in elements; of a uniform its type.",
 )
 BYTES = "464,071,680"
-SAMPLES = ("8", "   β₁ᵗ = 1.3900845e−06", "grad_stats", "read write", BYTES, BYTES, "116,017,920")
+SAMPLES = (
+    "8", "   lr/(1-β₁ᵗ) = 0.00033210332", "grad_stats", "read write", BYTES, BYTES, "array<vec4<f32>, 2>",
+)  # fmt: skip
 RIGHT = {4, 5, 6}
 
 HP_NAMES = ("lr", "β₁", "β₂", "λ", "1-β₁", "1-lr·λ", "lr/(1-β₁ᵗ)", "√(1-β₂ᵗ)")
+"""Of hp; the last four are there for Adam's kernels."""
 
 Line = tuple[str, ...]
 

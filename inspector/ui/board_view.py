@@ -49,7 +49,6 @@ class BoardView(LazyView):
     """A column or more of plots over the same steps. Only those in sight have widgets, and are sent anything."""
 
     LOCAL_KEYS = KEYS
-    STEPS_ALONG_X = True
     PERIOD_S = 0.2
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -21,6 +21,8 @@ LEFT_WIDTH = 56
 """The same for every plot, so that plots above each other share their x axis to the pixel."""
 EDGE_INSET = 6
 MIN_TICK_DISTANCE = 18
+DOT_RADIUS = 3
+"""Pixels, of what is drawn for a value that has no neighbour."""
 TITLE_POS = QPointF(theme.GRID, 1)
 
 TickText = Callable[[float], str]
@@ -225,7 +227,9 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
             low, high = low - margin, high + margin
         height = max(self.box.height(), 24.0)
         line = QFontMetricsF(theme.ui_font(-1)).height()
-        top, bottom = min(line + 2, height * 0.4), min(2 * EDGE_INSET, height * 0.2)
+        # Below the title and its ground, with half a dot of a value of its own.
+        top = min(TITLE_POS.y() + math.ceil(line) + DOT_RADIUS, height * 0.4)
+        bottom = min(2 * EDGE_INSET, height * 0.2)
         unit = (high - low) / max(height - top - bottom, 8.0)
         self.box.setYRange(low - bottom * unit, high + top * unit, padding=0)
 

@@ -209,7 +209,7 @@ def _tabs(panel: Panel, views: Mapping[str, View]) -> QWidget:
             number = tabs.add_view(name, view, TAB_TITLES[name])
         else:
             number = tabs.addTab(view, TAB_TITLES[name])
-        if view.ON_DEMAND:
+        if view.on_demand:
             tabs.setTabVisible(number, False)
             view.wanted.connect(partial(_show_wanted, tabs, view))
     return tabs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import permutations
+from functools import partial
 
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
@@ -28,8 +28,8 @@ from inspector.ui.actions import Actions
 from inspector.ui.arrangements import STEP
 from inspector.ui.asking import Asking
 from inspector.ui.banner import Banner
-from inspector.ui.breakpoints_view import BreakpointsView
 from inspector.ui.bus import Bus
+from inspector.ui.deferred import real, when_made
 from inspector.ui.findings_view import FindingsView
 from inspector.ui.focus_ring import FocusRing
 from inspector.ui.form_menu import FormMenu
@@ -39,7 +39,6 @@ from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
 from inspector.ui.pipeline_view import PipelineView
 from inspector.ui.preferences import Preferences
-from inspector.ui.shaders_view import ShadersView
 from inspector.ui.start_view import StartView, always_listed
 from inspector.ui.status import StatusLine
 from inspector.ui.timeline_view import TimelineView
@@ -162,8 +161,10 @@ class MainWindow(QMainWindow):
 
     def _edit_kernel(self) -> None:
         """Go to the WGSL of the dispatch that is selected."""
-        pipeline, shaders = self.views.get("pipeline"), self.views.get("shaders")
-        if isinstance(pipeline, PipelineView) and isinstance(shaders, ShadersView):
+        from inspector.ui.shaders_view import ShadersView
+
+        pipeline, shaders = self.views.get("pipeline"), real(self.views.get("shaders"), ShadersView)
+        if isinstance(pipeline, PipelineView) and shaders is not None:
             self.ways.go_to_view("shaders")
             if pipeline.kernel:
                 shaders.show_kernel(pipeline.kernel)
@@ -269,9 +270,8 @@ class MainWindow(QMainWindow):
         if isinstance(timeline, TimelineView):
             timeline.loop_wanted.connect(self.transport.set_loop)
             self.transport.loop_changed.connect(timeline.show_loop)
-        for one, other in permutations([view for view in self.views.values() if view.STEPS_ALONG_X], 2):
-            one.moved.connect(other.show_range)
         self._play_by_space()
+        self.status.working.ended.connect(self.send)
         self.banner.recover.connect(lambda: self.send(RecoverDevice()))
         self.banner.opened.connect(self._banner_bar.setVisible)
         acts["dismiss"].triggered.connect(self.banner.dismiss)
@@ -304,16 +304,21 @@ class MainWindow(QMainWindow):
             view.param_selected.connect(self.select_param)
             view.element_selected.connect(self.select_element)
             view.range_wanted.connect(self._show_range)
+            view.moved.connect(partial(self._show_range, moved=view))
             view.condition_wanted.connect(self._offer_breakpoint)
-        findings = self.views.get("findings")
-        if isinstance(findings, FindingsView) and "policies" in self.views:
-            findings.policies_wanted.connect(lambda: self.show_view("policies"))
-        start = self.views.get("start")
-        if isinstance(start, StartView):
-            start.left.connect(self._leave_start)
-            start.guide_wanted.connect(self.asking.show_guide)
-            start.show_recent(self.opening.recent())
-            self.opening.recent_changed.connect(start.show_recent)
+        when_made(self.views.get("findings"), self._join_findings)
+        when_made(self.views.get("start"), self._join_start)
+
+    def _join_findings(self, view: View) -> None:
+        if isinstance(view, FindingsView) and "policies" in self.views:
+            view.policies_wanted.connect(lambda: self.show_view("policies"))
+
+    def _join_start(self, view: View) -> None:
+        if isinstance(view, StartView):
+            view.left.connect(self._leave_start)
+            view.guide_wanted.connect(self.asking.show_guide)
+            view.show_recent(self.opening.recent())
+            self.opening.recent_changed.connect(view.show_recent)
 
     def _show_titles(self, snapshot: Snapshot) -> None:
         title = f"{snapshot.source} — {TITLE}" if snapshot.source else TITLE
@@ -349,14 +354,16 @@ class MainWindow(QMainWindow):
         self.show_view("plots")
         self._give_keys_to_map()
 
-    def _show_range(self, start: float, stop: float) -> None:
+    def _show_range(self, start: float, stop: float, moved: View | None = None) -> None:
         for view in self.views.values():
-            if view.STEPS_ALONG_X:
+            if view is not moved:
                 view.show_range(start, stop)
 
     def _offer_breakpoint(self, condition: str) -> None:
         """A breakpoint made of what was seen, to be looked over before it is added."""
-        view = self.views.get("breakpoints")
-        if isinstance(view, BreakpointsView):
+        from inspector.ui.breakpoints_view import BreakpointsView
+
+        view = real(self.views.get("breakpoints"), BreakpointsView)
+        if view is not None:
             self.ways.go_to("findings", "breakpoints")
             view.offer(condition)

@@ -1,4 +1,4 @@
-"""What is written on the map where there is room: gaps between params, and blocks of 8-bit state."""
+"""What marks the map where there is room: edges of params, gaps between them, and blocks of 8-bit state."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 from PySide6.QtCore import QLineF, QRectF, Qt
-from PySide6.QtGui import QColor, QPainter, QPen
+from PySide6.QtGui import QColor, QImage, QPainter, QPen
 
 from inspector.codecs import BLOCK
 from inspector.layout import F32_BYTES, Layout
@@ -70,10 +72,26 @@ def paint_blocks(
             painter.drawText(box, int(Qt.AlignmentFlag.AlignCenter), text)
 
 
+def draw_edges(
+    painter: QPainter, edges: npt.NDArray[np.int64], width: int, area: QRectF, colour: QColor
+) -> None:
+    """A line from top to bottom at each pixel of `edges`, in one stroke: there may be hundreds in each lane."""
+    row = np.zeros((1, width + 1), np.uint32)
+    # With alpha, red, green and blue each multiplied by it, from the highest byte down.
+    alpha = colour.alphaF()
+    red, green, blue = (round(part * alpha) for part in (colour.red(), colour.green(), colour.blue()))
+    row[0, edges] = colour.alpha() << 24 | red << 16 | green << 8 | blue
+    image = QImage(row.data, width + 1, 1, 4 * (width + 1), QImage.Format.Format_ARGB32_Premultiplied)
+    painter.drawImage(QRectF(area.left(), area.top(), width + 1, area.height()), image)
+
+
 def paint_gaps(painter: QPainter, view: Viewport, gaps: list[Strip]) -> None:
     """How long the gaps between params are, in the row of their names."""
     painter.setPen(theme.colours().muted)
+    least = text_width(painter, "gap") + 2 * MARGIN
     for gap in gaps:
+        if gap.width < least:
+            continue
         left, right = max(LEFT + gap.x, LEFT), min(LEFT + gap.x + gap.width, LEFT + view.width)
         elements = round(gap.width * view.per_pixel)
         long = f"gap: {fmt.count(elements)} elements, {fmt.count(elements * F32_BYTES)} B"

@@ -45,7 +45,7 @@ class Overview:
         c = theme.colours()
         painter.fillRect(area, c.window)
         for i, lane in enumerate(LANES):
-            row = QRectF(area.left(), area.top() + 2 + i * OVERVIEW_LANE, area.width(), OVERVIEW_LANE - 1)
+            row = lane_row(area, i)
             mark = QRectF(area.left() - 10, row.top(), 6, row.height())
             painter.fillRect(mark, theme.LANE_COLOURS[lane])
             if lane in self._images:
@@ -63,7 +63,7 @@ class Overview:
             painter.drawRect(frame.adjusted(0.5, 0.5, -0.5, -0.5))
         # What is not finite shows through the shade and the frame.
         for i, lane in enumerate(LANES):
-            row = QRectF(area.left(), area.top() + 2 + i * OVERVIEW_LANE, area.width(), OVERVIEW_LANE - 1)
+            row = lane_row(area, i)
             self._flags(painter, lane, row)
 
     def _flags(self, painter: QPainter, lane: Lane, row: QRectF) -> None:
@@ -75,6 +75,11 @@ class Overview:
             painter.fillRect(
                 QRectF(row.left() + first * each, row.top(), wide, row.height()), theme.NONFINITE
             )
+
+
+def lane_row(area: QRectF, lane: int) -> QRectF:
+    """Where the lane of that number lies in the overview."""
+    return QRectF(area.left(), area.top() + 1 + lane * OVERVIEW_LANE, area.width(), OVERVIEW_LANE)
 
 
 def in_sight(view: Viewport, area: QRectF) -> QRectF:

@@ -15,7 +15,7 @@ from inspector.stores import LANES, Lane
 from inspector.ui import theme
 from inspector.ui.format import number
 from inspector.ui.map_geometry import CELL_BORDERS_FROM, Bracket, SegmentIndex, Viewport, ticks
-from inspector.ui.map_labels import paint_blocks, paint_gaps
+from inspector.ui.map_labels import draw_edges, paint_blocks, paint_gaps
 from inspector.ui.map_legend import ALL_NONFINITE, gradient, lane_reason, nonfinite_text, scale_text
 from inspector.ui.map_overview import Overview
 from inspector.ui.map_rows import (
@@ -89,7 +89,7 @@ class MapPainter:
         painter.setClipRect(QRectF(LEFT, 0, view.width + 1, size.height()))
         self._rulers(painter, view, bottom)
         self._blocks(painter, view, index)
-        edges = index.edges(view) + LEFT
+        edges = index.edges(view)
         gaps = index.gaps(view)
         for lane, rect in rects.items():
             if reason := self.reason(lane):
@@ -102,8 +102,7 @@ class MapPainter:
                 area = QRectF(LEFT + gap.x, rect.top(), gap.width, rect.height()).intersected(rect)
                 painter.fillRect(area, c.gap)
                 painter.fillRect(area, QBrush(c.muted, Qt.BrushStyle.Dense7Pattern))
-            painter.setPen(QPen(self._over_data(0.5), 1))
-            painter.drawLines([QLineF(x + 0.5, rect.top(), x + 0.5, rect.bottom()) for x in edges])
+            draw_edges(painter, edges, view.width, rect, self._over_data(0.5))
             self._flagged(painter, view, lane, rect)
         self._names(painter, view, index, edges)
         paint_gaps(painter, view, gaps)
@@ -225,11 +224,13 @@ class MapPainter:
             painter.fillRect(QRectF(x, rect.bottom() - FLAG, wide, FLAG), theme.NONFINITE)
             painter.fillRect(QRectF(x, rect.top(), wide, FLAG), theme.NONFINITE)
 
-    def _names(self, painter: QPainter, view: Viewport, index: SegmentIndex, edges: Iterable[float]) -> None:
+    def _names(
+        self, painter: QPainter, view: Viewport, index: SegmentIndex, edges: npt.NDArray[np.int64]
+    ) -> None:
         c = theme.colours()
         top = RULER + BLOCKS
-        painter.setPen(QPen(c.line, 1))
-        painter.drawLines([QLineF(x + 0.5, top, x + 0.5, top + NAMES) for x in edges])
+        row = QRectF(LEFT, top, view.width, NAMES)
+        draw_edges(painter, edges, view.width, row, c.line)
         metrics = QFontMetricsF(painter.font(), painter.device())
         for segment in index.wide(view, 26):
             seen = visible(span(view, segment.offset, segment.stop, top + 1, NAMES - 2), view)

@@ -12,13 +12,13 @@ LEFT, RIGHT = 60, 104
 """Width of the gutters."""
 RULER, BLOCKS, NAMES, BRACKET = 16, 14, 16, 16
 """Height of the rows."""
-LEAST_LANE, LEAST_BRACKET = 12, 4
+LEAST_LANE, LEAST_BRACKET = 14, 4
 """Where the map is low, brackets give way to the lanes, and lose their words."""
 CELL_TEXT_FROM = 52.0
 """Pixels an element is wide before its value is written in it."""
-OVERVIEW, OVERVIEW_LANE = 22, 4
+OVERVIEW, OVERVIEW_LANE = 16, 3
 """Height of the row that shows the lanes whole, and of a lane in it."""
-OVERVIEW_FROM = 190
+OVERVIEW_FROM = 176
 """Where the map is lower, the lanes need the room."""
 FLAG = 3
 """Least size of a non-finite mark, so that one bad element among millions is seen."""

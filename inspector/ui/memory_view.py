@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
     QLineEdit,
-    QSizePolicy,
     QSpinBox,
     QVBoxLayout,
     QWidget,
@@ -48,8 +47,8 @@ KEYS = (
 EVERY = "all precisions"
 STAGE_TEXTS = ("0: nothing sharded", "1: state", "2: + gradients", "3: + weights")
 NO_SOURCE = "Give a number of elements, as in 70B, or open a source."
-LEAST_LETTERS = 6
-"""Of what is chosen, as many are seen at least."""
+LEAST_WIDTH = 88
+"""Pixels of a list of choices in a narrow panel."""
 BAR_WIDTH = 160
 """Pixels that a bar has at least."""
 
@@ -112,9 +111,7 @@ class MemoryView(LazyView):
         self.devices.valueChanged.connect(self._show_bills)
         for box in (self.stage, self.precision):
             # As wide as there is room for: in a narrow panel the text is cut, and the list has it whole.
-            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-            box.setMinimumContentsLength(LEAST_LETTERS)
-            box.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+            box.setMinimumWidth(LEAST_WIDTH)
         self.stage.addItems(STAGE_TEXTS)
         self.stage.setCurrentIndex(STAGES[-1])
         self.stage.setToolTip("What ZeRO shards over the devices; the rest lies on each of them whole (Z)")

@@ -31,7 +31,7 @@ RUN: Groups = (
 TIME: Groups = (
     ("play", "slower", "faster"),
     ("loop", "loop_start", "loop_end", "loop_clear"),
-    ("stay", "bookmark"),
+    ("stay", "end_work", "bookmark"),
 )
 EDIT: Groups = (("undo", "redo"),)
 GO: Groups = (

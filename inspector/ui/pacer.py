@@ -59,7 +59,7 @@ class Pacer(QObject):
             self._show(self._due.popleft())
 
     def _is_due(self, view: View, now: float) -> bool:
-        return now - self._shown_at.get(view, -float("inf")) >= view.PERIOD_S
+        return now - self._shown_at.get(view, -float("inf")) >= view.period_s
 
     def _show_next(self) -> None:
         if self._due:

@@ -69,7 +69,6 @@ class PlotsView(LazyView):
     """Four plots that share their x axis. They follow the run until the x range is moved by hand."""
 
     LOCAL_KEYS = KEYS
-    STEPS_ALONG_X = True
     PERIOD_S = 0.2
 
     def __init__(self, parent: QWidget | None = None) -> None:

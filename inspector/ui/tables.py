@@ -14,6 +14,8 @@ AnyIndex = QModelIndex | QPersistentModelIndex
 FIGURES = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 WORDS = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 
+SORT_SIGN = 12
+"""Pixels beside the name of a column for the sign that the table is sorted by it."""
 LEAST_ROWS = 2
 """A table may become as low as this many rows, so that many fit in a small window."""
 
@@ -93,7 +95,7 @@ def set_widths(table: QTableView, samples: tuple[str, ...], *, stretch: int | No
     header = table.horizontalHeader()
     for column, sample in enumerate(samples):
         title = str(table.model().headerData(column, Qt.Orientation.Horizontal) or "")
-        width = max(metrics.horizontalAdvance(sample), metrics.horizontalAdvance(title))
+        width = max(metrics.horizontalAdvance(sample), metrics.horizontalAdvance(title) + SORT_SIGN)
         table.setColumnWidth(column, width + 4 * theme.GRID)
         if column == stretch:
             header.setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)

@@ -69,7 +69,9 @@ class Ways(QObject):
     def keys_text(self) -> str:
         """All keys as rich text, by what is done with them."""
         titles = panels.view_titles()
-        of_views = ((f"In {titles[name].lower()}", view.LOCAL_KEYS) for name, view in self._views.items())
+        of_views = (
+            (f"In {titles[name].lower()}", view.kind().LOCAL_KEYS) for name, view in self._views.items()
+        )
         return keys_text(groups_of((each.entry for each in of_menus(self._window.menuBar())), of_views))
 
     def go_to_view(self, name: str) -> None:

@@ -42,9 +42,9 @@ def _used(facts: StepFacts) -> Iterator[_Used]:
         return
     given = facts.layout.given
     for i, each in enumerate(own.classes):
-        first = next((n for n, of in enumerate(own.of) if of == i), None)
-        if not each.idle and first is not None and first < len(given):
-            count = own.of.count(i)
+        count = 0 if each.idle else own.of.count(i)
+        first = own.of.index(i) if count else len(given)
+        if first < len(given):
             more = f" and {count - 1:,} more" if count > 1 else ""
             yield _Used(each, f" of {given[first].name}{more}", given[first].name)
 
@@ -87,9 +87,11 @@ def decay_on_norm_or_bias(facts: StepFacts, memory: Memory) -> Seen | None:
         wrong = once(layout, "diagnosis: decayed", _decayed) if hyper.weight_decay != 0 else []
     else:
         classes = [each.weight_decay != 0 and not each.idle for each in hyper.per_param.classes]
-        of = hyper.per_param.of
-        small = once(layout, "diagnosis: small", lambda laid: [s for s in laid if len(s.param.shape) < 2])
-        wrong = [s for s in small if (n := layout.number_of(s.name)) < len(of) and classes[of[n]]]
+        wrong = []
+        if any(classes):
+            of = hyper.per_param.of
+            small, numbers = once(layout, "diagnosis: small", _small)
+            wrong = [s for s, n in zip(small, numbers, strict=True) if n < len(of) and classes[of[n]]]
 
     def tell() -> Story:
         decay = hyper.of_param(layout.number_of(wrong[0].name), decays=True).weight_decay
@@ -101,6 +103,11 @@ def decay_on_norm_or_bias(facts: StepFacts, memory: Memory) -> Seen | None:
         )  # fmt: skip
 
     return alone(bool(wrong), tell)
+
+
+def _small(layout: Layout) -> tuple[list[Segment], list[int]]:
+    small = [s for s in layout if len(s.param.shape) < 2]
+    return small, [layout.number_of(s.name) for s in small]
 
 
 def _decayed(layout: Layout) -> list[Segment]:

@@ -40,11 +40,20 @@ class _Pair:
 
 
 def _pair(facts: StepFacts, memory: Memory) -> _Pair | None:
+    return memory.shared("pair of steps", lambda: _paired(facts, memory))
+
+
+def _paired(facts: StepFacts, memory: Memory) -> _Pair | None:
     before, now = memory.before, memory.now
     was, old, new = before.facts, before.columns, now.columns
     if facts.table is None or was is None or old is None or new is None or was.step != facts.step - 1:
         return None
-    if was.variant != facts.variant or before.layout is None or before.names != now.names:
+    if (
+        facts.put_in_place
+        or was.variant != facts.variant
+        or before.layout is None
+        or before.names != now.names
+    ):
         return None
     lanes = facts.table.lanes
     clean = (lanes["w"].nonfinite + lanes["m"].nonfinite + lanes["v"].nonfinite) == 0
@@ -119,7 +128,11 @@ class _Bounds:
         return SLACK * self.high[lane] + LEAST_NORM
 
 
-def _bounds(facts: StepFacts, pair: _Pair) -> _Bounds | None:
+def _bounds(facts: StepFacts, pair: _Pair, memory: Memory) -> _Bounds | None:
+    return memory.shared("bounds of moments", lambda: _bounded(facts, pair))
+
+
+def _bounded(facts: StepFacts, pair: _Pair) -> _Bounds | None:
     """None where norms alone do not tell, or settings are not those of AdamW."""
     if facts.table is None or pair.was.clip_scale is None or not np.isfinite(pair.was.clip_scale):
         return None
@@ -146,7 +159,7 @@ def _bounds(facts: StepFacts, pair: _Pair) -> _Bounds | None:
 def exchanged_moments(facts: StepFacts, memory: Memory) -> dict[int, int]:
     """Pairs of params of one shape, both ways, whose m and v follow from those of the other and not from their own."""
     pair = _pair(facts, memory)
-    bounds = _bounds(facts, pair) if pair is not None else None
+    bounds = _bounds(facts, pair, memory) if pair is not None else None
     if pair is None or bounds is None:
         return {}
     norms = {lane: getattr(pair.new, lane) for lane in MOMENTS}
@@ -177,7 +190,7 @@ def exchanged_moments(facts: StepFacts, memory: Memory) -> dict[int, int]:
 def unexplained_moments(facts: StepFacts, memory: Memory) -> Seen | None:
     """m or v whose norm cannot follow from the moments and gradients of the step before."""
     pair = _pair(facts, memory)
-    bounds = _bounds(facts, pair) if pair is not None else None
+    bounds = _bounds(facts, pair, memory) if pair is not None else None
     if pair is None or bounds is None:
         return None
     lows, highs = bounds.low, bounds.high

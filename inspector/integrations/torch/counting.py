@@ -127,8 +127,8 @@ def table_of(
     counted: Counted,
     names: tuple[str, ...],
     blocks: tuple[BlockName, ...],
-    numel: Sequence[int],
-    offsets: Sequence[int],
+    numel: Sequence[int] | Array,
+    offsets: Sequence[int] | Array,
     strides: Sequence[tuple[tuple[int, ...], tuple[int, ...]] | None],
 ) -> ParamTable:
     """The table of all that was counted; `offsets` is where each param lies in the mega-buffers.
@@ -136,6 +136,7 @@ def table_of(
     `strides` has shape and strides of params that do not lie in memory as their elements are numbered.
     """
     at = np.asarray(offsets, np.int64)
+    low, high = (from_ordered(counted.records["lanes"][name]) for name in ("low", "high"))
     lanes = {}
     for number, lane in enumerate(LANES):
         records = counted.records["lanes"][:, number]
@@ -147,8 +148,8 @@ def table_of(
             neginf=records["neginf"].astype(np.int64),
             first=np.where(records["first"] != 0, _numbered(first, strides) + at, -1),
             zeros=records["zeros"].astype(np.int64),
-            low=-from_ordered(records["low"]) + 0.0,
-            high=from_ordered(records["high"]),
+            low=-low[:, number] + 0.0,
+            high=high[:, number].copy(),
             norm=np.sqrt(records["squares"]),
             exponents=exponents,
         )
@@ -171,6 +172,8 @@ def table_of(
 def _numbered(places: Array, strides: Sequence[tuple[tuple[int, ...], tuple[int, ...]] | None]) -> Array:
     """Places in memory as the numbers of the elements there."""
     found = places.copy()
+    if not any(strides):
+        return found
     for row, each in enumerate(strides):
         if each is not None:
             found[row] = numbered(int(places[row]), *each)

@@ -127,33 +127,64 @@ class Pending:
         self.transfer.seal()
 
 
-def hyper_of(
-    pending: Pending, arrays: Sequence[Array], t: I64Array, params: Sequence[Param], *, skipped: bool
-) -> Hyper:
-    """What the step ran with, by param where they differ. `t` is the step count of each param after it."""
-    rates = [group.lr.read(arrays) for group in pending.groups]
-    first = pending.groups[0]
-    classes: dict[Settings, int] = {}
-    of: list[int] = []
-    made: dict[tuple[int, int, bool], int] = {}
-    for number_, (at, count) in enumerate(zip(pending.of_group, t.tolist(), strict=True)):
-        idle = skipped or not pending.active[number_]
-        behind = pending.step - count - idle
-        key = at, behind, idle
-        place = made.get(key)
-        if place is None:
-            group = pending.groups[at]
+class Settling:
+    """Settings of steps by param, one step after the other: what is the same in the next is not worked out again."""
+
+    def __init__(self) -> None:
+        self._codes: I64Array = np.zeros(0, np.int64)
+        """What tells apart the params of the step before: group, steps behind, idle or not."""
+        self._first: I64Array = np.zeros(0, np.int64)
+        """A param of each kind, in the order in which they come."""
+        self._kind: I64Array = np.zeros(0, np.int64)
+        """The kind of each param."""
+        self._of: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+        """The class of each kind, and so of each param."""
+
+    def hyper_of(
+        self,
+        pending: Pending,
+        arrays: Sequence[Array],
+        t: I64Array,
+        params: Sequence[Param],
+        *,
+        skipped: bool,
+    ) -> Hyper:
+        """What the step ran with, by param where they differ. `t` is the step count of each param after it."""
+        rates = [group.lr.read(arrays) for group in pending.groups]
+        of_group = np.array(pending.of_group, np.int64)
+        idle = ~pending.active | skipped
+        behind = pending.step - t - idle
+        self._tell_apart((behind * len(pending.groups) + of_group) * 2 + idle)
+        classes: dict[Settings, int] = {}
+        of_kind = []
+        for number_ in self._first.tolist():
+            group = pending.groups[pending.of_group[number_]]
             settings = Settings(
-                rates[at], group.beta1, group.beta2, group.eps, group.weight_decay, behind, idle
-            )
-            place = made[key] = classes.setdefault(settings, len(classes))
-        of.append(place)
-    common = next(iter(classes)) if len(classes) == 1 else None
-    shared = common is not None and not common.behind and not common.idle
-    if shared and first.weight_decay:
-        # Without settings of their own only params of the block that decays do.
-        shared = all(param.block == "wd" for param in params)
-    return Hyper(
-        rates[0], first.beta1, first.beta2, first.eps, first.weight_decay, math.inf,
-        None if shared else ParamSettings(tuple(classes), tuple(of)),
-    )  # fmt: skip
+                rates[pending.of_group[number_]], group.beta1, group.beta2, group.eps, group.weight_decay,
+                int(behind[number_]), bool(idle[number_]),
+            )  # fmt: skip
+            of_kind.append(classes.setdefault(settings, len(classes)))
+        common = next(iter(classes)) if len(classes) == 1 else None
+        shared = common is not None and not common.behind and not common.idle
+        first = pending.groups[0]
+        if shared and first.weight_decay:
+            # Without settings of their own only params of the block that decays do.
+            shared = all(param.block == "wd" for param in params)
+        own = None if shared else ParamSettings(tuple(classes), self._spread(tuple(of_kind)))
+        return Hyper(rates[0], first.beta1, first.beta2, first.eps, first.weight_decay, math.inf, own)
+
+    def _tell_apart(self, codes: I64Array) -> None:
+        if np.array_equal(codes, self._codes):
+            return
+        self._codes = codes
+        _, first, kind = np.unique(codes, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        self._first, self._kind = first[order], place[kind]
+        self._of = ((), ())
+
+    def _spread(self, of_kind: tuple[int, ...]) -> tuple[int, ...]:
+        if self._of[0] != of_kind:
+            self._of = of_kind, tuple(np.array(of_kind, np.int64)[self._kind].tolist())
+        return self._of[1]

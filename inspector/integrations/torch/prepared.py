@@ -170,6 +170,10 @@ class Prepared:
             jobs["unless_at"] = np.where(self.on(unless.device)[numbers], unless.data_ptr(), 0)
         return jobs
 
+    def strides_of(self, numbers: Sequence[int]) -> list[Strides]:
+        """Shape and strides of those params that do not lie in memory as their elements are numbered."""
+        return [self.strides[number] for number in numbers] if self._odd else [None] * len(numbers)
+
     def on(self, device: Any) -> npt.NDArray[np.bool_]:
         """Which params are on `device`."""
         there = np.zeros(len(self.of), np.bool_)
@@ -211,7 +215,7 @@ class Prepared:
         """True where each gradient lies in memory as its param does."""
         if not self._odd:
             return all(map(_BASE.is_contiguous, tensors))
-        strides = self.strides if isinstance(numbers, slice) else [self.strides[number] for number in numbers]
+        strides = self.strides if isinstance(numbers, slice) else self.strides_of(numbers)
         return all(
             tensor.is_contiguous() if stride is None else tensor.stride() == stride[1]
             for tensor, stride in zip(tensors, strides, strict=True)

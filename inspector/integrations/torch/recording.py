@@ -10,8 +10,8 @@ import functools
 import os
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,14 +23,22 @@ from inspector.integrations.torch import ends, noticed
 from inspector.integrations.torch.params import unwrapped
 from inspector.integrations.torch.run import Run
 from inspector.integrations.torch.steps import Steps
-from inspector.integrations.torch.writing import End, Remark
+from inspector.integrations.torch.writing import End, Remark, Save
 from inspector.session.policy import Policy
+from inspector.session.records import LOADED_STATE, LOADED_WEIGHTS
 from inspector.statistics import StatsLevel
 
 Tensor = Any
 Optimizer = Any
 AGREE_EVERY = 100
+TERM = "SIGTERM"
+SAVE_S = 10
+"""How long a handler of the script waits for the flight recorder to be written: schedulers kill after 30 s or so."""
 LEVELS: tuple[StatsLevel, ...] = ("off", "light", "full")
+
+
+class _TerminatedError(Exception):
+    """The process was asked to end."""
 
 
 class RecordingWarning(UserWarning):
@@ -49,6 +57,7 @@ def record(
     loss_after: bool = False,
     description: str = "",
     planned_steps: int | None = None,
+    sigterm: bool = True,
 ) -> Recording:
     """Record every step of `optimizer` from now on to the session at `path`, until the `with` block or `close()`.
 
@@ -56,6 +65,10 @@ def record(
     joined by `+`. `stats` "light" counts the gradients alone, "off" nothing; params are counted in every step that
     `stats_every` divides. `loss_after` says that `loss` is called after the step that it is of, now and then perhaps,
     where that does not show from the first time.
+
+    Where `sigterm`, and where this is called on the main thread, SIGTERM ends the recording in order, the flight
+    recorder written, before it ends the process. A handler that the script set before is called once that is written,
+    and the recording goes on as long as that lets it.
 
     A session that is there is gone on with, where it is of the same params and ends at or after the step that the
     optimizer stands at. Under torch.distributed rank 0 records and every `agree_every` steps holds the weights of the
@@ -87,7 +100,9 @@ def record(
         description=description,
         planned_steps=planned_steps,
     )
-    return Recording(Path(path), Steps(run, stats=stats, stats_every=stats_every, loss_after=loss_after))
+    return Recording(
+        Path(path), Steps(run, stats=stats, stats_every=stats_every, loss_after=loss_after), sigterm=sigterm
+    )
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +113,7 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
         if not self.open:
             return None
         try:
-            with torch.no_grad():
+            with self._busy(), torch.no_grad():
                 return method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 - the training goes on
             self._give_up(error)
@@ -110,7 +125,7 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
 class Recording:
     """A recording of an optimizer that goes on; see `record`. For the thread that trains."""
 
-    def __init__(self, path: Path, steps: Steps) -> None:
+    def __init__(self, path: Path, steps: Steps, *, sigterm: bool = True) -> None:
         self.path = path
         self.open = True
         self.problem: str | None = None
@@ -119,14 +134,17 @@ class Recording:
         self._run = steps.run
         self._told = self._loss_told = False
         self._pid = os.getpid()
+        self._depth = 0
         optimizer = self._run.optimizer
         self._handles = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
             optimizer.register_load_state_dict_post_hook(self._loaded),
         ]
+        if self._run.model is not None:
+            self._handles.append(self._run.model.register_load_state_dict_post_hook(self._weights_loaded))
         noticed.listen(self)
-        ends.follow(self)
+        ends.follow(self, sigterm=sigterm)
 
     # --- for the script
 
@@ -166,9 +184,26 @@ class Recording:
         if os.getpid() != self._pid:
             self.open = False  # A child of the process that records.
             return
-        self._finish(error)
-        self._detach()
-        self._report()
+        with self._busy():
+            self._finish(error)
+            self._detach()
+            self._report()
+
+    # --- the end of the process
+
+    @property
+    def busy(self) -> bool:
+        """As ends.Closes has it."""
+        return self._depth > 0
+
+    def terminated(self, *, going_on: bool) -> None:
+        """As ends.Closes has it."""
+        if not self.open or os.getpid() != self._pid:
+            return
+        if going_on:
+            self._save(f"the run was asked to end by {TERM}")
+        else:
+            self.close(_TerminatedError(f"The run was ended by {TERM}."))
 
     def __enter__(self) -> Recording:
         return self
@@ -215,7 +250,11 @@ class Recording:
 
     @_guarded
     def _loaded(self, optimizer: Optimizer) -> None:
-        self._steps.loaded()
+        self._steps.loaded(LOADED_STATE)
+
+    @_guarded
+    def _weights_loaded(self, module: Any, keys: Any) -> None:
+        self._steps.loaded(LOADED_WEIGHTS)
 
     # --- what is noticed
 
@@ -248,6 +287,26 @@ class Recording:
 
     # --- inner parts
 
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                ends.settle()
+
+    @_guarded
+    def _save(self, text: str) -> None:
+        """Write what the flight recorder holds, and wait a little until it is on disk."""
+        run = self._run
+        if run.records and run.writer is not None:
+            self._steps.release()
+            item = Save(run.step + 1, text)
+            run.writer.put(item)
+            item.done.wait(SAVE_S)
+
     @_guarded
     def _finish(self, error: BaseException | None) -> None:
         run = self._run
@@ -257,7 +316,8 @@ class Recording:
         reason = _reason(error)
         failed = error is not None and not isinstance(error, KeyboardInterrupt)
         try:
-            self._steps.break_off(error)
+            # A signal says nothing of the step that it came in; that is no end that the gradients of it tell of.
+            self._steps.break_off(None if isinstance(error, _TerminatedError) else error)
         except Exception:
             # Of a device that has failed nothing more is to be had; what was recorded is kept all the same.
             if error is None:
@@ -319,5 +379,7 @@ def _reason(error: BaseException | None) -> str | None:
         return None
     if isinstance(error, KeyboardInterrupt):
         return "The run was stopped."
+    if isinstance(error, _TerminatedError):
+        return str(error)
     lines = str(error).splitlines()
     return f"The run ended with {type(error).__name__}{f': {lines[0][:300]}' if lines else ''}."

@@ -70,10 +70,10 @@ class Run:
         self.policy = policy
         self.step = 0
         self.writer: Writer | None = None
-        self._model = inner_model(model)
+        self.model = inner_model(model)
         self._stats, self._description, self._planned = stats, description, planned_steps
         self.agreement = Agreement(World.now(), path.name)
-        self._know(name_params(self.optimizer, self._model))
+        self._know(name_params(self.optimizer, self.model))
         self.kind: Kind = kind_of(self.optimizer)
         self.t: I64Array = np.zeros(len(self.known), np.int64)
         self.copier = Copier()
@@ -100,7 +100,7 @@ class Run:
 
     def start(self) -> Writer:
         """Make the session, or take it up, as the optimizer stands before its first step."""
-        self._know(name_params(self.optimizer, self._model, {id(each.param): each for each in self.known}))
+        self._know(name_params(self.optimizer, self.model, {id(each.param): each for each in self.known}))
         self._sizes = self._group_sizes()
         self.t = self.counts()
         params = as_params(self.known, self.groups)
@@ -129,7 +129,7 @@ class Run:
             return
         before = self.known
         mine = {id(each.param): each for each in before}
-        listed = name_params(self.optimizer, self._model, mine)
+        listed = name_params(self.optimizer, self.model, mine)
         self._sizes = self._group_sizes()
         if [each for each in listed if id(each.param) in mine] != before:
             raise UsageError("Params were taken out of the optimizer, which a recording cannot follow.")
@@ -216,8 +216,7 @@ class Run:
             policy=str(self.policy),
             software=f"inspector {__version__}",
             began=time.time(),
-            description=self._description
-            or (kind.name if self._model is None else type(self._model).__name__),
+            description=self._description or (kind.name if self.model is None else type(self.model).__name__),
             stats=self._stats,
             planned_steps=self._planned,
             layout=RecordedLayout.of(layout, Limits(), params),
@@ -232,7 +231,7 @@ class Run:
         )
 
     def _notes(self) -> list[str]:
-        notes = notes_of(self.known, self._model)
+        notes = notes_of(self.known, self.model)
         if self.kind.maximize:
             notes.append("the optimizer maximizes: gradients are recorded with their sign changed")
         return notes

@@ -76,15 +76,16 @@ class StepCounts:
         They need not be counted where `norm`, a number on a device, is finite.
         """
         run = self._run
-        numbers = [number for number in self.numbers_of(params) if number not in done]
+        numbers = self.numbers_of(params)
+        if done:
+            numbers = [number for number in numbers if number not in done]
         if not numbers:
             return None
-        unless = None if norm is None or hasattr(norm, "full_tensor") else norm.detach()
-        prepared, found = self._looked_at(run.gradients()) if unless is not None else (None, None)
-        if prepared is None or found is None or unless is None or unless.device.type == "cpu":
+        prepared, found = self._looked_at(run.gradients())
+        if prepared is None or found is None:
             taken, tasks, strides = gradients_of(run.known, run.groups, numbers, norm)
             return Unclipped(taken, self._counter.count(tasks, transfer), strides) if taken else None
-        unless = unless.float()
+        unless = None if norm is None or hasattr(norm, "full_tensor") else norm.detach().float()
         chosen = np.array(numbers, np.intp)
         chosen = chosen[found.there[chosen]]
         if not len(chosen):
@@ -92,14 +93,15 @@ class StepCounts:
         jobs = prepared.before_clipping(run.groups, found, chosen, unless)
         counts = Counts(len(jobs))
         for device, mine in prepared.devices:
-            places = (
-                np.flatnonzero(np.isin(chosen, mine)) if len(prepared.devices) > 1 else np.arange(len(chosen))
-            )
+            places = np.arange(len(chosen))
+            if len(prepared.devices) > 1:
+                places = np.flatnonzero(np.isin(chosen, mine))
             if len(places):
-                sizes = tuple(prepared.sizes[number] for number in chosen[places])
-                self._counter.launch(device, places, jobs[places], sizes, counts, transfer)
-        strides = [prepared.strides[number] for number in chosen]
-        return Unclipped(chosen.tolist(), counts, strides)
+                here = jobs[places]
+                sizes = tuple(here["numel"].tolist())
+                self._counter.launch(device, places, here, sizes, counts, transfer)
+        order = chosen.tolist()
+        return Unclipped(order, counts, prepared.strides_of(order))
 
     def numbers_of(self, params: Sequence[Tensor]) -> list[int]:
         """The numbers of those of `params` that are of the run, in its order."""

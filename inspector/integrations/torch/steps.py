@@ -25,10 +25,12 @@ from inspector.integrations.torch.run import Run
 from inspector.integrations.torch.step_counts import StepCounts
 from inspector.integrations.torch.transfer import Copies, Transfer
 from inspector.integrations.torch.watch import sign_of
-from inspector.integrations.torch.writing import Counters, Remark
+from inspector.integrations.torch.writing import PutInPlace, Remark
+from inspector.session.records import LOADED_STATE, WRITTEN_WEIGHTS
 from inspector.statistics import StatsLevel
 
 Tensor = Any
+_VERSION = attrgetter("_version")
 COPIES = 4
 COPIED_BYTES = 1 << 30
 """So many copies may be on their way to the host at once, or as many as come to so many bytes."""
@@ -55,6 +57,13 @@ class Steps:
         self._how_told = False
         self._copies: list[Copies] = []
         self._versions: frozenset[int] = frozenset()
+        """Of the gradients that the last step took."""
+        self._weights: list[int] = []
+        """How often PyTorch counted each weight as written to, after the last step."""
+        self._written_before = False
+        """True where something else wrote to weights before the last step."""
+        self._loaded: list[str] = []
+        """What the script has loaded since the last step."""
 
     @property
     def began(self) -> bool:
@@ -79,8 +88,10 @@ class Steps:
         if run.records and run.writer is None:
             run.start()
         run.look_for_params()
+        self._look_for_writes()
         run.step += 1
-        pending = self._current = self._next(skipped=skipped)
+        gradients = run.gradients()
+        pending = self._current = self._next(gradients, skipped=skipped)
         if not run.records:
             return
         left_out = skipped or (pending.found_inf is not None and pending.found_inf.value > 0)
@@ -91,7 +102,6 @@ class Steps:
         if not counted and not wanted:
             return
         scale = getattr(run.optimizer, "grad_scale", None)
-        gradients = run.gradients()
         if counted:
             late = run.writer.skipped if run.writer is not None else 0
             t = np.maximum(run.t + left_out - late, 1)
@@ -120,6 +130,7 @@ class Steps:
             self._copies.append(pending.keyframe)
         pending.finish()
         self._versions = self._gradient_versions()
+        self._weights = self._weight_versions()
         if pending.losses and self._order is None:
             self._order = "before"
         if self._order == "before":
@@ -176,15 +187,10 @@ class Steps:
             self._current.scale = number(scale, self._current.transfer)
         self.end()
 
-    def loaded(self) -> None:
-        """The script has loaded a state: the step counts are others now."""
-        run = self.run
-        if run.writer is None:
-            return
-        self.release()
-        run.t = run.counts()
-        run.writer.put(Counters(tuple(run.t.tolist())))
-        run.writer.put(Remark(run.step + 1, "the optimizer's state was loaded"))
+    def loaded(self, what: str) -> None:
+        """The script has loaded a checkpoint; `what` says so: LOADED_STATE or LOADED_WEIGHTS."""
+        if self.run.writer is not None and what not in self._loaded:
+            self._loaded.append(what)
 
     def break_off(self, error: BaseException | None) -> None:
         """No more steps come. What `error` ended may stand in a step that did not come to be: it is kept as such."""
@@ -209,7 +215,37 @@ class Steps:
 
     # --- inner parts
 
-    def _next(self, *, skipped: bool) -> Pending:
+    def _look_for_writes(self) -> None:
+        """What the script wrote of w, m or v since the step before; a state that it loaded has step counts of its own.
+
+        Weights are noticed to be written where PyTorch counts it: not through `param.data`.
+        """
+        run, loaded = self.run, self._loaded
+        if run.writer is None or not run.records:
+            return
+        now = self._weight_versions()
+        before, self._weights = self._weights, now
+        written = [n for n, (was, is_) in enumerate(zip(before, now, strict=False)) if was != is_]
+        if not loaded and written and not self._written_before:
+            first, more = run.known[written[0]].name, len(written) - 1
+            loaded.append(f"{WRITTEN_WEIGHTS}: {first}{f' and {more:,} more' if more else ''}")
+        # A script that does so in each step is told of once.
+        self._written_before = bool(written)
+        if not loaded:
+            return
+        self._loaded = []
+        if LOADED_STATE in loaded:
+            run.t = run.counts()
+        state = None
+        if run.policy.captures:
+            state = Pending(run.step, [], np.zeros(0, np.bool_), [], Transfer())
+            state.keyframe = run.copier.copy(run.state())
+        run.writer.put(PutInPlace(run.step + 1, tuple(loaded), tuple(run.t.tolist()), state))
+
+    def _weight_versions(self) -> list[int]:
+        return list(map(_VERSION, self.run.params))
+
+    def _next(self, gradients: list[Tensor | None], *, skipped: bool) -> Pending:
         run = self.run
         transfer, self._transfer = self._transfer, Transfer()
         found_inf = getattr(run.optimizer, "found_inf", None)
@@ -217,7 +253,7 @@ class Steps:
         pending = Pending(
             run.step,
             run.of_group,
-            np.fromiter(map(is_not, run.gradients(), repeat(None)), np.bool_, len(run.known)),
+            np.fromiter(map(is_not, gradients, repeat(None)), np.bool_, len(run.known)),
             [GroupNumbers.of(group, transfer) for group in run.groups],
             transfer,
             skipped=skipped,
@@ -281,7 +317,7 @@ class Steps:
     def _gradient_versions(self) -> frozenset[int]:
         """What tells whether a backward pass has run since: one that is not among those before is new."""
         there = [gradient for gradient in self.run.gradients() if gradient is not None]
-        return frozenset(map(hash, zip(map(id, there), map(attrgetter("_version"), there), strict=True)))
+        return frozenset(map(hash, zip(map(id, there), map(_VERSION, there), strict=True)))
 
     def _tell_checksums(self, pending: Pending) -> None:
         """Of a process that does not record, on a thread that waits for the device."""

@@ -215,6 +215,8 @@ class Counts:
         """All of it, from the arrays of the transfer."""
         if len(self.parts) == 1 and isinstance(self.parts[0][1], Counted):
             return self.parts[0][1]
+        if len(self.parts) == 1 and isinstance(self.parts[0][1], int):
+            return decode(arrays[self.parts[0][1]], self.total)
         counted = Counted.zeros(self.total)
         for numbers, part in self.parts:
             if isinstance(part, Counted):

@@ -7,11 +7,12 @@ import math
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from inspector.diagnosis.diagnosis import Diagnosis
@@ -19,13 +20,13 @@ from inspector.errors import InspectorError
 from inspector.findings import Finding
 from inspector.integrations.torch.counting import Counted, table_of
 from inspector.integrations.torch.facts import facts_of, recorded_facts
-from inspector.integrations.torch.pending import I64Array, Pending, Unclipped, hyper_of
+from inspector.integrations.torch.pending import I64Array, Pending, Settling, Unclipped
 from inspector.layout import BlockName, Layout, Param
 from inspector.param_statistics import LaneColumns, ParamTable, UpdateColumns, counts_of
 from inspector.plan import Limits, layout_for
 from inspector.session.reader import Session
 from inspector.session.recorder import Recorder
-from inspector.session.records import RecordedLayout, RecordedStep, Shard
+from inspector.session.records import About, RecordedLayout, RecordedStep, Shard
 from inspector.statistics import NonFinite
 from inspector.stepping import HostState
 
@@ -56,11 +57,26 @@ class Remark:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """The step counts of the params were set by the script."""
+@dataclass(frozen=True, slots=True, eq=False)
+class PutInPlace:
+    """The script wrote w, m or v before `step`, as `texts` say.
 
+    `t` are the step counts of the params then, `state` is what stands there, where it is captured.
+    """
+
+    step: int
+    texts: tuple[str, ...]
     t: tuple[int, ...]
+    state: Pending | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Save:
+    """The flight recorder is written, as `text` of `step` says; `done` is set once it is on disk."""
+
+    step: int
+    text: str
+    done: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +87,7 @@ class End:
     failed: bool
 
 
-Item = Pending | Grown | Remark | Counters | End
+Item = Pending | Grown | Remark | PutInPlace | Save | End
 
 
 class Writer:
@@ -97,8 +113,11 @@ class Writer:
         self.skipped = 0
         self._t = t.copy()
         self._check = check
-        self._laid: tuple[Layout, RecordedLayout] | None = None
-        layout = self._layout()[0]
+        self._settling = Settling()
+        self._put_in_place = 0
+        """The last step before which the script wrote w, m or v."""
+        self._laid: _Laid | None = None
+        layout = self._layout().layout
         self._earlier = earlier
         self._diagnosis = Diagnosis(
             lambda step: recorded_facts(earlier, step, layout) if earlier is not None else None
@@ -155,8 +174,18 @@ class Writer:
             return
         elif isinstance(item, Remark):
             recorder.mark(item.step, item.text)
-        elif isinstance(item, Counters):
+        elif isinstance(item, Save):
+            recorder.mark(item.step, item.text)
+            recorder.fire()
+            recorder.flush()
+            item.done.set()
+        elif isinstance(item, PutInPlace):
             self._t = np.array(item.t, np.int64)
+            self._put_in_place = item.step
+            for text in item.texts:
+                recorder.mark(item.step, text)
+            if item.state is not None:
+                recorder.put_in_place(_state(item.state, item.step - 1))
         elif isinstance(item, Grown):
             self._grow(item)
         else:
@@ -180,24 +209,31 @@ class Writer:
             self._t[item.active] += 1
         elif not item.skipped:
             self.skipped += 1
-        hyper = hyper_of(item, arrays, self._t, about.params, skipped=skipped)
-        layout, laid = self._layout()
+        hyper = self._settling.hyper_of(item, arrays, self._t, about.params, skipped=skipped)
+        laid = self._layout()
+        layout = laid.layout
         table, unclipped = None, False
         if item.counts is not None:
-            table = self._table(item, item.counts.host(arrays), layout, skipped=skipped)
+            table = self._table(item, item.counts.host(arrays), laid, skipped=skipped)
             for each in item.clippings:
                 if each.before is not None and not math.isfinite(each.norm.read(arrays)):
                     table = _as_before(table, each.before, arrays, layout)
                     unclipped = True
         norm, scale, counted = _norms(item, arrays, table)
-        nonfinite = NonFinite() if table is None else counts_of(table, "g").nonfinite
+        gradients = None if table is None else counts_of(table, "g")
+        nonfinite = NonFinite() if gradients is None else gradients.nonfinite
         ran = RecordedStep(
             item.step, hyper, about.variant, _mean([each.read(arrays) for each in item.losses]), norm, scale,
-            nonfinite, (), item.ended, laid, counted and any(about.shards),
+            nonfinite, (), item.ended, laid.recorded, counted and any(about.shards),
         )  # fmt: skip
-        facts = facts_of(ran, None if item.light else table, layout, about)
-        if item.light and table is not None:
-            facts = replace(facts, gradients=counts_of(table, "g"))
+        facts = facts_of(
+            ran,
+            None if item.light else table,
+            layout,
+            about,
+            gradients,
+            put_in_place=item.step == self._put_in_place,
+        )
         findings = self._diagnosis.observe(facts)
         if item.checksums is not None and self._check is not None:
             parted = self._check(item.step, arrays[item.checksums])
@@ -223,22 +259,14 @@ class Writer:
             keyframe=None if item.keyframe is None else _state(item, item.step),
         )
 
-    def _table(self, item: Pending, counted: Counted, layout: Layout, *, skipped: bool) -> ParamTable:
-        params = self.recorder.about.params
-        # In the order of memory, as statistics are everywhere.
-        order = np.array(layout.numbers, np.intp)
-        if (order != np.arange(len(order))).any():
+    def _table(self, item: Pending, counted: Counted, laid: _Laid, *, skipped: bool) -> ParamTable:
+        strides = item.strides
+        if laid.order is not None:
+            order = np.array(laid.order, np.intp)
             counted = Counted(counted.records[order], counted.bins[order])
-        segments = layout.segments
-        names = tuple(segment.name for segment in segments)
-        table = table_of(
-            counted,
-            names,
-            tuple(segment.block for segment in segments),
-            [params[number].numel for number in order],
-            [segment.offset for segment in segments],
-            [item.strides[number] for number in order],
-        )
+            strides = [strides[number] for number in laid.order]
+        names = laid.names
+        table = table_of(counted, names, laid.blocks, laid.numel, laid.offsets, strides)
         if skipped and not item.skipped:
             # What the device counted of an update that it then left out.
             nothing = np.zeros(len(names), np.int64)
@@ -249,12 +277,39 @@ class Writer:
             table = replace(table, lanes=MappingProxyType(dict(table.lanes)), update=none)
         return table
 
-    def _layout(self) -> tuple[Layout, RecordedLayout]:
+    def _layout(self) -> _Laid:
         if self._laid is None:
-            about = self.recorder.about
-            layout = layout_for(about.params, Limits(), about.variant)
-            self._laid = layout, RecordedLayout.of(layout, Limits(), about.params)
+            self._laid = _Laid.of(self.recorder.about)
         return self._laid
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Laid:
+    """Where the params lie, and columns of them in the order of memory, as statistics are everywhere."""
+
+    layout: Layout
+    recorded: RecordedLayout
+    order: tuple[int, ...] | None
+    """Their numbers; None where they were given in that order."""
+    names: tuple[str, ...]
+    blocks: tuple[BlockName, ...]
+    numel: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, about: About) -> _Laid:
+        """As they lie by default."""
+        layout = layout_for(about.params, Limits(), about.variant)
+        segments, order = layout.segments, tuple(layout.numbers)
+        return cls(
+            layout,
+            RecordedLayout.of(layout, Limits(), about.params),
+            None if order == tuple(range(len(order))) else order,
+            tuple(segment.name for segment in segments),
+            tuple(segment.block for segment in segments),
+            np.array([about.params[number].numel for number in order], np.int64),
+            np.array([segment.offset for segment in segments], np.int64),
+        )
 
 
 def _as_before(table: ParamTable, before: Unclipped, arrays: Any, layout: Layout) -> ParamTable:
@@ -272,9 +327,9 @@ def _as_before(table: ParamTable, before: Unclipped, arrays: Any, layout: Layout
     ).lanes["g"]
     now = table.lanes["g"]
     columns = {}
-    for field in fields(now):
-        columns[field.name] = getattr(now, field.name).copy()
-        columns[field.name][rows] = getattr(here, field.name)
+    for each in fields(now):
+        columns[each.name] = getattr(now, each.name).copy()
+        columns[each.name][rows] = getattr(here, each.name)
     return replace(table, lanes=MappingProxyType({**table.lanes, "g": LaneColumns(**columns)}))
 
 

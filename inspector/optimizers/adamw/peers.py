@@ -200,7 +200,7 @@ def torch_fused_cuda(given: Given) -> Lanes:
 
 
 def kernel_precise(given: Given) -> Lanes:
-    """The built-in kernel with precise numerics: `oracle.update` in float32, without fused operations."""
+    """The built-in kernel with precise numerics: `oracle.update` in float32, the roundings of `torch_fused_cpu`."""
     return _here(given, "precise")
 
 

@@ -106,6 +106,10 @@ class Assembly:
         self.scratch[buffer] = at + elements
         return at, elements
 
+    def workspace(self, buffer: str, elements: int) -> None:
+        """Have a scratch buffer of at least so many float32 elements, which its users have one after the other."""
+        self.scratch[buffer] = max(self.scratch.get(buffer, 0), elements)
+
     def passes(self, kernel: str, lane: Lane, ranges: Iterable[tuple[int, int]]) -> None:
         """A pass over ranges of one lane: scale or fill_zero."""
         for start, stop in ranges:
@@ -143,9 +147,14 @@ class Assembly:
         *,
         constants: tuple[tuple[str, float], ...] = (),
         clears: tuple[Binding, ...] = (),
+        entry_point: str | None = None,
+        written: tuple[Binding, ...] | None = None,
+        count: int | None = None,
+        operations: int = 0,
     ) -> None:
-        """Append a dispatch; its entry point is the last part of `kernel`, an `_atomic` at its end left out."""
-        entry_point = kernel.rpartition("/")[2].removesuffix("_atomic")
+        """Append a dispatch; the entry point is the last part of `kernel` if not given, an `_atomic` left out."""
+        if entry_point is None:
+            entry_point = kernel.rpartition("/")[2].removesuffix("_atomic")
         self.dispatches.append(
             Dispatch(
                 len(self.dispatches),
@@ -158,6 +167,9 @@ class Assembly:
                 elements,
                 constants,
                 clears,
+                written=written,
+                count=count,
+                operations=operations,
             )
         )
 

@@ -11,9 +11,9 @@ from inspector.layout import F32_BYTES, BlockName, Segment, StateType
 from inspector.optimizers.planning.assembly import VEC
 from inspector.optimizers.planning.norm import NormPlan
 from inspector.param_hyper import Classes
-from inspector.plan import Binding, Plan, UniformType, binding_elements
+from inspector.plan import Access, Binding, Plan, UniformType, binding_elements
 from inspector.settings import IDLE
-from inspector.stores import GIVEN, pieces
+from inspector.stores import GIVEN, Lane, pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class UpdateRange:
     name: str
     of: int | None = None
     """The class of its params where they have settings of their own."""
+    kind: str = ""
+    """Which of several ways the optimizer updates them in."""
 
 
 class UpdatePlan(NormPlan):
@@ -38,6 +40,14 @@ class UpdatePlan(NormPlan):
     def kernel(self, range_: UpdateRange) -> tuple[str, str]:
         """The WGSL file and the entry point that update a range."""
         raise NotImplementedError
+
+    def kind(self, segment: Segment) -> str:
+        """The way in which a param is updated, of an optimizer that has several; a range is of one."""
+        return ""
+
+    def access(self, range_: UpdateRange, moment: Lane) -> Access:
+        """How the update of a range binds a moment."""
+        return "read_write"
 
     def constants(self, range_: UpdateRange) -> dict[str, float]:
         """The pipeline constants of a range's kernel, in the order in which a plan states them."""
@@ -60,6 +70,7 @@ class UpdatePlan(NormPlan):
             ranges = tuple(self.update_ranges())
             if not self.variant.fused:
                 self.passes("scale", "g", [(r.start, r.stop) for r in ranges])
+            self.before_updates(ranges)
             for each in ranges:
                 self._update(each)
             if not self.variant.fused:
@@ -67,6 +78,9 @@ class UpdatePlan(NormPlan):
                     self._casts()
                 self.passes("fill_zero", "g", [(r.start, r.stop) for r in ranges])
         return self.plan()
+
+    def before_updates(self, ranges: tuple[UpdateRange, ...]) -> None:
+        """What has to run between the norm and the first update."""
 
     def update_ranges(self) -> Iterator[UpdateRange]:
         """What each update works on: runs of one type of state, cut to what can be bound."""
@@ -84,14 +98,19 @@ class UpdatePlan(NormPlan):
             return
         if self.variant.dispatch == "per-tensor":
             for s in layout.segments:
-                yield UpdateRange(s.block, s.state, s.offset, s.stop, s.name)
+                yield UpdateRange(s.block, s.state, s.offset, s.stop, s.name, kind=self.kind(s))
             return
         if self.variant.dispatch == "two-block":
-            for run in layout.runs:
-                yield UpdateRange(run.block, run.state, run.start, run.stop, run.block.replace("_", "-"))
+            for (block, state, kind), segments in groupby(
+                layout.segments, key=lambda s: (s.block, s.state, self.kind(s))
+            ):
+                run = tuple(segments)
+                yield UpdateRange(
+                    block, state, run[0].offset, run[-1].stop, block.replace("_", "-"), kind=kind
+                )
             return
-        for state, group in groupby(layout.runs, key=lambda run: run.state):
-            runs = tuple(group)
+        for state, alike in groupby(layout.runs, key=lambda run: run.state):
+            runs = tuple(alike)
             yield UpdateRange(None, state, runs[0].start, runs[-1].stop, "all")
 
     def _class_ranges(self, classes: Classes) -> Iterator[UpdateRange]:
@@ -106,7 +125,13 @@ class UpdatePlan(NormPlan):
             for s, of in parts:
                 if of != IDLE:
                     yield UpdateRange(
-                        s.block, s.state, s.offset, s.stop, f"{s.name} ({_group_words([s])})", of
+                        s.block,
+                        s.state,
+                        s.offset,
+                        s.stop,
+                        f"{s.name} ({_group_words([s])})",
+                        of,
+                        self.kind(s),
                     )
             return
         if self.variant.dispatch == "single":
@@ -120,8 +145,14 @@ class UpdatePlan(NormPlan):
                     "run with --dispatch two-block or per-tensor."
                 )
         single = self.variant.dispatch == "single"
-        for (block, state, of), group in groupby(
-            parts, key=lambda part: (None if single else part[0].block, part[0].state, part[1])
+        for (block, state, of, kind), group in groupby(
+            parts,
+            key=lambda part: (
+                None if single else part[0].block,
+                part[0].state,
+                part[1],
+                self.kind(part[0]),
+            ),
         ):
             run = [s for s, _ in group]
             if state == "8bit" and run[0].offset % self.layout.placement.coded_align:
@@ -132,7 +163,7 @@ class UpdatePlan(NormPlan):
             if of != IDLE:
                 where = "all" if block is None else block.replace("_", "-")
                 yield UpdateRange(
-                    block, state, run[0].offset, run[-1].stop, f"{where} {_group_words(run)}", of
+                    block, state, run[0].offset, run[-1].stop, f"{where} {_group_words(run)}", of, kind
                 )
 
     def _chunk_of(self, whole: UpdateRange) -> int:
@@ -167,7 +198,7 @@ class UpdatePlan(NormPlan):
             storage += self.codes(len(storage), start, stop)
         else:
             storage += [
-                self.lane(slot, lane, lane, start, stop, "read_write")
+                self.lane(slot, lane, lane, start, stop, self.access(range_, lane))
                 for slot, lane in enumerate(self.moments, len(storage))
             ]
         if mirrored:
@@ -177,7 +208,7 @@ class UpdatePlan(NormPlan):
             *storage,
             Binding(slot, "grad_stats", "grad_stats", 0, 2 * F32_BYTES, "read"),
             self.size(slot + 1, "size", n),
-            self.value(slot + 2, "hp", self._hp_key(range_), self.hp_type),
+            self.hp(slot + 2, range_),
             self.value(slot + 3, "bias", "bias" if range_.of is None else f"bias:{range_.of}", "vec4<f32>"),
         )
         path, kernel = self.kernel(range_)
@@ -190,6 +221,10 @@ class UpdatePlan(NormPlan):
             f"{kernel} {range_.name}",
             constants=tuple(self.constants(range_).items()),
         )
+
+    def hp(self, slot: int, range_: UpdateRange) -> Binding:
+        """The settings of a range."""
+        return self.value(slot, "hp", self._hp_key(range_), self.hp_type)
 
     @staticmethod
     def _hp_key(range_: UpdateRange) -> str:
