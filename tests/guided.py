@@ -221,11 +221,12 @@ def _dialog() -> QDialog | None:
 
 @dataclass(frozen=True)
 class Shot:
-    """A picture: of which task, after which of its steps, counted from 1, and in which colours."""
+    """A picture: of which task, after which of its steps, counted from 1, in which colours, and of which moment."""
 
     task: int
     after: int
     scheme: theme.Scheme = "light"
+    ready: Callable[[Snapshot], bool] = lambda s: s.mode == "paused"
 
 
 SHOTS = {
@@ -233,11 +234,15 @@ SHOTS = {
     "step-values": Shot(1, 4),
     "step-microscope": Shot(1, 7),
     "record-follow": Shot(2, 3),
-    "stop-nan": Shot(3, 2),
-    "stop-policies": Shot(3, 4, "dark"),
+    "stop-nan": Shot(3, 2, ready=lambda s: s.stop is not None and s.values is not None),
+    "stop-policies": Shot(3, 4, "dark", ready=lambda s: s.policies is not None and s.values is not None),
     "what-if": Shot(4, 3),
-    "what-if-compare": Shot(4, 4),
-    "what-if-8bit": Shot(4, 6),
+    "what-if-compare": Shot(
+        4, 4, ready=lambda s: s.beside.diff is not None and s.beside.diff.curves is not None
+    ),
+    "what-if-8bit": Shot(
+        4, 6, ready=lambda s: s.eight_bit is not None and (s.eight_bit.drift_step or 0) > 60
+    ),
     "profile": Shot(5, 4),
 }
 
@@ -265,6 +270,7 @@ def write_pictures(names: list[str]) -> Iterator[Path]:
         try:
             for step in TASKS[shot.task - 1].steps[: shot.after]:
                 person.do(step, folder)
+            person.until(shot.ready)
             person.picture(PICTURES / f"{name}.png")
         finally:
             person.close()
