@@ -40,7 +40,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 ROOT = Path(__file__).parent.parent
 PICTURES = ROOT / "docs" / "pictures"
 SIZE = (1440, 900)
-LIMIT_S = 90.0
+LIMIT_S = 180.0
 ANSWER_S = 0.3
 FEW = 20
 """Steps that a run goes on for before it is paused."""
@@ -241,7 +241,7 @@ SHOTS = {
         4, 4, ready=lambda s: s.beside.diff is not None and s.beside.diff.curves is not None
     ),
     "what-if-8bit": Shot(
-        4, 6, ready=lambda s: s.eight_bit is not None and (s.eight_bit.drift_step or 0) > 60
+        4, 6, ready=lambda s: s.eight_bit is not None and (s.eight_bit.drift_step or 0) > 25
     ),
     "profile": Shot(5, 4),
 }
