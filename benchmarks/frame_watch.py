@@ -107,7 +107,7 @@ class FrameWatch(QObject):
         self._stopped = threading.Event()
         self._seen: list[tuple[int, str]] = []
         self.collections_ms: list[float] = []
-        """What each garbage collection took, on whichever thread: meanwhile nobody else runs."""
+        """What each garbage collection took of the processor, on whichever thread: meanwhile no other one runs."""
         self._collecting = 0.0
         self._sampler = threading.Thread(target=self._sample, name="frame-sampler", daemon=True)
 
@@ -127,9 +127,9 @@ class FrameWatch(QObject):
 
     def _on_collection(self, phase: str, _info: dict[str, int]) -> None:
         if phase == "start":
-            self._collecting = time.perf_counter()
+            self._collecting = time.thread_time()
         else:
-            self.collections_ms.append((time.perf_counter() - self._collecting) * 1e3)
+            self.collections_ms.append((time.thread_time() - self._collecting) * 1e3)
 
     def _tick(self) -> None:
         wall, cpu, others = time.perf_counter(), time.thread_time(), self._others()

@@ -4,6 +4,7 @@
     python benchmarks/window_watchdog.py first-paint [RUNS]
     python benchmarks/window_watchdog.py close [TIMES]
     python benchmarks/window_watchdog.py memory [STEPS]
+    python benchmarks/window_watchdog.py window-memory [STEPS] [SOURCE]
 
 `busy` counts what a person would feel: a timer of the UI thread's event loop that should fire every
 millisecond, and how late it does while the source runs, its map is zoomed and params are selected. The
@@ -238,6 +239,61 @@ def memory(steps: int) -> int:
     return int(grown > 16)
 
 
+def window_memory(steps: int, source: str) -> int:
+    """Resident memory over `steps` steps in the window, whose views are gone through all the while."""
+    from PySide6.QtCore import QTimer
+
+    from inspector.cli.window import RunOpener
+    from inspector.plan import Variant
+    from inspector.runtime.commands import Run
+    from inspector.runtime.worker import Worker
+    from inspector.ui.app import run_window
+    from inspector.ui.main_window import MainWindow
+
+    opener = RunOpener(adapter=None, undo_mb=64, schedule=None, seed=None, given={})
+    worker = Worker(opener, source, Variant())
+    sizes: list[tuple[int, float]] = []
+    began = time.perf_counter()
+
+    def ready(window: MainWindow) -> None:
+        window.resize(1600, 1000)
+        names = list(window.views)
+        turn = [0]
+
+        def look() -> None:
+            if worker.mode == "starting":
+                return
+            if turn[0] < len(names):
+                # Every view is made and shown once before anything is counted.
+                window.ways.go_to_view(names[turn[0]])
+            elif turn[0] == len(names):
+                worker.send(Run(until=steps))
+            elif turn[0] % 8 == 0:
+                window.ways.go_to_view(names[turn[0] // 8 % len(names)])
+            turn[0] += 1
+            done = worker.finished_steps
+            if done >= (len(sizes) + 1) * steps // 10:
+                sizes.append((done, _resident_mb()))
+                speed = done / (time.perf_counter() - began)
+                print(
+                    f"  {done:>9,} steps: {sizes[-1][1]:.1f} MiB resident, {speed:,.0f} steps/s", flush=True
+                )
+            if done >= steps:
+                window.close()
+
+        timer = QTimer(window, interval=50)
+        timer.timeout.connect(look)
+        timer.start()
+
+    with tempfile.TemporaryDirectory() as folder:
+        run_window(lambda: worker, settings_path=str(Path(folder) / "window.ini"), on_ready=ready)
+    grown = sizes[-1][1] - sizes[0][1]
+    print(
+        f"{source}: grown from a tenth of {steps:,} steps to the end by {grown:+.1f} MiB; peak {_peak_mb():.1f} MiB"
+    )
+    return int(grown > 16)
+
+
 def _resident_mb() -> float:
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * resource.getpagesize() / 2**20
@@ -259,6 +315,10 @@ def main() -> int:
             return first_paint(int(rest[0]) if rest else 5)
         case ["close", *rest]:
             return close(int(rest[0]) if rest else 20)
+        case ["window-memory", *rest]:
+            return window_memory(
+                int(rest[0]) if rest else 10_000, rest[1] if len(rest) > 1 else "synthetic:65536"
+            )
         case ["memory", *rest]:
             return memory(int(rest[0]) if rest else 100_000)
     print(__doc__)

@@ -6,13 +6,14 @@ import subprocess
 import sys
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 from ui_helpers import FakeWorker, make_snapshot
 
 from inspector.runtime.commands import Pause, SetBreakpoint
-from inspector.ui.app import AT_ONCE, KINDS, deferred_views, make_views
+from inspector.ui.app import AT_ONCE, KINDS, application, deferred_views, make_view, make_views
 from inspector.ui.breakpoints_view import BreakpointsView
 from inspector.ui.bus import Bus
 from inspector.ui.deferred import DeferredView, Gate, Readying, real, when_made
@@ -242,6 +243,30 @@ def test_classes_are_imported_ahead_one_at_a_time_and_nothing_is_made(qtbot: QtB
     readying.start()
     qtbot.waitUntil(lambda: imported == ["a", "b", "c"])
     assert Told.made == 0
+
+
+class Windows(QObject):
+    """What was shown as a window of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[str] = []
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Show and isinstance(watched, QWidget) and watched.isWindow():
+            self.shown.append(f"{type(watched).__name__} {watched.objectName()}")
+        return False
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_making_a_view_shows_no_window_of_its_own(qtbot: QtBot, name: str) -> None:
+    windows = Windows()
+    application().installEventFilter(windows)
+    view = make_view(name)
+    qtbot.addWidget(view)
+    view.show_snapshot(make_snapshot())
+    application().removeEventFilter(windows)
+    assert windows.shown == []
 
 
 def test_every_view_has_its_class() -> None:

@@ -45,8 +45,8 @@ OPTIMIZER_OPTION: dict[str, Any] = {"callback": _known, "metavar": "|".join(OPTI
 SourceArgument = Annotated[
     str,
     typer.Argument(
-        help="charlm, gpt-116m, synthetic:N, or the path of a state file, a checkpoint (files joined by +), a dump, "
-        "or a recording.",
+        help="charlm, gpt-116m, synthetic:N, surface:NAME, or the path of a state file, a checkpoint (files joined by "
+        "+), a dump, or a recording.",
         metavar="SOURCE",
     ),
 ]

@@ -229,8 +229,9 @@ class GpuStepper:
         """Dispatches from `first` to the cursor have run."""
         ran = self._prepared[first : self._cursor.dispatch]
         self.mapper.wrote(written for each in ran for written in each.ranges)
-        if any(each.dispatch.updates for each in ran):
-            self.mapper.updated(self._cursor.step, hyper)
+        update = next((each.dispatch.index for each in ran if each.dispatch.updates), None)
+        if update is not None:
+            self.mapper.updated(self._cursor.step, hyper, update)
         if self._cursor.at_end:
             self.mapper.finished_step()
 

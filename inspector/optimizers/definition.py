@@ -13,6 +13,7 @@ from inspector.layout import Layout, Param
 from inspector.optimizers.evaluation import Array, FloatType, Scalar, Updated
 from inspector.param_hyper import Classes
 from inspector.plan import KERNELS, Kernel, Limits, Plan, Variant
+from inspector.stores import Lane
 
 ADAM_RULE = ("common", "codecs", "coded_adam")
 UNUSED = "–"
@@ -86,6 +87,9 @@ class Optimizer:
     """What steps the params that it does not take itself; it has the same uniforms. `update` and `rule` are its own."""
     takes: Callable[[Param, Variant], bool] = lambda param, variant: True
     """Whether it steps a param itself."""
+
+    in_place: Mapping[Lane, str] = field(default_factory=dict)
+    """What stands in a moment's place of the params that it takes itself, where that is no moment."""
 
     def of(self, param: Param, variant: Variant) -> Optimizer:
         """What steps a param: it or `rest`."""

@@ -102,6 +102,7 @@ KINDS = {
     "params": "params_view.ParamsView",
     "ranks": "ranks_view.RanksView",
     "race": "race_view.RaceView",
+    "surface": "surface_view.SurfaceView",
     "compare": "compare_view.CompareView",
     "verify": "verify_view.VerifyView",
     "start": "start_view.StartView",

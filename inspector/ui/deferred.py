@@ -157,6 +157,9 @@ class DeferredView(View):
 
     def _make(self) -> View:
         made = self._real = self._kind()()
+        # In its place before anything in it is shown, which would be a window of its own.
+        made.hide()
+        self._layout.addWidget(made)
         for mine, its in (
             (self.command, made.command),
             (self.param_selected, made.param_selected),
@@ -187,8 +190,8 @@ class DeferredView(View):
         for act in self._once:
             act(made)
         self._once.clear()
-        self._layout.addWidget(made)
-        # Added to what is seen already, it would be shown in the next turn only.
+        # What is scrolled to as it is shown is scrolled to in the size that it has.
+        made.setGeometry(self.rect())
         made.show()
         if had_keys:
             made.setFocus()

@@ -47,7 +47,7 @@ class Overview:
         for i, lane in enumerate(LANES):
             row = lane_row(area, i)
             mark = QRectF(area.left() - 10, row.top(), 6, row.height())
-            painter.fillRect(mark, theme.LANE_COLOURS[lane])
+            painter.fillRect(mark, theme.lane_mark(lane))
             if lane in self._images:
                 painter.drawImage(row, self._images[lane])
                 self._flags(painter, lane, row)

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QStackedLayout, QVBoxLayout, QWidget
 from inspector.addresses import parse_index
 from inspector.errors import UsageError
 from inspector.layout import Layout
+from inspector.optimizers import optimizer_of
 from inspector.runtime.commands import SaveValues
 from inspector.runtime.snapshots import Snapshot
 from inspector.stores import LANES
@@ -325,7 +326,10 @@ class ValuesView(LazyView):
             return f"{param.name} is empty: its shape is {fmt.shape(param.shape)}."
         shape, elements = fmt.shape(param.shape), fmt.plural(param.numel, "element")
         state = fmt.STATES[self._layout[param.name].state] if self._layout is not None else ""
-        return f"{param.name}: {shape}, {elements}, m and v in {state}. • changed"
+        plan = self._snapshot.plan if self._snapshot is not None else None
+        in_place = optimizer_of(plan.variant, param).in_place if plan is not None else {}
+        held = "".join(f" In place of {lane} stands {what}." for lane, what in in_place.items())
+        return f"{param.name}: {shape}, {elements}, m and v in {state}.{held} • changed"
 
     def _set_widths(self) -> None:
         param = self.model.param
