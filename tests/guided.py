@@ -40,7 +40,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 ROOT = Path(__file__).parent.parent
 PICTURES = ROOT / "docs" / "pictures"
 SIZE = (1440, 900)
-LIMIT_S = 180.0
+LIMIT_S = 300.0
 ANSWER_S = 0.3
 FEW = 20
 """Steps that a run goes on for before it is paused."""
@@ -128,6 +128,8 @@ class Person:
             self.rest()
         if rest:
             self.until(_at_rest)
+        if step.do == "`B`":
+            self.until(lambda s: s.copy_gbps is not None)
 
     def _follow(self, token: re.Match[str], folder: Path) -> None:
         if token["combo"]:
@@ -243,7 +245,7 @@ SHOTS = {
     "what-if-8bit": Shot(
         4, 6, ready=lambda s: s.eight_bit is not None and (s.eight_bit.drift_step or 0) > 25
     ),
-    "profile": Shot(5, 4),
+    "profile": Shot(5, 4, ready=lambda s: s.comparison is not None and s.comparing is None),
 }
 
 
