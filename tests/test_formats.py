@@ -6,6 +6,7 @@ import json
 import re
 import zipfile
 import zlib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ import test_session_settings
 from inspector.errors import UsageError
 from inspector.session import jsonform
 from inspector.session.database import FORMAT, SCHEMAS
+from inspector.session.export import COLUMNS
 from inspector.session.reader import Session
 from inspector.session.recorder import Recorder
 from inspector.session.step_rows import KERNEL, STEP
+from inspector.ui import docks
+from inspector.ui.options import Options
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
@@ -171,3 +175,14 @@ def test_the_state_file_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Mon
 
     before, after = load_file("state.safetensors"), load_file("after.safetensors")
     assert np.any(before["w/head.weight"] != after["w/head.weight"])
+
+
+def test_columns_of_the_table_and_options_of_the_settings_are_on_the_page() -> None:
+    named = [*COLUMNS, *(field.name for field in fields(Options))]
+    assert [name for name in named if f"`{name}`" not in PAGE] == []
+
+
+def test_the_settings_lie_where_the_page_says() -> None:
+    path = Path(docks.open_settings(None).fileName())
+    assert path.parts[-2:] == ("inspector", "inspector.ini")
+    assert "inspector/inspector.ini" in PAGE
