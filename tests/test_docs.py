@@ -57,7 +57,7 @@ def test_every_rule_is_in_the_documents(rule: Rule) -> None:
 
 @pytest.mark.parametrize("each", OPTIMIZERS.values(), ids=lambda each: each.name)
 def test_every_optimizer_is_in_the_documents_with_what_it_keeps(each: Optimizer) -> None:
-    kept = ", ".join(each.state) or "nothing"
+    kept = ", ".join(each.keeps) or "nothing"
     rows = TEXT.splitlines()
     assert any(row.startswith(f"| `{each.name}` |") and f"| {kept} |" in row for row in rows)
 
