@@ -86,7 +86,7 @@ class SurfaceMap(Chart):
             pen.setWidthF(1.6)
             line.setPen(pen)
             set_points(line, path.x, path.y)
-            point.setPen(line_pen(theme.colours().base))
+            point.setPen(line_pen(path.colour))
             point.setBrush(pg.mkBrush(path.colour))
             here = np.isfinite(path.x[-1:]) & np.isfinite(path.y[-1:])
             point.setData(path.x[-1:][here], path.y[-1:][here])

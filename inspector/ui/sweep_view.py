@@ -169,7 +169,7 @@ class SweepChart(Chart):
             if number < len(lanes):
                 colour, dash = styles[number]
                 line.setPen(dashed_pen(colour, dash))
-                dots.setPen(line_pen(theme.colours().base))
+                dots.setPen(line_pen(colour))
                 dots.setBrush(pg.mkBrush(colour))
         self.set_y_bounds((min(losses), max(losses)) if losses else None)
         if fresh:
