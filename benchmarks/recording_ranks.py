@@ -96,6 +96,8 @@ def train(rank: int, options: argparse.Namespace, kind: str, path: Path, port: i
                 with torch.no_grad():
                     model.module.ln_f.weight[0] += 1e-6
             optimizer.step()
+            # For a model whose states come faster than the disk takes them, which would leave gaps.
+            time.sleep(options.pause)
         if kind == "fsdp":
             whole = {name: p.full_tensor().detach().cpu().clone() for name, p in model.named_parameters()}
             if rank == 0:
@@ -153,7 +155,9 @@ def check_fsdp(path: Path, options: argparse.Namespace, say: Callable[[str], Non
             table = session.param_statistics(step)
             assert table is not None
             counted = math.sqrt(math.fsum(np.square(table.lanes["g"].norm).tolist()))
-            assert math.isclose(counted, clipped, rel_tol=1e-12), (step, counted, clipped)
+            # A GPU adds up squares of a thread in float32 before it does so in float64.
+            near = 1e-8 if options.device == "cuda" else 1e-12
+            assert math.isclose(counted, clipped, rel_tol=near), (step, counted, clipped)
         assert worst < 1e-6, worst
         say(f"the norm is that of all gradients put together, to {worst:.1e}")
         losses = np.stack([session.metric(f"loss/rank {rank}") for rank in range(options.ranks)])
@@ -211,6 +215,7 @@ def main() -> int:
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--capture", default="all")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds after each step, for a slow disk")
     parser.add_argument("--kinds", nargs="+", choices=CHECKS, default=list(CHECKS))
     parser.add_argument("--keep", type=Path, help="a folder for the sessions, which are deleted otherwise")
     options = parser.parse_args()

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inspector.floats import F32Array
-from inspector.stepping import Quantity
+from inspector.mapping import Quantity
 
 U8Array = npt.NDArray[np.uint8]
 
@@ -17,6 +17,8 @@ FINITE_GREY = (0x80, 0x80, 0x80, 0x50)
 """Where only non-finite elements are looked for, every other one is a faint grey on either theme."""
 
 QUANTILE = 0.99
+LOGARITHMIC: tuple[Quantity, ...] = ("magnitude", "mean", "update", "coding_error")
+"""Magnitudes drawn on a logarithmic scale."""
 LOG_DECADES = 6
 """Magnitudes are drawn over at most so many powers of ten below the largest."""
 
@@ -39,18 +41,20 @@ DIVERGING = _table(_DIVERGING)
 
 
 def colour_range(values: F32Array, quantity: Quantity) -> tuple[float, float]:
-    """The magnitudes at the start and the end of the colour scale: (0, s), or (s·10⁻⁶ or more, s) in logarithms.
+    """The values at the start and the end of the colour scale: (0, s), or (s·10⁻⁶ or more, s) in logarithms.
 
-    s is the 0.99 quantile of the magnitudes drawn, so that a few outliers do not darken the rest; 1 where
-    all are zero.
+    s is the 0.99 quantile of the magnitudes drawn, so that a few outliers do not darken the rest, and of ages the
+    largest; 1 where all are zero.
     """
+    if quantity == "age":
+        return 0.0, max(float(np.nanmax(values, initial=0.0)), 1.0)
     magnitude = np.abs(values.reshape(-1)[:: max(values.size // 65_536, 1)])
     magnitude = magnitude[np.isfinite(magnitude) & (magnitude > 0)]
     if not magnitude.size:
         return 0.0, 1.0
     rank = min(int(QUANTILE * magnitude.size), magnitude.size - 1)
     high = float(np.partition(magnitude, rank)[rank])
-    if quantity != "magnitude":
+    if quantity not in LOGARITHMIC:
         return 0.0, high
     low = max(float(magnitude.min()), high * 10.0**-LOG_DECADES)
     return (low, high) if low < high else (high / 10, high)
@@ -62,11 +66,13 @@ def colour(values: F32Array, nonfinite: F32Array, quantity: Quantity, low: float
     if quantity == "nonfinite":
         rgba = np.empty((*values.shape, 4), np.uint8)
         rgba[:] = FINITE_GREY
-    elif quantity == "magnitude":
+    elif quantity in LOGARITHMIC:
         scale = 255 / (math.log2(high) - math.log2(low)) if low > 0 else 0.0
         with np.errstate(divide="ignore", invalid="ignore"):
             index = (np.log2(values) - np.float32(math.log2(low or 1.0))) * np.float32(scale)
         rgba = VIRIDIS[_index(index)]
+    elif quantity == "age":
+        rgba = VIRIDIS[_index(values * np.float32(255 / high))]
     else:
         rgba = DIVERGING[_index(values * np.float32(127.5 / high) + np.float32(127.5))]
     rgba[nothing] = 0

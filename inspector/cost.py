@@ -43,22 +43,27 @@ class KernelCost:
     share: float
     share_of_step: float
     clock: str
+    gflops: float = math.nan
+    """10⁹ additions and multiplications of products of matrices a second, at the median; NaN where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What some dispatches do in one step: how many they are, and the elements and bytes they work on."""
+    """What some dispatches do in one step: how many they are, the elements and bytes they work on, and additions and
+    multiplications of products of matrices."""
 
     dispatches: int
     elements: int
     nbytes: int
+    operations: int = 0
 
     @staticmethod
     def of(dispatches: Sequence[Dispatch], elements: int | None = None) -> Work:
         """That of some dispatches; `elements` are those of their ranges where not given."""
         if elements is None:
-            elements = sum(d.elements[1] - d.elements[0] for d in dispatches)
-        return Work(len(dispatches), elements, sum(d.moved_bytes for d in dispatches))
+            elements = sum(d.worked for d in dispatches)
+        operations = sum(d.operations for d in dispatches)
+        return Work(len(dispatches), elements, sum(d.moved_bytes for d in dispatches), operations)
 
 
 def works_of(plan: Plan) -> dict[str, Work]:
@@ -103,6 +108,7 @@ def kernel_cost(
         share=gbps / copy_gbps if copy_gbps else math.nan,
         share_of_step=median / step_ms if step_ms else math.nan,
         clock=clock,
+        gflops=work.operations / median / 1e6 if median and work.operations else math.nan,
     )
 
 
@@ -225,6 +231,7 @@ CSV_COLUMNS = {
     "share": "share_of_copy_bandwidth",
     "share_of_step": "share_of_step",
     "clock": "clock",
+    "gflops": "GFLOP_per_s",
 }
 """Fields of a KernelCost and their headings in a CSV file. Shares are fractions of 1."""
 

@@ -11,12 +11,13 @@ import numpy as np
 from inspector.codecs import BLOCK, Codec, ambiguous, decode_one, encode_with
 from inspector.floats import F32Array, ulp_size
 from inspector.hyper import Hyper
-from inspector.optimizers import optimizer
+from inspector.layout import Param
+from inspector.optimizers import optimizer_of
 from inspector.optimizers.adamw.oracle_8bit import update_decoded
 from inspector.optimizers.definition import LINE_SLOTS
 from inspector.optimizers.evaluation import Line
 from inspector.plan import WORKGROUP_SIZE, Dispatch, Plan, Variant
-from inspector.stores import LANES, MOMENTS, Lane
+from inspector.stores import LANES, MOMENTS, Lane, store_at
 
 LINES = 10
 """Lines of the update itself, from the gradient as clipped to w; gradNorm and clipScale stand before them."""
@@ -83,11 +84,11 @@ class Place:
     """What works on an element: the dispatch that updates it, and in that the workgroup, the thread and its lane.
 
     `lane` is the place in the vec4 of the thread, 0 where each takes one element. `block` counts the 8-bit blocks of
-    256 within the param, None where m and v are float32.
+    256 within the param, None where m and v are float32. `workgroup` is None where tables say who works on what.
     """
 
     dispatch: Dispatch
-    workgroup: tuple[int, int, int]
+    workgroup: tuple[int, int, int] | None
     thread: int
     lane: int
     block: int | None = None
@@ -101,12 +102,33 @@ def dispatch_of(plan: Plan, element: int) -> Dispatch | None:
     return None
 
 
+def prepared_by(plan: Plan, element: int) -> Dispatch | None:
+    """The last dispatch before the update of an element that puts in m's or v's place what the update takes from there.
+
+    None where it takes them as the step found them.
+    """
+    update = dispatch_of(plan, element)
+    lanes = [lane for lane in MOMENTS if lane in plan.lanes]
+    places = [
+        (store.buffer, store.offset(element)) for store in (store_at(plan.layout, n, element) for n in lanes)
+    ]
+    found = None
+    for dispatch in plan.dispatches[: update.index] if update else ():
+        if not dispatch.updates and any(
+            b.buffer == buffer and b.offset <= at < b.stop for b in dispatch.writes for buffer, at in places
+        ):
+            found = dispatch
+    return found
+
+
 def place_of(plan: Plan, param: str, index: int) -> Place | None:
     """Where element `index`, flat, of a param is worked on; None where no dispatch updates it."""
     segment = plan.layout[param]
     dispatch = dispatch_of(plan, segment.offset + index)
     if dispatch is None:
         return None
+    if dispatch.by_tables:
+        return Place(dispatch, None, 0, 0)
     group, thread, lane = placed(dispatch, segment.offset + index)
     return Place(dispatch, group, thread, lane, index // BLOCK if segment.state == "8bit" else None)
 
@@ -135,16 +157,18 @@ def exact_lines(
     step: int,
     decays: bool,
     variant: Variant,
+    param: Param,
 ) -> tuple[Line, ...]:
     """All lines in float64 from the values before: gradNorm, clipScale, then the update's.
 
     `norm` is that of all gradients, `scale` the clip scale; `clipped` where a pass before has multiplied g by that
-    already. `codec` is that of m and v, None where they are float32; `variant` the form that runs.
+    already. `codec` is that of m and v, None where they are float32; `variant` the form that runs, `param` the one that
+    the element is of.
     """
     values = (before["w"], before["g"], before["m"], before["v"])
-    used, rule, numerics = 1.0 if clipped else scale, optimizer(variant.optimizer), variant.numerics
+    used, rule, numerics = 1.0 if clipped else scale, optimizer_of(variant, param), variant.numerics
     if codec is None:
-        lines = rule.update(
+        lines = rule.element_wise()(
             *values, scale=used, hyper=hyper, step=step, decays=decays, numerics=numerics
         ).lines
     else:

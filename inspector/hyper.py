@@ -15,6 +15,8 @@ from inspector.settings import SETTING_NAMES, ParamSettings, Settings
 
 Numerics = Literal["published", "precise"]
 NUMERICS: tuple[Numerics, ...] = ("published", "precise")
+KERNELS_REVISION = 2
+"""Of the bits that the kernels give. 1: precise numerics formed 1-β₁ of a float32 β₁ and rounded in another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,24 @@ def hp_uniform(hyper: Hyper, *, decays: bool) -> F32Array:
     """The `hp` uniform, float32[4]: lr, β₁, β₂, λ; λ is 0 in the no-wd block."""
     decay = hyper.weight_decay if decays else 0.0
     return _f32(hyper.lr, hyper.beta1, hyper.beta2, decay)
+
+
+def exact_uniform(hyper: Hyper, step: int, *, decays: bool) -> F32Array:
+    """What stands behind `hp` for Adam's kernels, float32[4]: 1-β₁, 1-lr·λ, lr/(1-β₁ᵗ), √(1-β₂ᵗ) at step `step`.
+
+    Each worked out in float64 and then rounded; λ is 0 in the no-wd block. Precise numerics use them.
+    """
+    if step < 1:
+        raise UsageError(f"Step {step} cannot be run: steps count from 1.")
+    decay = hyper.weight_decay if decays else 0.0
+    with np.errstate(all="ignore"):
+        lr, beta1, beta2 = (np.float64(x) for x in (hyper.lr, hyper.beta1, hyper.beta2))
+        return _f32(1 - beta1, 1 - lr * decay, lr / (1 - beta1**step), np.sqrt(1 - beta2**step))
+
+
+def adam_hp_uniform(hyper: Hyper, step: int, *, decays: bool) -> F32Array:
+    """The `hp` uniform of Adam's kernels, float32[8]: that of four, and `exact_uniform` behind it."""
+    return np.concatenate([hp_uniform(hyper, decays=decays), exact_uniform(hyper, step, decays=decays)])
 
 
 def bias_uniform(hyper: Hyper, step: int, numerics: Numerics) -> F32Array:

@@ -21,6 +21,7 @@ class Slot:
     name: str
     access: Access
     type: str
+    """As published: what is bound of `hp` has four more numbers behind those."""
     required: bool = False
     written: bool = False
 
@@ -119,6 +120,7 @@ _SCALARS = {
     "vec4<f32>": ("f32",),
 }
 _UNIFORM_BYTES = 16
+_HP_BYTES = 32
 _STORAGE_BYTES = {"atomic<u32>": 4, "array<f32, 1>": 4, "array<f32, 2>": 8, "f32": 4}
 """The most that a type without a length of its own may take where this is expected."""
 _ITEM_ELEMENTS = (1, 2, 4)
@@ -188,7 +190,7 @@ def _fits(slot: Slot, resource: Resource, types: Types) -> bool:
 
 def _as_large(slot: Slot, shape: Shape) -> bool:
     if slot.access == "uniform":
-        return not shape.runtime and shape.nbytes <= _UNIFORM_BYTES
+        return not shape.runtime and shape.nbytes <= (_HP_BYTES if slot.name == "hp" else _UNIFORM_BYTES)
     if slot.type in _STORAGE_BYTES:
         return shape.runtime or shape.nbytes <= _STORAGE_BYTES[slot.type]
     if slot.type == "array<f32>":

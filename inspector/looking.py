@@ -12,8 +12,10 @@ import numpy.typing as npt
 from inspector.explaining import ElementValues
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
+from inspector.layout import Param
+from inspector.param_state import PlacedState
 from inspector.plan import Variant
-from inspector.stepping import GradStats, MapPixels
+from inspector.stepping import GradStats
 from inspector.stores import Lane
 from inspector.value_search import Query
 
@@ -67,6 +69,18 @@ class MatrixRequest:
     """Coloured by the logarithm of the magnitude rather than by the value."""
 
 
+@dataclass(frozen=True, slots=True)
+class MatrixPixels:
+    """A rectangle of a param reduced to pixels: float32 [height, width] arrays, read-only.
+
+    `values` is the element of largest magnitude under each pixel, with its sign, 0 where the pixel covers none;
+    `nonfinite` counts non-finite elements under it.
+    """
+
+    values: F32Array
+    nonfinite: F32Array
+
+
 class Looker(Protocol):
     """Looks at a run where it stands and changes nothing of it. Elements are places in the mega-buffer."""
 
@@ -103,10 +117,12 @@ class Looker(Protocol):
         decays: bool,
         coded: bool,
         variant: Variant,
+        param: Param,
     ) -> F32Array:
         """The lines of an element's update as the GPU computes them from its values, float32[10].
 
-        `clipped` where its gradient was multiplied by the clip scale before; `coded` where m and v are kept in 8 bits.
+        `clipped` where its gradient was multiplied by the clip scale before; `coded` where m and v are kept in 8 bits;
+        `param` is whose element it is.
         """
         ...
 
@@ -122,8 +138,12 @@ class Looker(Protocol):
         """Where elements [start, stop) match. `progress` is told elements done, of how many; what it raises ends it."""
         ...
 
-    def matrix_pixels(self, request: MatrixRequest) -> MapPixels:
+    def matrix_pixels(self, request: MatrixRequest) -> MatrixPixels:
         """A rectangle of a param as pixels."""
+        ...
+
+    def param_state(self, state: PlacedState, count: int, *, before: bool = False) -> F32Array:
+        """The first `count` values, flat, of a state in a shape of its own; or as before the last dispatch."""
         ...
 
     def codes(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Literal
 
 from inspector.codecs import BLOCK, Codec
@@ -21,6 +22,7 @@ from inspector.layout import (
     make_layout,
 )
 from inspector.own_kernels import NO_OWN_KERNELS, OwnKernel, OwnKernels
+from inspector.param_state import PlacedState
 from inspector.stores import LANES, Lane
 
 WORKGROUP_SIZE = 256
@@ -60,7 +62,8 @@ class Variant:
     params below `SMALL_ELEMENTS` as `small_state` says. `dispatch` "single" updates both blocks at once.
     Without `fused`, clipping, zeroing and the mirror are passes of their own. `grid` "published" is the scalar
     form with ceil(n/256) groups, kept to measure against; "capped" is the vectorised form with a bounded grid
-    for the norm. `own` kernels take the place of the built-in ones, in their published form.
+    for the norm. `no_muon`, patterns of names with commas between them, are matrices that Muon leaves to AdamW. `own`
+    kernels take the place of the built-in ones, in their published form.
     """
 
     optimizer: str = "adamw"
@@ -72,6 +75,7 @@ class Variant:
     fused: bool = True
     codec: Codec = "linear"
     small_state: StateType = "f32"
+    no_muon: str = ""
     own: OwnKernels = NO_OWN_KERNELS
 
 
@@ -89,6 +93,8 @@ class Binding:
     """Bound to read and write, but only read or only written: its bytes move once."""
     item_bytes: int = F32_BYTES
     """Bytes of one of what it holds: a float32, a half, a code."""
+    used: int | None = None
+    """Bytes of it that are worked on, where not all of them are: of matrices that lie apart from each other."""
 
     @property
     def stop(self) -> int:
@@ -110,16 +116,25 @@ class Binding:
         """Bytes that a dispatch has to move for it: read once, written once where it may be."""
         if self.access == "uniform":
             return 0
-        return self.size * (2 if self.access == "read_write" and not self.one_way else 1)
+        size = self.size if self.used is None else self.used
+        return size * (2 if self.access == "read_write" and not self.one_way else 1)
 
 
 @dataclass(frozen=True, slots=True)
 class BufferSpec:
-    """A GPU buffer the plan needs, `size` in bytes. "state" buffers outlive the plan."""
+    """A GPU buffer the plan needs, `size` in bytes. "state" buffers outlive the plan, "table" holds `content`."""
 
     name: str
     size: int
-    kind: Literal["state", "scratch", "uniform"]
+    kind: Literal["state", "scratch", "uniform", "table"]
+    content: bytes = b""
+    """What a table says to kernels: u32 words, the same in every step of the plan."""
+
+
+UniformType = Literal["u32", "f32", "vec4<f32>", "array<vec4<f32>, 2>"]
+UNIFORM_BYTES: Mapping[UniformType, int] = MappingProxyType(
+    {"u32": 4, "f32": 4, "vec4<f32>": 16, "array<vec4<f32>, 2>": 32}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +145,14 @@ class UniformSpec:
     """
 
     key: str
-    type: Literal["u32", "f32", "vec4<f32>"]
+    type: UniformType
     offset: int
     constant: int | None = None
 
     @property
     def size(self) -> int:
         """Bytes it takes."""
-        return 16 if self.type == "vec4<f32>" else 4
+        return UNIFORM_BYTES[self.type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +173,36 @@ class Dispatch:
     """Ranges set to zero before it runs."""
     own: OwnKernel | None = None
     """The user's kernel that runs in it."""
+    written: tuple[Binding, ...] | None = None
+    """What it changes, where that is not all of what it binds to write."""
+    count: int | None = None
+    """The elements it works on, where those are not all of its range."""
+    operations: int = 0
+    """Additions and multiplications of a product of matrices."""
 
     @property
     def writes(self) -> tuple[Binding, ...]:
         """What it may change, the ranges it clears included."""
+        if self.written is not None:
+            return self.written
         return tuple(b for b in self.bindings if b.access == "read_write")
+
+    @property
+    def worked(self) -> int:
+        """How many elements of the lanes it works on: not those between matrices that lie apart."""
+        if self.count is not None:
+            return self.count
+        return self.elements[1] - self.elements[0]
 
     @property
     def updates(self) -> bool:
         """True where it changes weights."""
         return any(b.name == "w" and b.access == "read_write" for b in self.bindings)
+
+    @property
+    def by_tables(self) -> bool:
+        """True where tables say what a workgroup works on, so that its threads are not the elements in order."""
+        return any(b.buffer == "tables" for b in self.bindings)
 
     @property
     def timing_key(self) -> str:
@@ -198,6 +233,8 @@ class Plan:
     uniforms: tuple[UniformSpec, ...]
     classes: tuple[int, ...] | None = None
     """Of params with settings of their own, as `param_hyper.segment_classes` gives them."""
+    states: tuple[PlacedState, ...] = ()
+    """State in shapes of its own, by state and in the order of the layout."""
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:

@@ -78,7 +78,12 @@ def _shown(dispatch: Dispatch) -> ShownCode:
         return ShownCode(dispatch.kernel, code, _lines(code.text, ("finalize_grad_stats",), FINALIZED, {}))
     constants = {**DEFAULTS, **dict(dispatch.constants)}
     if dispatch.kernel.startswith("published/"):
-        return ShownCode(dispatch.kernel, code, _lines(code.text, ("adamw_update",), PUBLISHED, constants))
+        lines = (
+            _lines(code.text, ("adam",), UPDATED, constants)
+            if constants["PRECISE"]
+            else _lines(code.text, ("adamw_update",), PUBLISHED, constants)
+        )
+        return ShownCode(dispatch.kernel, code, lines)
     if dispatch.kernel.startswith(OPTIMIZERS):
         read = _lines(code.text, (dispatch.entry_point,), GIVEN, constants)
         return ShownCode(dispatch.kernel, code, read | _lines(code.text, ("updated",), OTHERS, constants))

@@ -13,20 +13,30 @@ SHARED = {
     "explain": ("common", "codecs", "coded_adam"),
     "coding_error": ("common", "codecs"),
     "param_stats": ("common", "codecs", "coded_adam"),
+    "optimizers/matrix/products_64": ("common", "optimizers/matrix/tiles"),
+    "optimizers/matrix/products_128": ("common", "optimizers/matrix/tiles"),
+    "map_cells": ("common", "map_cell", "map_quantity"),
+    "map_levels": ("common", "map_cell"),
+    "map_pixels": ("common", "map_cell", "map_quantity", "map_view"),
+    "map_cell_pixels": ("common", "map_cell", "map_view"),
+    "map_hash": ("common", "map_age"),
+    "map_changed": ("common", "map_age"),
 }
 """What stands before a kernel's own text; "common" alone where it is not named here."""
 
 
 OPTIMIZERS = "optimizers/"
 """What the names of kernels in an optimizer's folder begin with."""
+MATRIX = "matrix"
+"""The folder of kernels on matrices, which are no optimizer's own."""
 
 
 def shared(kernel: str) -> tuple[str, ...]:
     """The files that stand before a kernel's own: of one in an optimizer's folder the update of that name."""
-    if kernel.startswith(OPTIMIZERS):
-        folder = kernel.split("/")[1]
-        return "common", f"{OPTIMIZERS}{folder}/{folder}"
-    return SHARED.get(kernel, ("common",))
+    folder = kernel.split("/")[1] if kernel.startswith(OPTIMIZERS) else MATRIX
+    return SHARED.get(
+        kernel, ("common",) if folder == MATRIX else ("common", f"{OPTIMIZERS}{folder}/{folder}")
+    )
 
 
 def shader_source(name: str) -> str:

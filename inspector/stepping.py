@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from inspector.coding_error import ParamCodingError
     from inspector.drift import ParamDrift
     from inspector.looking import Looker
+    from inspector.mapping import Mapper
     from inspector.param_statistics import ParamTable
-
-Quantity = Literal["value", "magnitude", "change", "nonfinite"]
-QUANTITIES: tuple[Quantity, ...] = ("value", "magnitude", "change", "nonfinite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +62,8 @@ class HostState:
 
     `coded` are m and v of params with 8-bit state as codes, from which they go on byte for byte where the codec is the
     same; `m` and `v` hold their values.
+
+    `states` are those in shapes of their own, by name and param, each in its shape; what is missing begins anew.
     """
 
     w: Mapping[str, F32Array]
@@ -71,6 +71,7 @@ class HostState:
     v: Mapping[str, F32Array]
     finished_steps: int = 0
     coded: Mapping[str, Moments8bit] = field(default_factory=dict)
+    states: Mapping[str, Mapping[str, F32Array]] = field(default_factory=dict)
 
 
 def lost_moments(state: HostState) -> int:
@@ -158,33 +159,6 @@ class UndoInfo:
     """The earliest step whose end can be gone back to."""
 
 
-@dataclass(frozen=True, slots=True)
-class MapRequest:
-    """The part of the mega-buffers a map shows.
-
-    Column x of `width` covers elements start + [x, x+1) · elements_per_pixel; the `height` pixels of a
-    column cut that run into equal parts from top to bottom, all of them the same where it is shorter.
-    """
-
-    start: float
-    elements_per_pixel: float
-    width: int
-    height: int
-    quantity: Quantity
-
-
-@dataclass(frozen=True, slots=True)
-class MapPixels:
-    """One lane reduced to pixels: float32 [height, width] arrays, read-only.
-
-    `values` is the element of largest magnitude under the pixel (signed for "value" and "change"), NaN where
-    the pixel covers no element of any param; `nonfinite` counts non-finite elements under the pixel.
-    """
-
-    values: F32Array
-    nonfinite: F32Array
-
-
 class Stepper(Protocol):
     """A run that can stop between any two dispatches, look at every buffer, and go back.
 
@@ -214,6 +188,11 @@ class Stepper(Protocol):
     @property
     def looker(self) -> Looker:
         """Looks at single elements, where values lie, and matrices, without changing anything."""
+        ...
+
+    @property
+    def mapper(self) -> Mapper:
+        """Reduces the mega-buffers to pixels, without changing anything."""
         ...
 
     def begin_step(self, gradients: Gradients, hyper: Hyper | None = None) -> None:
@@ -309,10 +288,11 @@ class Stepper(Protocol):
         """
         ...
 
-    def another(self, state: State) -> Stepper:
-        """A second run on the same device, in the same form and the same places, from another state, at any time.
+    def another(self, state: State, variant: Variant | None = None, *, undo_bytes: int = 0) -> Stepper:
+        """A second run on the same device from another state, at any time, in the same form and the same places or in
+        `variant`.
 
-        It keeps nothing to go back, and is released, not closed, which would end the device.
+        It is released, not closed, which would end the device.
         """
         ...
 
@@ -353,7 +333,6 @@ class Stepper(Protocol):
         """`count` elements from `start`; with `before` as they were before the last dispatch."""
         ...
 
-    def map_pixels(self, lane: Lane, request: MapRequest) -> MapPixels: ...
     def state(self) -> HostState:
         """w, m, v as they are, read back."""
         ...

@@ -20,7 +20,7 @@ from inspector.gpu.pipelines_8bit import (
     ENCODE_SLOTS,
     UPDATE_SLOTS,
 )
-from inspector.hyper import Hyper, Numerics, bias_uniform, hp_uniform
+from inspector.hyper import Hyper, Numerics, adam_hp_uniform, bias_uniform
 from inspector.optimizers.adamw.oracle_8bit import Moments8bit
 from inspector.plan import Access
 
@@ -67,13 +67,14 @@ class Bench8bit:
         arrays: list[npt.NDArray[Any]] = [
             np.concatenate((w, beyond)), np.concatenate((g, beyond)), pack(state.m.codes), pack(state.v.codes),
             state.m.scales, state.v.scales, np.float32([0, scale]), np.uint32([n]),
-            hp_uniform(hyper, decays=decays), bias_uniform(hyper, step, numerics),
+            adam_hp_uniform(hyper, step, decays=decays), bias_uniform(hyper, step, numerics),
         ]  # fmt: skip
         buffers = self._buffers(arrays, UPDATE_SLOTS)
         form = (*CODER_CONSTANTS[codec], ("PRECISE", float(numerics == "precise")), *constants)
         pipeline = self.pipelines.get("adamw_8bit_update", "adamw_8bit_update", UPDATE_SLOTS, form)
         for k in range(steps):
             self.gpu.write(buffers[1], 0, g)
+            self.gpu.write(buffers[8], 0, adam_hp_uniform(hyper, step + k, decays=decays))
             self.gpu.write(buffers[9], 0, bias_uniform(hyper, step + k, numerics))
             self._dispatch(pipeline, UPDATE_SLOTS, buffers, arrays, n)
         got = [self._read(b, a) for b, a in zip(buffers[:6], arrays[:6], strict=True)]

@@ -215,7 +215,7 @@ class Monkey:
     def until(self, holds: Callable[[Snapshot], bool]) -> bool:
         """Whether it comes to hold in time."""
         deadline = time.monotonic() + ANSWER_S
-        while self.window.snapshot is None or not holds(self.window.snapshot):
+        while self.window.snapshot is None or not (holds(self.window.snapshot) and self.window.at_rest):
             if time.monotonic() > deadline:
                 return False
             QTest.qWait(5)

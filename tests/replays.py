@@ -15,7 +15,7 @@ from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.stepper import GpuStepper
-from inspector.hyper import Hyper
+from inspector.hyper import KERNELS_REVISION, Hyper
 from inspector.layout import Param
 from inspector.plan import Variant, layout_for
 from inspector.session import database, jsonform
@@ -92,7 +92,8 @@ def record(
     facts: dict[str, Any] = {
         "source": "made-up", "params": PARAMS, "variant": variant, "hyper": replace(hyper, lr=hyper.lr * 4),
         "schedule": "warmup:4", "device": gpu.info, "finished_steps": 0, "policy": policy, "software": "test",
-        "began": 1.75e9, "stats": stats, "layout": layout_of(stepper) if laid_out else None, **about,
+        "began": 1.75e9, "stats": stats, "layout": layout_of(stepper) if laid_out else None,
+        "kernels": KERNELS_REVISION, **about,
     }  # fmt: skip
     with Recorder.create(path, About(**facts)) as recorder:
         if recorder.policy.captures:

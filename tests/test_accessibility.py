@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyqtgraph as pg
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible, QColor, QImage
@@ -31,9 +34,12 @@ from test_palette import Shown
 
 from inspector.ui import theme
 from inspector.ui.app import application, make_views
+from inspector.ui.board_style import ROW
+from inspector.ui.chart import Chart
 
 pytestmark = pytest.mark.qt
 
+UI = Path(theme.__file__).parent
 BY_ITSELF = (QScrollBar, QTabBar, QTabWidget, QHeaderView, QMenu, QMenuBar)
 """Of these Qt reads out what is in them."""
 
@@ -236,13 +242,78 @@ def test_every_pair_of_text_and_ground_can_be_read(colours: theme.Colours) -> No
             assert contrast(theme.ink(lane, ground), ground) >= 4.5
 
 
-@SCHEMES
-def test_every_mark_stands_out_from_its_ground(colours: theme.Colours) -> None:
-    """Lines, bars and signs: 3:1 (WCAG 2.2, 1.4.11)."""
-    for mark in (*colours.overlays, colours.accent, colours.info, colours.warning, colours.error):
-        assert contrast(mark, colours.base) >= 3.0, mark.name()
-    for lane in (*theme.LANE_COLOURS.values(), theme.NONFINITE):
-        assert contrast(theme.mark(lane, colours.base), colours.base) >= 3.0, lane.name()
+SCHEME_NAMES = pytest.mark.parametrize("scheme", ["light", "dark"])
+
+
+@SCHEME_NAMES
+def test_every_mark_stands_out_from_its_ground(app: QApplication, scheme: theme.Scheme) -> None:
+    """Lines, bars and signs: 3:1 (WCAG 2.2, 1.4.11), in plots and in the legends beside them."""
+    theme.apply(app, scheme)
+    colours = theme.colours()
+    marks = {f"lane {lane}": theme.lane_mark(lane) for lane in theme.LANE_COLOURS}
+    marks |= {f"overlay {i}": theme.mark(colour) for i, colour in enumerate(colours.overlays)}
+    marks |= {f"row {colour}": theme.mark(QColor(colour)) for colour in ROW}
+    marks |= {
+        name: getattr(colours, name) for name in ("accent", "info", "warning", "error", "ok", "text", "muted")
+    }
+    marks["nonfinite"] = theme.nonfinite_mark()
+    poor = {
+        f"{name} {mark.name()} on {ground.name()}: {contrast(mark, ground):.2f}"
+        for (name, mark), ground in itertools.product(marks.items(), (colours.base, colours.window))
+        if contrast(mark, ground) < 3.0
+    }
+    assert poor == set()
+
+
+@SCHEME_NAMES
+def test_a_mark_stays_near_the_colour_that_means_something(app: QApplication, scheme: theme.Scheme) -> None:
+    """It is made darker or lighter, and keeps its hue: w is blue, g orange, m green and v purple in both schemes."""
+    theme.apply(app, scheme)
+    for lane, colour in theme.LANE_COLOURS.items():
+        turned = abs(theme.lane_mark(lane).hsvHueF() - colour.hsvHueF())
+        assert min(turned, 1 - turned) < 0.02, lane
+        assert apart(theme.lane_mark(lane), colour, "none") < 20, lane
+
+
+def test_no_view_draws_a_lane_in_a_colour_that_may_not_stand_out() -> None:
+    """Outside the theme the colours of lanes are only what others are made of: ink for words, marks for the rest."""
+    allowed = re.compile(
+        r"(ink|mark|_ink)\(\s*(theme\.)?(LANE_COLOURS|NONFINITE)|set_colours|in theme\.LANE_COLOURS\.items"
+    )
+    raw = [
+        f"{path.name}: {line.strip()}"
+        for path in sorted(UI.glob("*.py"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"theme\.(LANE_COLOURS|NONFINITE)", line)
+        and path.name != "theme.py"
+        and not allowed.search(line)
+        # Over data, whose colours are the same in both schemes.
+        and path.name not in ("map_paint.py", "map_legend.py", "map_marks.py")
+    ]
+    assert raw == [], chr(10).join(raw)
+
+
+@SCHEME_NAMES
+def test_every_line_of_every_plot_stands_out(whole: Shown, scheme: theme.Scheme) -> None:
+    """As the plots have them after the theme was changed under them."""
+    theme.apply(application(), scheme)
+    ground = theme.colours().base
+    charts = whole.window.findChildren(Chart)
+    lines = [
+        (chart, item)
+        for chart in charts
+        for item in chart.scene().items()
+        if isinstance(item, pg.PlotCurveItem)
+    ]
+    assert len(charts) >= 8
+    assert len(lines) >= 12
+    poor = [
+        f"{pen.color().name()} in {where(chart)}"
+        for chart, item in lines
+        if (pen := pg.mkPen(item.opts["pen"])).style() != Qt.PenStyle.NoPen
+        and contrast(pen.color(), ground) < 3.0
+    ]
+    assert poor == []
 
 
 DEFICIENT = {
@@ -280,15 +351,18 @@ def test_the_simulation_is_that_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("vision", list(DEFICIENT))
-@SCHEMES
-def test_what_stands_side_by_side_is_told_apart_by_everybody(colours: theme.Colours, vision: str) -> None:
+@SCHEME_NAMES
+def test_what_stands_side_by_side_is_told_apart_by_everybody(
+    app: QApplication, scheme: theme.Scheme, vision: str
+) -> None:
     """At least 10 in CIELAB, four times what is just seen (2.3)."""
-    lanes = [theme.mark(lane, colours.base) for lane in theme.LANE_COLOURS.values()]
+    theme.apply(app, scheme)
+    colours = theme.colours()
     sets = {
-        "lanes": lanes,
+        "lanes": [theme.lane_mark(lane) for lane in theme.LANE_COLOURS],
         "lanes as they are": list(theme.LANE_COLOURS.values()),
         "severities": [colours.info, colours.warning, colours.error],
-        "overlays and the run": [*colours.overlays, colours.text],
+        "overlays and the run": [*map(theme.mark, colours.overlays), colours.text],
         "selection": [colours.accent, colours.text, colours.muted],
     }
     for name, group in sets.items():

@@ -22,8 +22,9 @@ from inspector.coding_error import merged_error
 from inspector.gpu.device import Gpu
 from inspector.gpu.opener import StepperMaker
 from inspector.plan import Variant
+from inspector.progress import EndedError
 from inspector.runtime import commands as c
-from inspector.runtime.background import Background, EndedError
+from inspector.runtime.background import Background
 from inspector.runtime.beside import DiffPicture, Overlay
 from inspector.runtime.diffing import Diffing
 from inspector.runtime.overlays import HistogramsWanted, Overlays

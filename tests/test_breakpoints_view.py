@@ -273,7 +273,7 @@ class Window:
         with qtbot.waitExposed(self.window):
             self.window.show()
         self.worker.start(self.bus.post_from_worker)
-        qtbot.waitUntil(lambda: self.window.snapshot is not None)
+        qtbot.waitUntil(lambda: self.window.snapshot is not None and self.window.at_rest)
 
 
 @pytest.fixture

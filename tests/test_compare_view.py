@@ -80,6 +80,14 @@ def picture(pair: tuple[Path, Path, SessionDiff], param: str = NAMES[0]) -> Diff
     return DiffPicture(str(a), str(b), None, report(found, str(a), str(b)), param_curves(found, param))
 
 
+def test_enter_compares_what_lies_under_the_run(qtbot: QtBot) -> None:
+    shown = Shown(qtbot)
+    shown.show(recording="a.session", overlays=(Overlay("b.session", "b", 0),))
+    shown.view.setFocus()
+    qtbot.keyClick(shown.view.table, Qt.Key.Key_Return)
+    assert [each for each in shown.sent if isinstance(each, DiffSessions)] == [DiffSessions("", "b.session")]
+
+
 def test_before_anything_is_named_it_says_what_to_do(shown: Shown) -> None:
     shown.show()
     assert "name them and press Compare" in shown.view.words.text()

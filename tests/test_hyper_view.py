@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 from ui_helpers import make_snapshot
 
@@ -253,3 +254,9 @@ def test_groups_stand_below_where_params_have_settings_of_their_own(view: HyperV
     assert [model.text(row, 2) for row in range(model.rowCount())] == ["9", "0 idle", "7"]
     view.show_snapshot(replace(snapshot, step_hyper=Hyper()))
     assert not view.groups.table.isVisible()
+
+
+def test_who_goes_to_the_panel_types_into_its_first_field(qtbot: QtBot, view: HyperView) -> None:
+    """Not into the area that scrolls, of which nothing is seen and where a key does nothing."""
+    takes_keys = [w for w in view.findChildren(QWidget) if w.focusPolicy() & Qt.FocusPolicy.TabFocus]
+    assert takes_keys[0] is view.fields["lr"]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import pytest
 from pytestqt.qtbot import QtBot
 from ui_helpers import make_map, make_snapshot, small_layout
 
 from inspector.optimizers import plan_step
 from inspector.plan import Limits, Plan, Variant
-from inspector.runtime.snapshots import MapImage, Snapshot
+from inspector.runtime.map_picture import map_image
+from inspector.runtime.snapshots import Snapshot
 from inspector.ui.binding_table import binding_lines
 from inspector.ui.histogram_view import HistogramView
 from inspector.ui.hyper_view import HyperView
@@ -39,6 +38,17 @@ def test_columns_of_what_is_not_kept_are_not_there(qtbot: QtBot) -> None:
     view.show_snapshot(make_snapshot())
     assert view.model.lanes == ("w", "g", "m", "v")
     assert view.bar.lane_boxes["v"].toolTip() == "Show the columns of v."
+
+
+def test_values_say_in_what_type_the_moments_are_that_are_kept(qtbot: QtBot) -> None:
+    view = ValuesView()
+    qtbot.addWidget(view)
+    view.show()
+    name = small_layout().segments[0].name
+    for optimizer, says in (("adamw", ", m and v in float32"), ("lion", ", m in float32"), ("adafactor", "")):
+        view.show_snapshot(shown_by(optimizer))
+        view.select_param(name)
+        assert view.note.text().endswith(f" elements{says}. • changed")
 
 
 def test_histograms_ask_for_what_is_kept(qtbot: QtBot) -> None:
@@ -77,21 +87,15 @@ def test_settings_that_are_not_used_are_greyed_out(qtbot: QtBot) -> None:
 
 
 def test_the_map_takes_pixels_of_the_lanes_there_are() -> None:
-    from inspector.stepping import MapRequest
+    from inspector.mapping import MapRequest
 
     full = make_map(MapRequest(0.0, 100.0, 64, 8, "value"))
     lanes = ("w", "g")
-    part = MapImage(
-        full.request,
-        *(
-            MappingProxyType({lane: getattr(full, name)[lane] for lane in lanes})
-            for name in ("rgba", "values", "nonfinite", "low", "scale")
-        ),
-    )
+    part = map_image(full.request, {lane: full.pixels[lane] for lane in lanes})
     painter = MapPainter()
-    assert painter.keeps("v")
+    assert painter.reason("v") == ""
     painter.set_image(part)
-    assert (painter.keeps("g"), painter.keeps("v")) == (True, False)
+    assert (painter.reason("g"), painter.reason("v")) == ("", "This optimizer keeps no v.")
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,11 @@ from inspector.gpu.explain import explain_element
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Param, make_layout
+from inspector.mapping import MapRequest
 from inspector.optimizers import plan_step
 from inspector.optimizers.adamw.oracle import oracle_step, update
 from inspector.plan import Limits, Variant, required_placement
-from inspector.stepping import HostGradients, MapRequest
+from inspector.stepping import HostGradients
 
 pytestmark = pytest.mark.gpu
 
@@ -225,5 +226,6 @@ def test_the_single_dispatch_decays_up_to_the_edge_of_the_block_and_no_further(g
 def test_views_work_on_a_mirrored_run(gpu: Gpu) -> None:
     stepper = stepped(gpu, Variant(kernel="f16", dispatch="single"))
     assert stepper.stats("m", None).count == stepper.layout.elements
-    pixels = stepper.map_pixels("w", MapRequest(0, 20, 100, 2, "change"))
-    assert np.nanmax(np.abs(pixels.values)) > 0
+    found = stepper.mapper.pixels([MapRequest(0, 20, 100, 2, "change")])
+    assert found is not None
+    assert np.nanmax(np.abs(found.pixels[0]["w"].extreme)) > 0

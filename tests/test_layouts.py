@@ -36,7 +36,12 @@ def shown(qtbot: QtBot) -> Iterator[Shown]:
 
 
 def seen(shown: Shown) -> set[str]:
+    """The panels that are there, be it as a tab behind another."""
     return {name for name, dock in shown.window.docks.items() if dock.isVisible()}
+
+
+def in_sight(shown: Shown) -> set[str]:
+    return {name for name, dock in shown.window.docks.items() if not dock.visibleRegion().isEmpty()}
 
 
 def resize(shown: Shown, width: int, height: int) -> None:
@@ -46,7 +51,8 @@ def resize(shown: Shown, width: int, height: int) -> None:
 
 def check_places(shown: Shown) -> None:
     """Every panel that is there lies in the window, is large enough, and covers no other."""
-    frames = {n: d.geometry() for n, d in shown.window.docks.items() if d.isVisible() and not d.isFloating()}
+    docks = {n: d for n, d in shown.window.docks.items() if n in in_sight(shown) and not d.isFloating()}
+    frames = {name: dock.geometry() for name, dock in docks.items()}
     for name, frame in frames.items():
         assert shown.window.rect().contains(frame), name
         assert min(frame.width(), frame.height()) >= SMALLEST, (name, frame)
@@ -64,6 +70,10 @@ def test_an_arrangement_names_panels_and_views_that_there_are(arrangement: Arran
     for i, (_, beside, _) in enumerate(arrangement.places):
         assert (beside in placed[:i]) == bool(i)
     assert {name for shares, _ in arrangement.shares for name in shares} <= set(placed)
+    if arrangement.small is not None:
+        # The same panels, and what is behind another has that before it.
+        assert {name for name, _, _ in arrangement.small.places} == set(placed)
+        assert arrangement.small.front == arrangement.front
     views = {view for panel in PANELS if panel.name in placed for view in panel.views}
     assert set(arrangement.front) <= views
 
@@ -99,6 +109,92 @@ def test_arrangements_built_in_and_saved_fit_every_size(qtbot: QtBot) -> None:
             assert not dock.visibleRegion().isEmpty(), f"{name} can be opened in {arrangement.name}"
         resize(whole, 1280, 800)
     whole.bus.blockSignals(True)
+
+
+def untabbed(shown: Shown) -> bool:
+    return in_sight(shown) == seen(shown)
+
+
+def test_a_small_window_has_panels_as_tabs_until_it_is_large_again(shown: Shown) -> None:
+    resize(shown, 1440, 900)
+    shown.window.ways.layouts.apply(STEP)
+    assert untabbed(shown)
+    resize(shown, 900, 600)
+    assert seen(shown) == set(shown.window.docks)
+    assert in_sight(shown) == {"map", "pipeline", "plots", "timeline"}
+    assert shown.window.ways.layouts.untouched() == "step"
+    # Each is still a key away, and stays before the others.
+    shown.window.ways.go_to("values")
+    assert {"values"} == in_sight(shown) - {"map", "pipeline", "timeline"}
+    resize(shown, 1000, 640)
+    assert "values" in in_sight(shown)
+    resize(shown, 1440, 900)
+    assert untabbed(shown)
+
+
+def test_a_window_that_opens_small_has_them_side_by_side_once_it_is_large(qtbot: QtBot) -> None:
+    """Nothing was chosen yet: it is as the window itself put them."""
+    made = open_window(qtbot)
+    made.window.resize(900, 600)
+    qtbot.wait(50)
+    resize(made, 1440, 900)
+    assert made.window.ways.layouts.untouched() == "step"
+    assert untabbed(made)
+    made.bus.blockSignals(True)
+
+
+@pytest.mark.parametrize("arrangement", BUILT_IN, ids=lambda a: a.name)
+def test_what_comes_of_an_arrangement_is_what_it_says(shown: Shown, arrangement: Arrangement) -> None:
+    for size in ((1440, 900), (900, 600)):
+        resize(shown, *size)
+        shown.window.ways.layouts.apply(arrangement)
+        shown.qtbot.wait(20)
+        assert shown.window.ways.layouts.untouched() == arrangement.name, size
+
+
+def test_panels_that_somebody_moved_stay_where_they_are(shown: Shown) -> None:
+    resize(shown, 1440, 900)
+    shown.window.ways.layouts.apply(STEP)
+    shown.window.docks["hyper"].close()
+    assert shown.window.ways.layouts.untouched() == ""
+    resize(shown, 900, 600)
+    assert in_sight(shown) == set(shown.window.docks) - {"hyper"}
+    shown.window.ways.layouts.apply(STEP)
+    shown.window.addDockWidget(Qt.DockWidgetArea.BottomDockWidgetArea, shown.window.docks["values"])
+    shown.window.docks["values"].show()
+    shown.qtbot.waitUntil(lambda: "values" in in_sight(shown))
+    assert shown.window.ways.layouts.untouched() == ""
+    resize(shown, 1440, 900)
+    assert shown.window.dockWidgetArea(shown.window.docks["values"]) == Qt.DockWidgetArea.BottomDockWidgetArea
+
+
+@pytest.mark.parametrize(("before", "after"), [((900, 600), (1440, 900)), ((1440, 900), (900, 600))])
+def test_the_next_window_knows_which_arrangement_it_is_in(
+    qtbot: QtBot, tmp_path: Path, before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    path = str(tmp_path / "kept.ini")
+    first = open_window(qtbot, QSettings(path, QSettings.Format.IniFormat))
+    resize(first, *before)
+    first.window.ways.layouts.apply(STEP)
+    qtbot.wait(20)
+    first.window.close()
+    first.bus.blockSignals(True)
+    again = open_window(qtbot, QSettings(path, QSettings.Format.IniFormat))
+    qtbot.wait(20)
+    assert again.window.ways.layouts.untouched() == "step"
+    resize(again, *after)
+    assert again.window.ways.layouts.untouched() == "step"
+    assert untabbed(again) == (after == (1440, 900))
+    again.bus.blockSignals(True)
+
+
+def test_a_view_that_is_shown_comes_before_the_panels_in_its_place(shown: Shown) -> None:
+    resize(shown, 900, 600)
+    shown.window.ways.layouts.apply(STEP)
+    shown.window.ways.go_to("findings")
+    assert "plots" not in in_sight(shown)
+    shown.window.show_view("plots")
+    assert "plots" in in_sight(shown)
 
 
 def save_as(shown: Shown, name: str) -> None:
@@ -167,6 +263,14 @@ def test_the_keys_stay_in_a_panel_when_the_layout_changes_or_theirs_is_closed(sh
     window.ways.go_to("map")
     window.actions_by_name["layout_step"].trigger()
     assert window.views["map"].isAncestorOf(window.focusWidget()), "they stay where they were"
+
+
+def test_what_a_layout_is_for_has_the_keys(shown: Shown) -> None:
+    window = shown.window
+    window.ways.go_to("timeline")
+    for name, view in (("profile", "profile"), ("compare", "compare"), ("diagnose", "findings")):
+        window.actions_by_name[f"layout_{name}"].trigger()
+        assert window.focusWidget() is window.views[view].key_target(), name
 
 
 def test_a_name_that_is_taken_is_saved_over_and_said_to_be(shown: Shown) -> None:

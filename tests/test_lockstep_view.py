@@ -267,10 +267,9 @@ def test_drift_and_errors_over_steps(qtbot: QtBot) -> None:
     assert len(drift.x[np.isfinite(drift.last)]) == 8
     assert 10 ** drift.last[np.isfinite(drift.last)][-1] == pytest.approx(8e-4)
     assert view.plots.errors.trace_names() == ["coding/m", "coding/v"]
-    lanes = theme.LANE_COLOURS
-    assert view.plots.errors.pen("coding/m").color() == lanes["m"]
-    assert view.plots.errors.pen("coding/v").color() == lanes["v"]
-    assert view.plots.drift.pen("lockstep/drift").color() == lanes["w"]
+    assert view.plots.errors.pen("coding/m").color() == theme.lane_mark("m")
+    assert view.plots.errors.pen("coding/v").color() == theme.lane_mark("v")
+    assert view.plots.drift.pen("lockstep/drift").color() == theme.lane_mark("w")
     start, stop = view.plots.drift.box.viewRange()[0]
     assert 120 <= start < 121, "from where it was first measured"
     assert 128 < stop < 129

@@ -22,18 +22,21 @@ from ui_helpers import (
     make_history,
     make_map,
     make_snapshot,
+    map_pixels_of,
     reference_layout,
     small_layout,
     wide_layout,
 )
 
 from inspector.layout import Layout, make_layout
+from inspector.mapping import QUANTITIES, MapRequest
 from inspector.optimizers import plan_step
 from inspector.plan import Limits, Variant, required_placement
 from inspector.runtime.commands import FindValue, Seek, ViewMap
-from inspector.runtime.snapshots import CloseUp, MapImage, Mark, Snapshot
+from inspector.runtime.map_picture import MapImage, map_image
+from inspector.runtime.snapshots import CloseUp, Mark, Snapshot
 from inspector.runtime.value_finding import Found
-from inspector.stepping import Cursor, MapRequest, UndoInfo
+from inspector.stepping import Cursor, UndoInfo
 from inspector.stores import Lane
 from inspector.ui import theme
 from inspector.ui.map_legend import nonfinite_text, scale_text
@@ -322,7 +325,7 @@ def test_hovering_says_where_codes_and_their_scale_lie(shown: Map) -> None:
 def test_non_finite_elements_are_told_and_seen(shown: Map) -> None:
     element = small_layout()["h.1.ffn.down.weight"].offset + 5000
     shown.nonfinite = [("g", element)]
-    shown.wait_for_request(lambda: shown.view.quantity.setCurrentIndex(3))
+    shown.wait_for_request(lambda: shown.view.quantity.setCurrentIndex(QUANTITIES.index("nonfinite")))
     at = shown.point(element, "g")
     rect = lane_rects(shown.canvas.size())["g"]
     shown.qtbot.wait(20)
@@ -567,15 +570,14 @@ def test_the_worst_finding_of_a_pixel_is_drawn(qtbot: QtBot) -> None:
 
 def w_image(request: MapRequest, values: list[list[float]], nonfinite: list[list[float]]) -> MapImage:
     under, counts = np.array(values, np.float32), np.array(nonfinite, np.float32)
-    rgba = np.zeros((*under.shape, 4), np.uint8)
-    return MapImage(request, {"w": rgba}, {"w": under}, {"w": counts}, {"w": 0.0}, {"w": 0.5})
+    return map_image(request, {"w": map_pixels_of(under, counts, request)})
 
 
 @pytest.mark.parametrize(
     ("per_pixel", "values", "nonfinite", "scale", "bad"),
     [
         # Two rows of eight elements a column; NaN: no element there.
-        (16, [[0, 0, np.nan], [0, 0, np.nan]], [[8, 8, 0], [8, 3, 0]], "", "all non-finite"),
+        (16, [[0, 0, np.nan], [0, 0, np.nan]], [[8, 8, 0], [8, 8, 0]], "", "all non-finite"),
         (16, [[0, 0, 0], [0, 0, 0]], [[8, 8, 8], [8, 3, 8]], "finite: all 0", "43 non-finite"),
         (16, [[0, 0.5, 0], [0, 0, 0]], [[8, 3, 8], [8, 8, 8]], "± 0.5", "43 non-finite"),
         (16, [[0, 0, 0], [0, 0, 0]], [[0, 0, 0], [0, 0, 0]], "all 0", ""),

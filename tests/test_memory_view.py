@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import Qt
@@ -139,7 +140,7 @@ def test_the_bar_is_painted_in_the_colours_of_the_lanes(qtbot: QtBot) -> None:
     middle = image.height() // 2
     seen = [QColor(image.pixel(x, middle)).name() for x in range(image.width())]
     order = list(dict.fromkeys(name for name in seen if seen.count(name) > 10))
-    lanes = [theme.LANE_COLOURS[lane].name() for lane in ("w", "g", "m", "v")]
+    lanes = [theme.lane_mark(lane).name() for lane in ("w", "g", "m", "v")]
     assert [name for name in order if name in lanes] == lanes
 
 
@@ -150,3 +151,9 @@ def test_cells_say_in_full_what_they_mean(qtbot: QtBot) -> None:
     assert f"{560 * GB:,} bytes" in str(view.model.index(row, TOTAL).data(Qt.ItemDataRole.ToolTipRole))
     parts = str(view.model.index(row, BAR).data(Qt.ItemDataRole.AccessibleTextRole))
     assert parts == "On each: weights 140 GB, gradients 140 GB, m 140 GB, v 140 GB"
+
+
+def test_what_looking_at_the_run_takes_is_told_beside_it(qtbot: QtBot) -> None:
+    view = shown(qtbot, replace(picture(), map_bytes=12_180_000, undo_bytes=345))
+    assert view.run.text().endswith("Beside it 12.2 MB for the map, 345 B for going back.")
+    assert "12,180,000" in view.run.toolTip()

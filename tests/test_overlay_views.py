@@ -19,6 +19,7 @@ from inspector.history import EMPTY_HISTORY, History, HistoryRecorder, Series
 from inspector.runtime.beside import BesidePicture, Overlay, OverlayHistograms, WhatIfProgress
 from inspector.runtime.commands import CancelWhatIf, DropOverlay, ShowOverlay, WhatIf
 from inspector.runtime.snapshots import Notice, Snapshot
+from inspector.session.examples import EXAMPLES
 from inspector.ui import theme
 from inspector.ui.actions import reasons
 from inspector.ui.histogram_view import HistogramView
@@ -27,7 +28,7 @@ from inspector.ui.overlay_style import DASHES, beside, difference
 from inspector.ui.plots_view import PlotsView
 from inspector.ui.timing_view import TimingView
 from inspector.ui.view import LazyView
-from inspector.ui.what_if_dialog import WhatIfDialog
+from inspector.ui.what_if_dialog import WhatIfDialog, folder_for
 
 pytestmark = pytest.mark.qt
 
@@ -216,7 +217,7 @@ def test_errors_of_8_bit_state_are_drawn_in_the_colours_of_m_and_v(qtbot: QtBot)
     on_screen(qtbot, view, moment(run_of(loss=[1.0] * 9), under))
     chart = view.plots.errors
     np.testing.assert_allclose(chart.drawn_under(0, "coding/m").last, np.log10(values["coding/m"]))
-    assert chart._under[0, "coding/v"].line.opts["pen"].color() == theme.LANE_COLOURS["v"]
+    assert chart._under[0, "coding/v"].line.opts["pen"].color() == theme.lane_mark("v")
     assert chart._under[0, "coding/v"].line.opts["pen"].dashPattern()
     assert chart.message == ""
     assert chart.title.endswith("m ① 3 %  v ① 30 %")
@@ -265,6 +266,20 @@ def test_a_what_if_needs_a_change(qtbot: QtBot, tmp_path: Path) -> None:
     dialog, _ = dialog_of(qtbot, tmp_path, "")
     assert not dialog.start.isEnabled()
     assert "are those of the recording" in dialog.words.text()
+
+
+def test_a_what_if_of_an_example_is_not_put_into_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = EXAMPLES[0].path
+    assert example is not None
+    assert folder_for(example) == tmp_path
+    own = tmp_path / "runs" / "a.session"
+    own.mkdir(parents=True)
+    assert folder_for(own) == own.parent
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != own.parent)
+    assert folder_for(own) == tmp_path, "where nothing may be written beside it"
 
 
 def test_a_what_if_shows_how_far_it_is_and_ends(qtbot: QtBot, tmp_path: Path) -> None:

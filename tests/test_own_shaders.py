@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import own_wgsl
 import pytest
-from gpu_helpers import PUBLISHED_GRID, Bytes, everything, lanes, make_stepper, normal_state
+from gpu_helpers import PUBLISHED_GRID, Bytes, everything, lanes, make_stepper, normal_state, whole
 from own_wgsl import FILL_ZERO, FINALIZE, NORM, SCALE, UPDATE, UPDATE_F16, write
 from test_worker import Opener, Watched
 
@@ -422,16 +423,27 @@ def test_stepping_by_dispatch_and_back_takes_what_an_own_kernel_wrote_back(gpu: 
 
 
 def test_a_constant_that_is_declared_reaches_the_kernel(gpu: Gpu, tmp_path: Path) -> None:
-    text = "@id(3) override PRECISE: bool = false;" + UPDATE.replace(
-        "(1.0 - hp.z)", "select(1.0 - hp.z, bias.w, PRECISE)"
-    ).replace("m1 / max(1.0 - bias.x, 1e-12)", "select(m1 / max(1.0 - bias.x, 1e-12), m1 * bias.x, PRECISE)").replace(
-        "v1 / max(1.0 - bias.y, 1e-12)", "select(v1 / max(1.0 - bias.y, 1e-12), v1 * bias.y, PRECISE)"
-    )  # fmt: skip
-    folder = write(tmp_path, mine=text)
-    for numerics in ("published", "precise"):
-        base = replace(PUBLISHED_GRID, numerics=numerics)
-        own = after_steps(gpu, variant_of(folder, Variant(numerics=numerics)))
-        assert lanes(own) == lanes(after_steps(gpu, base))
+    text = "@id(3) override PRECISE: bool = false;" + UPDATE
+    folder = write(tmp_path, mine=text.replace("v[i] = v1;", "v[i] = select(v1, 2.0, PRECISE);"))
+    own, precise = (
+        after_steps(gpu, variant_of(folder, Variant(numerics=each))) for each in ("published", "precise")
+    )
+    assert lanes(own) == lanes(after_steps(gpu, PUBLISHED_GRID))
+    for segment in precise.layout:
+        assert (whole(precise, "v")[segment.offset : segment.stop] == 2).all()
+
+
+def test_an_own_kernel_may_take_what_stands_behind_hp(gpu: Gpu, tmp_path: Path) -> None:
+    """1-β₁, 1-lr·λ, lr/(1-β₁ᵗ) and √(1-β₂ᵗ), stored in w; λ is 0 in the other block."""
+    text = UPDATE.replace("hp: vec4<f32>", "hp: array<vec4<f32>, 2>").replace("hp.", "hp[0].")
+    text = text.replace("    m[i] = m1;", "    if (i < 4u) { w[i] = hp[1][i]; }\n    m[i] = m1;")
+    stepper = after_steps(gpu, variant_of(write(tmp_path, mine=text)), steps=1)
+    h = UNCLIPPED
+    for block, decay in (("wd", h.weight_decay), ("no_wd", 0.0)):
+        at = next(s.offset for s in stepper.layout if s.block == block)
+        # It ran one step after four.
+        wanted = (1 - h.beta1, 1 - h.lr * decay, h.lr / (1 - h.beta1**5), math.sqrt(1 - h.beta2**5))
+        assert whole(stepper, "w")[at : at + 4].tolist() == np.float32(wanted).tolist()
 
 
 def test_the_form_may_change_to_the_built_in_kernels_and_back(gpu: Gpu, tmp_path: Path) -> None:

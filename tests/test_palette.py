@@ -14,7 +14,15 @@ from PySide6.QtGui import QAction, QKeySequence, QShortcut
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractItemView, QApplication, QDialog, QDockWidget, QMenu, QToolBar
 from pytestqt.qtbot import QtBot
-from ui_helpers import FakeWorker, lane_values, make_findings, make_recorded, make_snapshot, small_layout
+from ui_helpers import (
+    FakeWorker,
+    lane_values,
+    make_findings,
+    make_race,
+    make_recorded,
+    make_snapshot,
+    small_layout,
+)
 
 from inspector.diagnosis.watchpoints import Condition
 from inspector.hyper import Hyper
@@ -69,6 +77,7 @@ class Shown:
     def show(self, snapshot: Snapshot) -> None:
         self.worker.current = snapshot
         self.window.show_snapshot(snapshot)
+        self.qtbot.waitUntil(lambda: self.window.at_rest)
 
     def commands(self) -> list[object]:
         """What was sent, without what views ask for by themselves."""
@@ -115,6 +124,7 @@ def full() -> Snapshot:
         beside=BesidePicture(recording="/a/c.session", overlays=(overlay,)),
         last_step=1000,
         counted=CountedParams(128, ParamTable.of(_stats()), 0.7),
+        race=make_race(),
     )
 
 
@@ -430,7 +440,23 @@ def test_a_param_is_gone_to_by_a_few_letters(shown: Shown) -> None:
     assert [row.text for row in finder.model.rows] == ["h.1.attn.qkv.weight"]
     assert "12,288 elements" in finder.note.text()
     shown.qtbot.keyClick(finder.field, Key.Key_Return)
-    assert shown.window.views["map"].canvas.selected == "h.1.attn.qkv.weight"  # type: ignore[attr-defined]
+    canvas = shown.window.views["map"].canvas  # type: ignore[attr-defined]
+    assert canvas.selected == "h.1.attn.qkv.weight"
+    # One too narrow to be seen is shown as wide as its name, in the middle; one out of sight is brought there.
+    for letters, name in (
+        ("h1qkv", "h.1.attn.qkv.weight"),
+        ("norm.w", "norm.weight"),
+        ("h0qkv", "h.0.attn.qkv.weight"),
+    ):
+        QTest.keySequence(shown.window, QKeySequence("Ctrl+P"))
+        shown.qtbot.keyClicks(finder.field, letters)
+        shown.qtbot.keyClick(finder.field, Key.Key_Return)
+        assert canvas.selected == name
+        segment = small_layout()[name]
+        left, right = (canvas.view.x_of(each) for each in (segment.offset, segment.stop))
+        assert right - left >= 47
+        assert left < canvas.view.width
+        assert right > 0
 
 
 def test_an_offset_is_gone_to_in_elements_and_bytes(shown: Shown) -> None:

@@ -12,7 +12,7 @@ from plan_interpreter import interpret
 from test_plan import any_limits, any_params, assert_legal, variants_of
 
 from inspector.errors import UsageError
-from inspector.hyper import Hyper, bias_uniform, hp_uniform, scheduled, with_settings_of, with_value
+from inspector.hyper import Hyper, adam_hp_uniform, bias_uniform, scheduled, with_settings_of, with_value
 from inspector.layout import Param, make_layout
 from inspector.optimizers import optimizer, plan_step
 from inspector.param_hyper import columns, param_step, segment_classes
@@ -232,11 +232,11 @@ def test_the_uniforms_are_those_of_each_class_at_its_own_step() -> None:
     got = optimizer("adamw").uniforms(own, 9, "precise")
     assert sorted(got) == ["bias:0", "bias:1", "hp:0", "hp:1", "max_grad_norm"]
     one = Hyper(B.lr, B.beta1, B.beta2, B.eps, B.weight_decay)
-    assert got["hp:1"].tolist() == hp_uniform(one, decays=True).tolist()
+    assert got["hp:1"].tolist() == adam_hp_uniform(one, 7, decays=True).tolist()
     assert got["bias:1"].tolist() == bias_uniform(one, 7, "precise").tolist()
     # By hand: 1 / (1 - 0.8⁷).
     assert got["bias:1"][0] == np.float32(1 / (1 - 0.8**7))
-    assert got["hp:0"].tolist() == np.float32([1e-3, 0.9, 0.999, 0.1]).tolist()
+    assert got["hp:0"][:4].tolist() == np.float32([1e-3, 0.9, 0.999, 0.1]).tolist()
     assert got["max_grad_norm"].tolist() == [0.25]
 
 

@@ -128,7 +128,7 @@ def test_a_param_by_hand() -> None:
 
 def test_halves_and_lost_updates_by_hand() -> None:
     """lr·sign = 1e-3: nothing beside 1e5, whose neighbours are 0.0078 apart; 65520 is the first infinite half."""
-    w = np.float32([1e5, 65520, 65519, 2e-3, 1e-3 + 2.0**-25])
+    w = np.float32([1e5, 65520, 65519, 2e-3, 1e-3 + 2.0**-26])
     one, zero = np.ones(5, np.float32), np.zeros(5, np.float32)
     one[1:3] = 0
     got = param_stats(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 from ui_helpers import make_snapshot
@@ -17,9 +17,10 @@ from inspector.history import EMPTY_HISTORY, History, HistoryRecorder
 from inspector.runtime.snapshots import Mark, StepRecord
 from inspector.stepping import Cursor
 from inspector.ui import theme
-from inspector.ui.chart import Axis, log_ticks
+from inspector.ui.chart import DOT_RADIUS, Axis, log_ticks
 from inspector.ui.curves import MAX_POINTS, curve
 from inspector.ui.plots_view import PlotsView
+from inspector.ui.step_chart import StepChart
 
 pytestmark = pytest.mark.qt
 
@@ -75,6 +76,21 @@ def test_a_single_step_is_a_dot(qtbot: QtBot) -> None:
     chart = view.charts["loss"]
     x, y = chart.drawn("loss").lonely()
     assert (list(x), list(y)) == ([1.0], [2.0])
+
+
+@pytest.mark.parametrize("height", [90, 160, 400])
+def test_the_highest_dot_is_clear_of_the_title(qtbot: QtBot, height: int) -> None:
+    chart = StepChart()
+    qtbot.addWidget(chart)
+    chart.resize(300, height)
+    chart.set_title("loss of the run, in full words")
+    chart.show()
+    qtbot.waitExposed(chart)
+    chart.show_history(history_of({"loss": [2.0]}), ("loss",))
+    chart.set_y_bounds((1.0, 2.0))
+    highest = chart.box.mapFromView(QPointF(1.0, 2.0)).y() - DOT_RADIUS
+    title = chart._title_back.mapRectToParent(chart._title_back.rect())
+    assert highest >= title.bottom()
 
 
 @pytest.mark.parametrize("steps", [5_000, 40_000])

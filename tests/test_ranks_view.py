@@ -17,7 +17,7 @@ from inspector.history import HistoryRecorder
 from inspector.ranks import Held, RankPart, RankStep
 from inspector.runtime.snapshots import Recorded, Snapshot
 from inspector.ui import theme
-from inspector.ui.docks import _tabs, show_tab
+from inspector.ui.docks import PANELS, _tabs, show_tab
 from inspector.ui.rank_words import holders, parts_list, parts_text
 from inspector.ui.ranks_view import RanksView
 
@@ -93,7 +93,8 @@ def test_each_rank_has_a_line_and_the_selected_one_the_accent(qtbot: QtBot) -> N
 
 def test_the_tab_comes_with_several_processes(qtbot: QtBot) -> None:
     view, other = RanksView(), RanksView()
-    tabs = _tabs({"plots": other, "ranks": view})
+    panel = next(panel for panel in PANELS if "ranks" in panel.views)
+    tabs = _tabs(panel, {"plots": other, "ranks": view})
     assert isinstance(tabs, QTabWidget)
     qtbot.addWidget(tabs)
     assert not tabs.isTabVisible(1)

@@ -32,7 +32,7 @@ from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
 from inspector.gpu.opener import StepperMaker, suits
 from inspector.gpu.stepper import GpuStepper
-from inspector.hyper import Hyper
+from inspector.hyper import Hyper, Numerics
 from inspector.layout import Layout, Param
 from inspector.plan import Variant, layout_for
 from inspector.session.archive import pack
@@ -281,6 +281,24 @@ def test_another_adapter_is_named_and_does_not_fail(gpu: Gpu, call: Call, tmp_pa
     report = document(call("replay", path, "--verify", "--json"))
     assert report["expected"] == "It was recorded on another adapter, Some GPU (Vulkan)."
     assert (report["max_ulp"], report["first_difference"]["param"]) == (4, "head.bias")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "numerics", "code"),
+    [("adamw", "precise", 0), ("adamw", "published", 1), ("lion", "precise", 1)],
+)
+def test_bits_of_precise_numerics_as_they_were_before_are_no_fault(
+    gpu: Gpu, call: Call, tmp_path: Path, optimizer: str, numerics: Numerics, code: int
+) -> None:
+    """Published numerics and optimizers of another family give the bits that they gave."""
+    path = tmp_path / "run.session"
+    variant = Variant(optimizer=optimizer, numerics=numerics)
+    record(gpu, path, 3, settings=constant(variant), kernels=1)
+    assert document(call("replay", path, "--verify", "--json"))["bit_exact"]
+    flip(path, 2, "keyframe", "w@2/head.bias", 5, 2)
+    report = document(call("replay", path, "--verify", "--json"), code=code)
+    assert ("rounded in another order" in report["expected"]) == (not code)
+    assert report["max_ulp"] == 4
 
 
 def test_nonfinite_gradients_and_nan_payloads_replay_bit_for_bit(

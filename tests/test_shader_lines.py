@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from inspector.explaining import ElementValues
 from inspector.gpu.device import Gpu
 from inspector.gpu.element import element_lines
 from inspector.gpu.pipelines import Pipelines
-from inspector.hyper import Hyper, bias_uniform, hp_uniform
+from inspector.hyper import Hyper, adam_hp_uniform, bias_uniform
 from inspector.layout import Param
 from inspector.optimizers import plan_step
 from inspector.optimizers.adamw.oracle import update
@@ -33,6 +34,9 @@ FORMS = {
     "f16": Variant(kernel="f16"),
     "unfused": Variant(fused=False),
     "scalar grid": PUBLISHED_GRID,
+    "precise scalar grid": replace(PUBLISHED_GRID, numerics="precise"),
+    "precise l2": Variant(numerics="precise", optimizer="adam-l2"),
+    "precise 8bit linear": Variant(numerics="precise", kernel="8bit", small_state="8bit"),
     "8bit linear": Variant(kernel="8bit", small_state="8bit"),
     "8bit dynamic": Variant(kernel="8bit", small_state="8bit", codec="dynamic"),
     "8bit l2": Variant(kernel="8bit", small_state="8bit", optimizer="adam-l2"),
@@ -66,7 +70,19 @@ def test_every_line_of_the_update_has_its_line_of_wgsl_in_every_form() -> None:
                     assert f"{target} = " in text[lit[-1] - 1]
 
 
-@pytest.mark.parametrize("form", ["published", "precise", "l2", "8bit linear", "8bit dynamic", "8bit l2"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "published",
+        "precise",
+        "l2",
+        "precise l2",
+        "8bit linear",
+        "8bit dynamic",
+        "8bit l2",
+        "precise 8bit linear",
+    ],
+)
 @pytest.mark.gpu
 def test_a_slip_in_the_line_that_is_lit_shows_in_that_line_first(gpu: Gpu, form: str) -> None:
     """Each lit line in turn is made to give twice its value: its own line of the update changes, and none before it."""
@@ -88,7 +104,7 @@ def test_a_slip_in_the_line_that_is_lit_shows_in_that_line_first(gpu: Gpu, form:
 
         hyper = Hyper(lr=0.1, weight_decay=0.5)
         return element_lines(
-            gpu, Changed(gpu), values, clip_scale=0.75, hp=hp_uniform(hyper, decays=True),
+            gpu, Changed(gpu), values, clip_scale=0.75, hp=adam_hp_uniform(hyper, 3, decays=True),
             bias=bias_uniform(hyper, 3, variant.numerics), constants=tuple(constants.items()),
         )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from inspector.ui.main_window import MainWindow
 from inspector.ui.opening import MAX_RECENT
 from inspector.ui.options import Options
 from inspector.ui.start_view import NO_RECENT, StartView, rows
+from inspector.ui.tasks import TASKS
 from inspector.ui.view import View
 
 pytestmark = pytest.mark.qt
@@ -56,11 +58,11 @@ class Shown:
         self.window.activateWindow()
         qtbot.waitUntil(self.window.isActiveWindow)
         self.worker.start(self.bus.post_from_worker)
-        qtbot.waitUntil(lambda: self.window.snapshot is self.worker.current)
+        qtbot.waitUntil(lambda: self.window.snapshot is self.worker.current and self.window.at_rest)
 
     def post(self, **changes: object) -> None:
         self.worker.post(**changes)
-        self.qtbot.waitUntil(lambda: self.window.snapshot is self.worker.current)
+        self.qtbot.waitUntil(lambda: self.window.snapshot is self.worker.current and self.window.at_rest)
 
     def titles(self) -> list[str]:
         return [row.title for row in self.page.model.rows]
@@ -89,7 +91,7 @@ def start(qtbot: QtBot, tmp_path: Path) -> Iterator[Start]:
 def test_the_page_lists_what_comes_with_it(start: Start) -> None:
     shown = start()
     assert shown.titles() == [
-        "Start with", "Live model", "Reference layout",
+        "Start with", "Live model", "Reference layout", "Guide",
         "Example recordings", *(example.name for example in EXAMPLES),
         "Recent", NO_RECENT,
     ]  # fmt: skip
@@ -116,8 +118,44 @@ def test_keys_choose_and_enter_opens(start: Start) -> None:
     assert shown.worker.sent[-1] == StepDispatch()
     shown.qtbot.keyClick(shown.window, Key.Key_0, Qt.KeyboardModifier.AltModifier)
     assert shown.page.isVisible()
-    shown.press(Key.Key_Down, Key.Key_Return)
+    shown.press(Key.Key_Down, Key.Key_Down, Key.Key_Return)
     assert shown.opened()[-1] == OpenSource(str(EXAMPLES[0].path))
+
+
+def test_a_recording_that_is_opened_from_elsewhere_is_seen(start: Start) -> None:
+    shown = start()
+    shown.post()
+    shown.window.opening.chosen.emit("run.session")
+    assert shown.opened() == [OpenSource("run.session")]
+    assert shown.window.views["plots"].isVisible()
+    assert not shown.page.isVisible()
+
+
+def test_the_guide_opens_beside_the_window_and_leaves_it_the_keys(start: Start) -> None:
+    shown = start()
+    shown.post()
+    shown.press(Key.Key_Down, Key.Key_Down, Key.Key_Return)
+    guide = shown.window.asking.guide
+    assert guide is not None
+    assert guide.isVisible()
+    assert shown.opened() == []
+    assert shown.page.isVisible(), "nothing was opened, so the page stays"
+    for number, task in enumerate(TASKS):
+        guide.tasks.setCurrentIndex(number)
+        text = guide.text.toPlainText()
+        for step in task.steps:
+            for said in (step.do, step.see):
+                assert re.sub("[`*]", "", said) in text
+        assert task.code in text
+    guide.activateWindow()
+    guide.tasks.setFocus()
+    shown.qtbot.waitUntil(guide.isActiveWindow)
+    shown.qtbot.keyClick(guide.tasks, Key.Key_F10)
+    assert shown.worker.sent[-1] == StepDispatch()
+    guide.close()
+    shown.window.actions_by_name["guide"].trigger()
+    assert guide.isVisible()
+    assert guide.tasks.currentIndex() == len(TASKS) - 1, "it is where it was left"
 
 
 def test_a_double_click_opens(start: Start) -> None:
@@ -192,6 +230,7 @@ def test_without_examples_the_page_has_none(monkeypatch: pytest.MonkeyPatch, tmp
         "Start with",
         "Live model",
         "Reference layout",
+        "Guide",
         "Recent",
         NO_RECENT,
     ]
@@ -228,6 +267,23 @@ def test_a_dropped_file_is_opened_wherever_it_lands(start: Start, tmp_path: Path
     # The database of a recording stands for it.
     assert drop(shown.window, tmp_path / "run.session" / "session.sqlite")
     assert shown.opened()[-1] == OpenSource(str(tmp_path / "run.session"))
+
+
+def test_dropped_kernels_go_to_where_they_are_edited(start: Start, tmp_path: Path) -> None:
+    shown = start()
+    taken: list[list[Path]] = []
+    shown.window.opening.kernels_chosen.connect(taken.append)
+    files = [tmp_path / "a.wgsl", tmp_path / "b.WGSL"]
+    for file in files:
+        file.write_text("")
+    assert drop(shown.window, *files)
+    # A folder of them as --shaders takes it; one with a checkpoint in it is opened as that.
+    assert drop(shown.window, tmp_path)
+    assert taken == [files, files]
+    assert shown.opened() == []
+    (tmp_path / "model.safetensors").write_text("")
+    assert drop(shown.window, tmp_path)
+    assert shown.opened() == [OpenSource(str(tmp_path))]
 
 
 def test_what_is_no_file_is_not_taken(start: Start, tmp_path: Path) -> None:

@@ -20,11 +20,12 @@ from inspector.gpu.explain import explain_element
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import NUMERICS, Hyper, Numerics
 from inspector.layout import Param, make_layout
+from inspector.mapping import MapRequest, Quantity
 from inspector.optimizers import plan_step
 from inspector.plan import DISPATCH_FORMS, STATE_TYPES, DispatchForm, Limits, Variant, required_placement
 from inspector.preset import gpt_116m_params
 from inspector.statistics import buffer_stats
-from inspector.stepping import HostGradients, MapRequest, Quantity
+from inspector.stepping import HostGradients
 from inspector.stores import LANES, MOMENTS, Lane
 
 pytestmark = pytest.mark.gpu
@@ -220,11 +221,10 @@ def test_undo_takes_every_byte_back(
 def pixels(stepper: GpuStepper, lane: Lane, quantity: Quantity) -> F32Array:
     """A lane as the map has it, an element a pixel; 0 where nothing is."""
     wide = stepper.layout.padded_elements
-    rows = [
-        stepper.map_pixels(lane, MapRequest(float(at), 1.0, min(4096, wide - at), 1, quantity)).values[0]
-        for at in range(0, wide, 4096)
-    ]
-    return np.nan_to_num(np.concatenate(rows))
+    requests = [MapRequest(float(at), 1.0, min(1024, wide - at), 1, quantity) for at in range(0, wide, 1024)]
+    found = stepper.mapper.pixels(requests)
+    assert found is not None
+    return np.nan_to_num(np.concatenate([lanes[lane].extreme[0] for lanes in found.pixels]))
 
 
 @pytest.mark.parametrize("limits", [{}, PAGES], ids=["one page", "pages"])

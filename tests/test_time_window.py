@@ -57,7 +57,9 @@ class Opened:
         self.window.select_param(PARAM)
 
     def until(self, holds: Callable[[Snapshot], bool]) -> Snapshot:
-        self.qtbot.waitUntil(lambda: bool(self.seen) and holds(self.seen[-1]), timeout=WAIT_MS)
+        self.qtbot.waitUntil(
+            lambda: bool(self.seen) and holds(self.seen[-1]) and self.window.at_rest, timeout=WAIT_MS
+        )
         return self.seen[-1]
 
     def at(self, step: int, dispatch: int, *, numbers_only: bool = False) -> Snapshot:

@@ -11,7 +11,7 @@ import pytest
 from recordings import about as made_up_about
 from recordings import record_on, state
 from replays import PARAMS, constant, gradients, pipelines_of, record
-from test_worker import Opener, Watched
+from test_worker import Opener, Tiny, Watched
 
 from inspector import Session
 from inspector.errors import OutOfMemoryError, UsageError
@@ -150,7 +150,7 @@ def test_what_was_recorded_is_on_show_before_anything_runs(gpu: Gpu, pair: tuple
     assert shown.counted is not None
     assert shown.counted.step == 14
     # lr, β₁, β₂ and λ of that step: the warm-up has ended by then.
-    assert shown.uniforms["hp:wd"] == pytest.approx((3e-3, 0.9, 0.95, 0.1), rel=1e-6)
+    assert shown.uniforms["hp:wd"][:4] == pytest.approx((3e-3, 0.9, 0.95, 0.1), rel=1e-6)
     seen = []
     while made.busy:
         made.advance()
@@ -464,6 +464,59 @@ def test_a_recording_in_progress_is_followed(watched: Callable[..., Watched], tm
         assert at.cursor.step == 8
     at = run.until(lambda s: s.recorded is not None and s.recorded.state == "complete")
     assert not at.following
+
+
+class OpenEither(OpenRecording):
+    """A recording by its path, or the little run of the tests."""
+
+    def open_source(self, spec: str) -> Source:
+        return Tiny() if spec == "tiny" else super().open_source(spec)
+
+
+def test_a_recording_that_is_opened_after_another_source_runs_as_it_was_recorded(
+    watched: Callable[..., Watched], gpu: Gpu, tmp_path: Path
+) -> None:
+    """In the form of the run before it, it would part from what was recorded before its first step."""
+    path = tmp_path / "precise.session"
+    form = Variant(numerics="precise", dispatch="per-tensor", fused=False)
+    record(gpu, path, 4, settings=constant(form))
+    truth = Session.open(path)
+    run = watched(OpenEither(), "tiny")
+    run.at(1, 0)
+    run.worker.send(c.OpenSource(str(path)))
+    first = run.until(lambda s: s.mode == "paused" and s.recorded is not None)
+    assert first.plan is not None
+    assert first.plan.variant == form
+    assert len(first.history) == 4, "the numbers of all steps are those that were recorded"
+    run.worker.send(c.Seek(3))
+    at = run.until(lambda s: s.cursor is not None and s.cursor.step == 3 and s.glance is None)
+    assert at.record is not None
+    assert at.record.grad_norm == truth.step(3).grad_norm
+    run.worker.send(c.OpenSource("tiny"))
+    back = run.until(lambda s: s.mode == "paused" and s.recorded is None)
+    assert back.plan is not None
+    assert back.plan.variant == Variant(), "what was chosen before comes back"
+
+
+def test_a_run_that_parted_from_its_recording_does_not_follow_it(
+    watched: Callable[..., Watched], tmp_path: Path
+) -> None:
+    path = tmp_path / "growing.session"
+    with Recorder.create(path, made_up_about("grads:1")) as recorder:
+        recorder.offer_start(state(0))
+        record_on(recorder, 3)
+        recorder.flush(None)
+        run = watched(OpenRecording(), str(path))
+        run.at(1, 0)
+        run.worker.send(c.SetHyper("beta2", 0.5))
+        run.worker.send(c.Follow())
+        told = run.until(lambda s: s.notice is not None and "otherwise than recorded" in s.notice.text)
+        assert told.notice is not None
+        assert "step 1 on" in told.notice.text
+        assert not told.following
+        assert told.glance is None
+        run.worker.send(c.StepIteration())
+        run.until(lambda s: s.cursor is not None and s.cursor.at_end and s.cursor.step == 1)
 
 
 @pytest.mark.parametrize("records", [True, False])

@@ -44,7 +44,8 @@ def verdict(step: int = 3) -> StepVerdict:
         v = (1e-4 * rng.random(64)).astype(np.float32)
         given = Given(Lanes(w, m, v), g, Hyper(1e-3, 0.9, 0.95, 1e-8, 0.0), step)
         made = PEER["torch-loop"].step(given)
-        here = PEER["precise"].step(given)
+        # As a GPU may round precise numerics.
+        here = PEER["torch-foreach-cuda"].step(given)
         if name == "bad":
             made = replace(made, w=np.where(np.arange(64) % 2, made.w * np.float32(1.01), made.w))
         used = Settings(1e-3, 0.9, 0.95, 1e-8, 0.0)
@@ -98,7 +99,8 @@ def test_the_table_has_each_param_the_farthest_first_with_its_kind(show: Callabl
     view = show(picture())
     rows = [[view.rows.index(row, column).data() for column in (PARAM, KIND)] for row in range(2)]
     assert rows == [["bad", "unknown"], ["good", "rounding"]]
-    assert view.rows.index(0, DIFFER).data() == "53.1 %"
+    # The 32 that were moved, and one more by its rounding, of 64.
+    assert view.rows.index(0, DIFFER).data() == "51.6 %"
     assert float(view.rows.index(0, W).data().replace(",", "")) > 1000
     assert view.rows.index(0, KIND).data(Qt.ItemDataRole.ForegroundRole) == theme.ink(theme.NONFINITE)
     assert view.rows.index(1, KIND).data(Qt.ItemDataRole.ForegroundRole) is None

@@ -98,7 +98,7 @@ class Shown:
         self.settle()
 
     def settle(self) -> None:
-        self.qtbot.waitUntil(lambda: self.window.snapshot is self.worker.current)
+        self.qtbot.waitUntil(lambda: self.window.snapshot is self.worker.current and self.window.at_rest)
 
     def post(self, **changes: object) -> None:
         self.worker.post(**changes)
@@ -402,7 +402,7 @@ def test_a_notice_is_shown_once(shown: Shown) -> None:
 
 def test_a_note_goes_by_itself_and_a_warning_does_not(shown: Shown) -> None:
     banner = shown.window.banner
-    banner._timer.setInterval(20)
+    banner._timer.setInterval(400)
     shown.post(notice=Notice(1, "info", "Step 100 is not in memory."))
     assert banner.isVisible()
     shown.qtbot.waitUntil(lambda: not banner.isVisible())

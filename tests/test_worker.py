@@ -18,6 +18,7 @@ from inspector.gpu.opener import StepperMaker
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
+from inspector.mapping import MapRequest
 from inspector.plan import Variant
 from inspector.runtime import commands as c
 from inspector.runtime.mailbox import coalesce
@@ -25,7 +26,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.runtime.worker import Worker
 from inspector.schedule import Schedule
 from inspector.sources.base import EndOfSourceError, ReadWeights, Source
-from inspector.stepping import HostGradients, HostState, MapRequest, State
+from inspector.stepping import HostGradients, HostState, State
 
 pytestmark = pytest.mark.gpu
 

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 from ui_helpers import make_snapshot
 
-from inspector.runtime.commands import MeasureCopy, OpenSource, SetHyper, ViewMap
-from inspector.runtime.snapshots import Snapshot
+from inspector.runtime.beside import BesidePicture, DiffPicture, WhatIfProgress
+from inspector.runtime.commands import (
+    CancelCompare,
+    CancelDiff,
+    CancelPolicies,
+    CancelSeek,
+    CancelWhatIf,
+    CancelWork,
+    MeasureCopy,
+    OpenSource,
+    SetHyper,
+    ViewMap,
+)
+from inspector.runtime.snapshots import CloseUp, Comparing, Glance, Searching, Snapshot
+from inspector.runtime.value_finding import Working as At
+from inspector.runtime.weighing import Weighing
+from inspector.ui.going_on import going_on
 from inspector.ui.working import AFTER_MS, Working
 
 pytestmark = pytest.mark.qt
@@ -46,9 +64,9 @@ def test_what_takes_longer_is_told_with_its_seconds_until_the_answer(
     working.sent(MeasureCopy())
     later(working, clock, AFTER_MS + 1)
     assert not working.isHidden()
-    assert working.label.text() == "measuring a copy…"
+    assert working.label.text() == "Measuring a copy"
     later(working, clock, 3000)
-    assert working.label.text() == "measuring a copy, 3 s"
+    assert working.label.text() == "Measuring a copy, 3 s"
     working.show_snapshot(make_snapshot())
     assert working.isHidden()
 
@@ -60,9 +78,60 @@ def test_a_source_that_is_being_opened_is_told_although_the_worker_says_so_at_on
     for _ in range(3):
         working.show_snapshot(Snapshot(1, "starting", "gpt-116m"))
         later(working, clock, 500)
-    assert working.label.text() == "opening the source, 2 s"
+    assert working.label.text() == "Opening the source, 2 s"
     working.show_snapshot(make_snapshot())
     assert working.isHidden()
+
+
+def test_how_far_it_is_is_told_and_it_can_be_ended(
+    working: Working, clock: list[float], qtbot: QtBot
+) -> None:
+    working.sent(OpenSource("checkpoint"))
+    clock[0] += 0.2
+    working.show_snapshot(make_snapshot(working=At("Opening checkpoint", 30, 120)))
+    assert working.isHidden(), "it may be done in a moment"
+    later(working, clock, AFTER_MS - 190)
+    assert not working.isHidden()
+    assert working.label.text() == "Opening checkpoint, 25 %"
+    assert (working.bar.value(), working.bar.maximum()) == (30, 120)
+    assert not working.end.isHidden()
+    with qtbot.waitSignal(working.ended) as ended:
+        qtbot.mouseClick(working.end, Qt.MouseButton.LeftButton)
+    assert ended.args == [CancelWork()]
+    working.show_snapshot(make_snapshot(working=At("Opening a new device", 1, 2, ends=False)))
+    assert working.end.isHidden(), "it has to come to its end"
+    working.show_snapshot(make_snapshot())
+    assert working.isHidden()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "share", "end"),
+    [
+        ({"comparing": Comparing(5, 20)}, "Comparing variants", "25 %", CancelCompare()),
+        ({"comparing": Comparing()}, "Comparing variants", "", CancelCompare()),
+        ({"weighing": Weighing(7, 1, 4)}, "Working out policies", "25 %", CancelPolicies()),
+        ({"searching": Searching("a value", 90, 100, 20)}, "Looking for a step", "12 %", CancelSeek()),
+        ({"glance": Glance(7, done=3, of=4)}, "Rebuilding step 7", "75 %", CancelSeek()),
+        (
+            {"beside": BesidePicture(what_if=WhatIfProgress("a.session", 1, 3))},
+            "Running the what-if", "33 %", CancelWhatIf(),
+        ),
+        ({"beside": BesidePicture(diff=DiffPicture("a", "b", 0.5))}, "Comparing recordings", "50 %", CancelDiff()),
+        ({"closeup": CloseUp(working=At("Looking for 1 in w", 1, 2))}, "Looking for 1 in w", "50 %", CancelWork()),
+    ],
+)  # fmt: skip
+def test_whatever_goes_on_is_told_in_one_place_with_what_ends_it(
+    changes: dict[str, Any], words: str, share: str, end: object
+) -> None:
+    now = going_on(make_snapshot(**changes))
+    assert now is not None
+    assert (now.words, now.share, now.end) == (words, share, end)
+
+
+def test_where_nothing_goes_on_nothing_is_told() -> None:
+    assert going_on(make_snapshot()) is None
+    assert going_on(make_snapshot(glance=Glance(7))) is None
+    assert going_on(make_snapshot(glance=Glance(7, missing="It is gone.", of=3))) is None
 
 
 @pytest.mark.parametrize("command", [SetHyper("lr", 1.0), ViewMap(None)])

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from inspector.colormap import colour
 from inspector.comparison import BenchReport, Comparison
 from inspector.cost import step_costs
 from inspector.diagnosis.findings import Finding
@@ -21,20 +20,15 @@ from inspector.floats import F32Array
 from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param, make_layout
+from inspector.mapping import MapPixels, MapRequest
 from inspector.optimizers import optimizer, plan_step
 from inspector.plan import Limits, Plan, Variant
 from inspector.runtime.commands import Command, ViewMap
-from inspector.runtime.snapshots import (
-    Histograms,
-    MapImage,
-    Mark,
-    Recorded,
-    Snapshot,
-    StepRecord,
-    ValuesWindow,
-)
+from inspector.runtime.map_picture import MapImage, map_image
+from inspector.runtime.race_pictures import LanePicture, RacePicture
+from inspector.runtime.snapshots import Histograms, Mark, Recorded, Snapshot, StepRecord, ValuesWindow
 from inspector.statistics import buffer_stats
-from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
+from inspector.stepping import Cursor, DeviceInfo, KernelTime, UndoInfo
 from inspector.stores import LANES, Lane
 from inspector.variants import Skipped
 
@@ -117,13 +111,9 @@ def make_map(
     x = np.arange(request.width)[None, :]
     y = np.arange(request.height)[:, None]
     e = np.floor(request.start + (x + y / max(request.height, 1)) * request.elements_per_pixel)
-    scale = {"w": 0.08, "g": 2e-3, "m": 4e-4, "v": 1e-6}
-    low = {lane: (value * 1e-4 if request.quantity == "magnitude" else 0.0) for lane, value in scale.items()}
-    rgba, values, flags = {}, {}, {}
+    pixels: dict[Lane, MapPixels] = {}
     for lane in LANES:
         under = lane_values(lane, layout, e, step)
-        if request.quantity == "magnitude":
-            under = np.abs(under)
         counts = np.zeros(under.shape, np.float32)
         for flagged, element in nonfinite:
             column = int((element - request.start) // request.elements_per_pixel)
@@ -132,17 +122,18 @@ def make_map(
                 row = min(int(part * request.height), request.height - 1)
                 rows = slice(None) if request.elements_per_pixel <= 1 else row
                 counts[rows, column] = 1
-        rgba[lane] = _frozen(colour(under, counts, request.quantity, low[lane], scale[lane]))
-        values[lane] = _frozen(under)
-        flags[lane] = _frozen(counts)
-    return MapImage(
-        request,
-        MappingProxyType(rgba),
-        MappingProxyType(values),
-        MappingProxyType(flags),
-        MappingProxyType(low),
-        MappingProxyType(scale),
-    )
+        pixels[lane] = map_pixels_of(under, counts, request)
+    return map_image(request, pixels)
+
+
+def map_pixels_of(
+    values: F32Array, nonfinite: F32Array, request: MapRequest, end: int = 1 << 40
+) -> MapPixels:
+    """Pixels under which every finite element has the same value; NaN where no element is."""
+    each = max(int(request.each), 1)
+    finite = np.where(np.isnan(values), 0, np.maximum(each - nonfinite, 0)).astype(np.float32)
+    planes = [_frozen(np.asarray(a, np.float32)) for a in (values, values, np.abs(values), finite, nonfinite)]
+    return MapPixels(*planes, cell=1, end=end)
 
 
 def make_history(steps: int = 128, *, labels: Sequence[str] | None = None) -> History:
@@ -347,3 +338,32 @@ def _history() -> History:
 def _frozen(array: np.ndarray) -> np.ndarray:
     array.flags.writeable = False
     return array
+
+
+def lane_history(*losses: float, norms: bool = True) -> History:
+    made = HistoryRecorder()
+    for step, loss in enumerate(losses, start=1):
+        row = {"loss": loss, "grad_norm": 2 * loss, "lr": 1e-3}
+        made.append(step, row | ({"update_norm": loss / 10, "weight_norm": 5.0} if norms else {}))
+    return made.freeze()
+
+
+def make_race() -> RacePicture:
+    """Three lanes: one that runs, one that diverged, one that ended."""
+    return RacePicture(
+        (
+            LanePicture("adamw", "adamw", "adamw", 3, lane_history(4.0, 3.0, 2.5)),
+            LanePicture(
+                "sgd:lr=9",
+                "sgd:lr=9",
+                "sgd",
+                3,
+                lane_history(4.0, 9.0, 30.0),
+                (3, "its loss is 30 as the mean"),
+            ),
+            LanePicture("lion", "lion", "lion", 2, lane_history(4.0, 3.5), None, "The device has no memory."),
+        ),
+        front=0,
+        together=True,
+        closed_loop=True,
+    )

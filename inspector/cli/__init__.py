@@ -15,6 +15,8 @@ COMMANDS = (
     "layout",
     "memory",
     "run",
+    "race",
+    "sweep",
     "info",
     "pack",
     "replay",

@@ -20,7 +20,8 @@ from inspector.statistics import StatsLevel
 
 VIEWS = (
     "map, pipeline, plots, board, histograms, microscope, shaders, lockstep, timing, profile, memory, params, "
-    "ranks, compare, verify, start, settings, values, hyper, findings, policies, breakpoints, bookmarks or timeline"
+    "states, ranks, race, surface, compare, verify, start, settings, values, hyper, findings, policies, "
+    "breakpoints, bookmarks or timeline"
 )
 
 app = typer.Typer(
@@ -55,6 +56,7 @@ def window(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -67,6 +69,7 @@ def window(
     eps: o.Eps = None,
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
+    adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -86,13 +89,16 @@ def window(
         "max_grad_norm": max_grad_norm,
     }  # fmt: skip
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        o.make_variant(
+            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+        ),
         shaders,
     )
     opener = RunOpener(
         adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given, shaders=shaders
     )
     variant = o.form_for(context, opener.open_source(source), variant)
+    opener = dataclasses.replace(opener, adamw=o.adamw_settings(variant, adamw))
     return open_window(
         opener,
         source,
@@ -136,6 +142,7 @@ def layout(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
@@ -146,7 +153,9 @@ def layout(
     from inspector.cli.layout import describe, show
 
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state),
+        o.make_variant(
+            optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+        ),
         shaders,
     )
     made = o.open_told(source, steps=False)
@@ -198,6 +207,7 @@ def run(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -210,6 +220,7 @@ def run(
     eps: o.Eps = None,
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
+    adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -235,10 +246,13 @@ def run(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        o.make_variant(
+            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+        ),
         shaders,
     )
     variant = o.form_for(context, made, variant)
+    hyper = o.with_adamw(hyper, made, variant, adamw)
     o.note_idle(variant)
     return run_steps(
         Request(
@@ -256,6 +270,112 @@ def run(
             make_conditions(breaks, made.params, variant),
         )
     )
+
+
+@app.command()
+def race(
+    source: o.SourceArgument = "charlm",
+    lane: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lane",
+            metavar="OPTIMIZER[:KEY=VALUE,…]",
+            help="What one lane runs, as in adamw or lion:lr=3e-4,weight_decay=1; keys are hyper-parameters, kernel, "
+            "codec, numerics and seed. Two to eight.",
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Steps that each lane runs.")] = 300,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="SOURCE is a saved race or sweep: run it again and compare the bits."),
+    ] = False,
+    numerics: o.Numerics = "published",
+    stats: o.Stats = None,
+    lr: o.Lr = None,
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    schedule: o.ScheduleText = None,
+    seed: o.Seed = None,
+    adapter: o.Adapter = None,
+    save: o.SavePath = None,
+    capture: o.Capture = None,
+    json: o.Json = False,
+) -> int:
+    """Run several optimizers or settings side by side: the same start, the same batches, own weights each."""
+    from inspector.cli.race import Setup, run_again, run_race
+    from inspector.race import LaneSpec
+
+    if verify:
+        return run_again(Path(source), adapter, json=json)
+    lanes = [LaneSpec.from_text(text) for text in lane or ("adamw", "adam-l2", "lion:lr=3e-4", "sgd:lr=0.1")]
+    given = o.checked(
+        {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
+         "max_grad_norm": max_grad_norm}
+    )  # fmt: skip
+    o.whole_number("--steps", steps)
+    setup = Setup(
+        source,
+        steps,
+        given,
+        {"numerics": numerics},
+        schedule,
+        seed,
+        adapter,
+        stats or "light",
+        capture or "stats",
+    )
+    return run_race(setup, lanes, save, json=json)
+
+
+@app.command()
+def sweep(
+    source: o.SourceArgument = "charlm",
+    lane: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lane",
+            metavar="OPTIMIZER[:KEY=VALUE,…]",
+            help="What is swept, as for race; may be given several times.",
+        ),
+    ] = None,
+    lr: Annotated[
+        str,
+        typer.Option(help="Learning rates: LOW:HIGH:COUNT on a logarithmic grid, or numbers with commas."),
+    ] = "1e-4:1e-1:7",
+    seeds: Annotated[int, typer.Option(help="Seeds 0, 1, …: so many runs at each learning rate.", min=1)] = 1,
+    steps: Annotated[int, typer.Option(help="Steps of each run.")] = 300,
+    numerics: o.Numerics = "published",
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    schedule: o.ScheduleText = None,
+    adapter: o.Adapter = None,
+    save: o.SavePath = None,
+    json: o.Json = False,
+) -> int:
+    """Run optimizers at each of several learning rates and seeds, and print final loss against learning rate."""
+    from inspector.cli.race import Setup, run_sweep
+    from inspector.race import LaneSpec, log_grid, sweep_lanes
+
+    bases = [LaneSpec.from_text(text) for text in lane or ("adamw",)]
+    lanes = sweep_lanes(bases, log_grid(lr), range(seeds))
+    given = o.checked(
+        {
+            "beta1": beta1,
+            "beta2": beta2,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "max_grad_norm": max_grad_norm,
+        }
+    )
+    o.whole_number("--steps", steps)
+    setup = Setup(source, steps, given, {"numerics": numerics}, schedule, None, adapter)
+    return run_sweep(setup, lanes, save, json=json)
 
 
 @app.command()
@@ -309,7 +429,7 @@ def replay(
     small_state: Annotated[
         StateType | None, typer.Option(help="Other state of params below 4,096 elements.")
     ] = None,
-    numerics: Annotated[Numerics | None, typer.Option(help="Other bias terms.")] = None,
+    numerics: Annotated[Numerics | None, typer.Option(help="Other numerics.")] = None,
     reduce: Annotated[plan.Reduce | None, typer.Option(help="Another way to add up the norm.")] = None,
     dispatch: Annotated[plan.DispatchForm | None, typer.Option(help="Other update dispatches.")] = None,
     fused: Annotated[
@@ -402,6 +522,7 @@ def diagnose(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -413,6 +534,7 @@ def diagnose(
     eps: o.Eps = None,
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
+    adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -433,10 +555,13 @@ def diagnose(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        o.make_variant(
+            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+        ),
         shaders,
     )
     variant = o.form_for(context, made, variant)
+    hyper = o.with_adamw(hyper, made, variant, adamw)
     o.note_idle(variant)
     return command.diagnose_run(made, hyper, variant, steps, adapter, json=json)
 
@@ -498,6 +623,7 @@ def explain(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -509,6 +635,7 @@ def explain(
     eps: o.Eps = None,
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
+    adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -522,10 +649,13 @@ def explain(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state),
+        o.make_variant(
+            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+        ),
         shaders,
     )
     variant = o.form_for(context, made, variant)
+    hyper = o.with_adamw(hyper, made, variant, adamw)
     document = describe(
         made,
         hyper,
@@ -605,6 +735,7 @@ def report(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -616,6 +747,7 @@ def report(
     eps: o.Eps = None,
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
+    adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -630,9 +762,13 @@ def report(
         made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
     )
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state), shaders
+        o.make_variant(
+            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+        ),
+        shaders,
     )
     variant = o.form_for(context, made, variant)
+    hyper = o.with_adamw(hyper, made, variant, adamw)
     document = write_report(Request(made, hyper, variant, out, steps, adapter))
     o.print_json(document) if json else show(document)
     return 0
@@ -648,6 +784,7 @@ def bench(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     numerics: o.Numerics = "published",
     reduce: o.ReduceOrNone = None,
     dispatch: o.DispatchForm = "two-block",
@@ -676,7 +813,9 @@ def bench(
     # What the grid goes with, where nothing else was asked for.
     summed = reduce or ("atomic" if grid == "published" else "two-pass")
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, summed, dispatch, unfused, codec, small_state, grid),
+        o.make_variant(
+            optimizer, kernel, numerics, summed, dispatch, unfused, codec, small_state, grid, no_muon
+        ),
         shaders,
     )
     report = measure(
@@ -706,6 +845,7 @@ def screenshot(
     kernel: o.Kernel = "f32",
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -716,6 +856,7 @@ def screenshot(
     eps: o.Eps = None,
     weight_decay: o.WeightDecay = None,
     max_grad_norm: o.MaxGradNorm = None,
+    adamw: o.AdamwText = None,
     lockstep: o.Lockstep = None,
     beside: Annotated[
         Path | None,
@@ -743,12 +884,16 @@ def screenshot(
         "max_grad_norm": max_grad_norm,
     }  # fmt: skip
     variant = with_shaders(
-        o.make_variant(optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state), shaders
+        o.make_variant(
+            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+        ),
+        shaders,
     )
     opener = RunOpener(
         adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given=given, shaders=shaders
     )
     variant = o.form_for(context, opener.open_source(source), variant)
+    opener = dataclasses.replace(opener, adamw=o.adamw_settings(variant, adamw))
     take_picture(
         opener,
         source,

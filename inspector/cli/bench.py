@@ -211,9 +211,11 @@ def _kernel_table(report: dict[str, Any]) -> Table:
         "of copy",
         "of step",
     )
-    table = make_table("kernel", right=right)
-    for k in (*report["kernels"], report["step"]):
-        table.add_row(k["name"], *_cells(k))
+    costs = (*report["kernels"], report["step"])
+    products = any(math.isfinite(k["gflops"]) for k in costs)
+    table = make_table("kernel", right=(*right, "GFLOP/s") if products else right)
+    for k in costs:
+        table.add_row(k["name"], *_cells(k), *([_figure(k["gflops"], ",.0f")] if products else []))
     return table
 
 

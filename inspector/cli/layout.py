@@ -8,11 +8,12 @@ from typing import Any
 from inspector.cli.options import make_console, make_table
 from inspector.errors import UsageError
 from inspector.layout import F32_BYTES, make_layout
-from inspector.optimizers import plan_step
+from inspector.optimizers import optimizer_of, plan_step
 from inspector.param_hyper import segment_classes
 from inspector.plan import Limits, Variant, required_placement
 from inspector.sources.base import Source, remarks_of
 from inspector.sources.checkpoint.source import Checkpoint
+from inspector.stores import MOMENTS
 
 
 def describe(
@@ -35,6 +36,7 @@ def describe(
         min_storage_buffer_offset_alignment=device_align,
     )
     plan = plan_step(layout, limits, variant, segment_classes(layout, source.hyper))
+    moments = sum(lane in MOMENTS for lane in plan.lanes)
     stored = source.stored if isinstance(source, Checkpoint) else {}
     return {
         "remarks": list(remarks_of(source, steps=False)),
@@ -48,10 +50,23 @@ def describe(
                 "offset": s.offset * F32_BYTES,
                 "nbytes": s.numel * F32_BYTES,
                 "state": s.state,
-                "state_bytes": s.state_bytes,
+                # Of both moments; an optimizer may keep one of them, or none.
+                "state_bytes": s.state_bytes * moments // len(MOMENTS),
+                "optimizer": optimizer_of(variant, s.param).name,
                 **({"stored": stored[s.name]} if s.name in stored else {}),
             }
             for s in layout
+        ],
+        "states": [
+            {
+                "name": each.name,
+                "param": each.param,
+                "shape": list(each.shape),
+                "buffer": each.buffer,
+                "offset": each.start * F32_BYTES,
+                "nbytes": each.elements * F32_BYTES,
+            }
+            for each in plan.states
         ],
         "elements": layout.elements,
         "padded_elements": layout.padded_elements,
@@ -107,13 +122,15 @@ def show(document: dict[str, Any]) -> None:
     """Print the document for people."""
     console = make_console()
     stored = any("stored" in p for p in document["params"])
+    several = len({p["optimizer"] for p in document["params"]}) > 1
     table = make_table(
         "param",
         "shape",
         "block",
         "state",
+        *(["optimizer"] if several else []),
         *(["in the file"] if stored else []),
-        right=("elements", "offset (bytes)", "size (bytes)", "m and v (bytes)"),
+        right=("elements", "offset (bytes)", "size (bytes)", "moments (bytes)"),
         title="Params",
     )
     for p in document["params"]:
@@ -122,6 +139,7 @@ def show(document: dict[str, Any]) -> None:
             str(p["shape"]),
             p["block"],
             p["state"],
+            *([p["optimizer"]] if several else []),
             *([_stored_words(p.get("stored", {}))] if stored else []),
             f"{p['numel']:,}",
             f"{p['offset']:,}",
@@ -134,6 +152,17 @@ def show(document: dict[str, Any]) -> None:
         f"{document['elements']:,} elements in {len(document['params']):,} params, {padding:,} elements of padding, "
         f"{len(document['pages'])} page(s) of each mega-buffer."
     )
+    if document["states"]:
+        table = make_table(
+            "state", "param", "shape", "buffer", right=("offset (bytes)", "size (bytes)"),
+            title="States in shapes of their own",
+        )  # fmt: skip
+        for each in document["states"]:
+            table.add_row(
+                each["name"], each["param"], str(each["shape"]), each["buffer"], f"{each['offset']:,}",
+                f"{each['nbytes']:,}",
+            )  # fmt: skip
+        console.print(table)
     table = make_table(
         "#",
         "dispatch",

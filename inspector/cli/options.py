@@ -8,27 +8,31 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from inspector import codecs, hyper, plan
 from inspector.cli.shaders import with_shaders
 from inspector.errors import UsageError
 from inspector.floats import to_json
 from inspector.hyper import Hyper, check_value
-from inspector.integrations.torch_files import load_pickled
 from inspector.layout import StateType
 from inspector.optimizers import OPTIMIZERS, optimizer
+from inspector.optimizers.muon.settings import AdamwSettings
+from inspector.optimizers.muon.settings import parse as parse_adamw
 from inspector.own_kernels import NO_OWN_KERNELS
 from inspector.schedule import Schedule
 from inspector.sources.base import Source, remarks_of
 from inspector.sources.open import form_of, open_source
 from inspector.statistics import StatsLevel
+
+if TYPE_CHECKING:
+    # Only for what is printed: the window starts without.
+    from rich.console import Console
+    from rich.table import Table
 
 
 def _known(name: str | None) -> str | None:
@@ -42,8 +46,8 @@ OPTIMIZER_OPTION: dict[str, Any] = {"callback": _known, "metavar": "|".join(OPTI
 SourceArgument = Annotated[
     str,
     typer.Argument(
-        help="charlm, gpt-116m, synthetic:N, or the path of a state file, a checkpoint (files joined by +), a dump, "
-        "or a recording.",
+        help="charlm, gpt-116m, synthetic:N, surface:NAME, or the path of a state file, a checkpoint (files joined by "
+        "+), a dump, or a recording.",
         metavar="SOURCE",
     ),
 ]
@@ -59,7 +63,7 @@ SmallState = Annotated[
     StateType, typer.Option(help="With --kernel 8bit: state of params below 4,096 elements.")
 ]
 Numerics = Annotated[
-    hyper.Numerics, typer.Option(help="Bias terms in float32 as published, or precise ones.")
+    hyper.Numerics, typer.Option(help="1-β in float32 as published, or precise: rounded as by PyTorch.")
 ]
 Reduce = Annotated[
     plan.Reduce, typer.Option(help="How the norm is added up; two-pass gives the same bits every run.")
@@ -110,6 +114,21 @@ WeightDecay = Annotated[float | None, typer.Option(help="Decoupled weight decay 
 MaxGradNorm = Annotated[
     float | None, typer.Option(help="Clip limit of the global gradient norm; inf for none.")
 ]
+AdamwText = Annotated[
+    str | None,
+    typer.Option(
+        "--adamw",
+        metavar="NAME=NUMBER,…",
+        help="With --optimizer muon: settings of the params that it leaves to AdamW, as in lr=3e-4,beta1=0.9.",
+    ),
+]
+NoMuon = Annotated[
+    str,
+    typer.Option(
+        metavar="GLOB,…",
+        help="With --optimizer muon: names of matrices that it is to leave to AdamW as well.",
+    ),
+]
 ScheduleText = Annotated[
     str | None,
     typer.Option("--schedule", help="constant, warmup:STEPS or cosine:TOTAL[:warmup=N][:floor=F]."),
@@ -136,16 +155,19 @@ def make_variant(
     codec: codecs.Codec = "linear",
     small_state: StateType = "f32",
     grid: plan.Grid = "capped",
+    no_muon: str = "",
 ) -> plan.Variant:
     """The variant that the options name."""
     return plan.Variant(
         optimizer=optimizer_name, kernel=kernel, numerics=numerics, reduce=reduce, dispatch=dispatch,
-        fused=not unfused, codec=codec, small_state=small_state, grid=grid,
+        fused=not unfused, codec=codec, small_state=small_state, grid=grid, no_muon=no_muon,
     )  # fmt: skip
 
 
 def note_idle(variant: plan.Variant) -> None:
-    """One line on standard error where what was asked for of 8-bit state has nothing to hold for."""
+    """One line on standard error where what was asked for has nothing to hold for: of 8-bit state, and of Muon."""
+    if variant.no_muon and variant.optimizer != "muon":
+        print("inspector: --no-muon does nothing without --optimizer muon.", file=sys.stderr)
     if variant.kernel == "8bit":
         return
     given = {"--codec": variant.codec, "--small-state": variant.small_state}
@@ -158,6 +180,7 @@ def note_idle(variant: plan.Variant) -> None:
 
 _FORM_OPTIONS = {
     "optimizer": "optimizer", "kernel": "kernel", "codec": "codec", "small_state": "small_state",
+    "no_muon": "no_muon",
     "numerics": "numerics", "reduce": "reduce", "dispatch": "dispatch", "unfused": "fused",
 }  # fmt: skip
 """The parameters of a command that say in which form a step runs, and the part of the variant each gives."""
@@ -188,6 +211,10 @@ def variant_changes(old: plan.Variant, new: plan.Variant) -> dict[str, Any]:
 
 def form_for(context: typer.Context, source: Source, variant: plan.Variant) -> plan.Variant:
     """`variant`, or the form that a recording or a checkpoint comes with, with what was typed in its place."""
+    names = [p.name for p in source.params]
+    for glob in (each.strip() for each in variant.no_muon.split(",") if each.strip()):
+        if not any(fnmatchcase(name, glob) for name in names):
+            raise UsageError(f"--no-muon {glob!r} names none of the {len(names):,} params of {source.name}.")
     recorded = form_of(source)
     if recorded is None:
         return variant
@@ -197,6 +224,8 @@ def form_for(context: typer.Context, source: Source, variant: plan.Variant) -> p
 
 def make_source(spec: str, schedule: str | None = None, seed: int | None = None) -> Source:
     """The source, with the schedule and seed given instead of its own."""
+    from inspector.integrations.torch_files import load_pickled
+
     made = None if schedule is None else Schedule.from_text(schedule)
     return open_source(spec, schedule=made, seed=seed, load_pickled=load_pickled)
 
@@ -214,6 +243,17 @@ def open_told(
 def make_hyper(source: Source, **given: float | None) -> Hyper:
     """The source's hyper-parameters with those given in their place. Only what was typed is checked."""
     return hyper.with_values(source.hyper, checked(given))
+
+
+def adamw_settings(variant: plan.Variant, text: str | None) -> AdamwSettings | None:
+    """What --adamw says, for a run in that form."""
+    return None if text is None else AdamwSettings(parse_adamw(text), variant)
+
+
+def with_adamw(settings: Hyper, source: Source, variant: plan.Variant, text: str | None) -> Hyper:
+    """`settings` with those of --adamw for the params that Muon leaves to AdamW."""
+    own = adamw_settings(variant, text)
+    return settings if own is None else own.of(settings, source.params)
 
 
 def checked(given: Mapping[str, float | None]) -> dict[str, float]:
@@ -263,15 +303,10 @@ def interruptible() -> Iterator[Callable[[], None]]:
 
 def make_console() -> Console:
     """Standard output; wide where it is no terminal, so that nothing is folded in a file."""
+    from rich.console import Console
+
     # Names and paths are shown as they are, brackets and colons included.
     return Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, emoji=False)
-
-
-class _Table(Table):
-    """A table whose texts cannot steer the terminal: names come out of files that others wrote."""
-
-    def add_row(self, *cells: Any, **options: Any) -> None:
-        super().add_row(*(visible(cell) if isinstance(cell, str) else cell for cell in cells), **options)
 
 
 def visible(text: str) -> str:
@@ -281,7 +316,11 @@ def visible(text: str) -> str:
 
 def make_table(*left: str, right: Sequence[str] = (), title: str | None = None) -> Table:
     """A plain table: text columns to the left, numbers flush right."""
-    table = _Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    from rich import box
+
+    from inspector.cli.plain_table import PlainTable
+
+    table = PlainTable(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for heading in left:
         table.add_column(heading, overflow="fold")
     for heading in right:

@@ -23,6 +23,8 @@ from inspector.errors import UsageError
 from inspector.files import anything_at, check_writable
 from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker
+from inspector.hyper import KERNELS_REVISION
+from inspector.optimizers import optimizer
 from inspector.runtime.breakpoints import Breakpoints
 from inspector.runtime.replay import Changes, Replay, ReplayedStep
 from inspector.runtime.saved_replay import SavedReplay
@@ -221,6 +223,13 @@ def _why_not_exact(runner: Replay, changes: Changes) -> str | None:
         return f"It was recorded on another adapter, {was.name} ({was.backend})."
     if any(v.reduce == "atomic" or v.own.get("reduce_norm_sq") for v in runner.variants):
         return "The norm is added up with atomics, in another order each time."
+    if runner.source.session.about.kernels < KERNELS_REVISION and any(
+        v.numerics == "precise" and optimizer(v.optimizer).adam for v in runner.variants
+    ):
+        return (
+            "It was recorded by kernels whose precise numerics rounded in another order; these round as PyTorch does. "
+            "What is recorded from now on is the same bits again."
+        )
     return None
 
 

@@ -17,6 +17,7 @@ from inspector.comparison import Comparison
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.layout import Layout
+from inspector.optimizers.muon.settings import AdamwSettings
 from inspector.own_shaders import load_own_kernels
 from inspector.param_hyper import placing
 from inspector.plan import Variant
@@ -33,8 +34,8 @@ from inspector.runtime.commands import (
     StepDispatch,
 )
 from inspector.runtime.snapshots import Notice, Snapshot
-from inspector.runtime.worker import Worker
 from inspector.session.policy import Policy
+from inspector.session.race_file import is_race, lane_folder
 from inspector.sources.base import Source
 from inspector.sources.recording import Recording
 from inspector.statistics import StatsLevel
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from inspector.cli.recording import Save
     from inspector.gpu.opener import StepperMaker
     from inspector.gpu.stepper import GpuStepper
+    from inspector.runtime.worker import Worker
     from inspector.ui.main_window import MainWindow
 
 MAX_PICTURE = 16_384
@@ -71,6 +73,8 @@ class RunOpener:
     seed: int | None
     given: Mapping[str, float | None]
     shaders: Path | None = None
+    adamw: AdamwSettings | None = None
+    """Settings of what Muon leaves to AdamW."""
     chosen: Chosen = field(default_factory=Chosen)
     """What holds where nothing is given."""
 
@@ -81,12 +85,15 @@ class RunOpener:
         return source
 
     def open_source(self, spec: str) -> Source:
-        """The source, with the options in place of its own settings."""
+        """The source, with the options in place of its own settings; of a saved race its first lane."""
+        if is_race(Path(spec)):
+            spec = str(Path(spec) / lane_folder(0))
         return make_source(spec, self.schedule, self.seed)
 
     def hyper(self, source: Source) -> Hyper:
         """The source's hyper-parameters with the given ones in their place."""
-        return make_hyper(source, **dict(self.given))
+        hyper = make_hyper(source, **dict(self.given))
+        return hyper if self.adamw is None else self.adamw.of(hyper, source.params)
 
     def reread(self, variant: Variant) -> Variant:
         """`variant` with its own kernels as they are in their files now: what a start of the source runs."""
@@ -166,6 +173,12 @@ def open_window(
         raise UsageError(problem)
     from inspector.ui.app import run_window
 
+    def make_worker() -> Worker:
+        # Imported once the window is painted: it brings the readers and writers of recordings with it.
+        from inspector.runtime.worker import Worker
+
+        return Worker(opener, spec, variant, reread=opener.reread, stats=stats)
+
     def join(window: MainWindow) -> None:
         chosen, options = opener.chosen, window.preferences
         chosen.adapter = lambda: options.options.adapter
@@ -184,7 +197,7 @@ def open_window(
             window.show_view("lockstep")
 
     return run_window(
-        lambda: Worker(opener, spec, variant, reread=opener.reread, stats=stats),
+        make_worker,
         on_made=join,
         on_ready=begin,
     )
@@ -219,6 +232,7 @@ def take_picture(
     width, height = _size(size)
     source = opener.check(spec)
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
+    from inspector.runtime.worker import Worker
     from inspector.ui.screenshot import grab_window, save_picture, settled
 
     level: StatsLevel = stats or ("full" if view == "params" else "light")

@@ -15,6 +15,7 @@ from inspector.coding_error import LaneCodingError, ParamCodingError
 from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
+from inspector.gpu.map_parts import Extra
 from inspector.gpu.memory import LaneMemory
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.segment_uniforms import SegmentUniforms
@@ -24,7 +25,7 @@ from inspector.param_hyper import Classes
 from inspector.plan import Access, binding_elements, split_grid
 from inspector.settings import IDLE
 from inspector.statistics import BINS
-from inspector.stores import Store, store_at, stores
+from inspector.stores import MOMENTS, Lane, Store, store_at, stores
 
 U32Array = npt.NDArray[np.uint32]
 
@@ -34,7 +35,7 @@ WANTED_CHUNKS = 4_096
 """From here on chunks become larger rather than more."""
 
 _SLOTS: tuple[tuple[int, Access], ...] = (*((k, "read") for k in range(7)), (7, "read_write"), (8, "uniform"))
-_SETTINGS_BYTES = 48
+_SETTINGS_BYTES = 64
 _ALL_BINS = 256
 _HISTOGRAM_WORDS = 2 * _ALL_BINS
 
@@ -120,8 +121,8 @@ class CodingErrorKernel:
         settings = np.zeros((max(len(self._runs), 1), self._align // 4), np.uint32)
         for row, run in zip(settings, self._runs, strict=False):
             used = 0 if uniforms.of is None else uniforms.of[run.segment]
-            row[0:8] = uniforms.rows[used].view(np.uint32)
-            row[8:12] = len(run.table), run.histograms, run.block_errors, run.first_block
+            row[0:12] = uniforms.rows[used].view(np.uint32)
+            row[12:16] = len(run.table), run.histograms, run.block_errors, run.first_block
         self._gpu.write(self._settings, 0, settings)
         pipeline = self._pipelines.get("coding_error", "coding_error", _SLOTS, self._constants)
         encoder = self._gpu.encoder()
@@ -158,6 +159,18 @@ class CodingErrorKernel:
         ranges.append((self._results[index], 0, run.nbytes))
         ranges.append((self._settings, index * self._align, _SETTINGS_BYTES))
         return ranges
+
+    def measured(self, lane: Lane) -> tuple[tuple[int, int, Extra], ...]:
+        """Elements [low, high) whose blocks were measured, and where the error of each block of a moment stands."""
+        found = []
+        for run, result in zip(self._runs, self._results, strict=True):
+            low = run.start + run.first_block * BLOCK
+            high = min(low + run.blocks * BLOCK, run.stop)
+            at = run.block_errors + int(lane == MOMENTS[1])
+            found.append(
+                (low, high, Extra(result, 0, run.nbytes, low, at, BLOCK.bit_length() - 1, len(MOMENTS)))
+            )
+        return tuple(found)
 
     def block_errors(self, param: str) -> tuple[F32Array, F32Array]:
         """Root mean square errors of m and v as of the last run, one value a block of 256 of a param."""

@@ -10,6 +10,7 @@ from typing import Any
 from inspector.gpu.device import Gpu
 from inspector.gpu.pipelines import Pipelines
 from inspector.plan import WORKGROUP_SIZE, Access, split_grid
+from inspector.progress import advanced
 
 WARM_UP_S = 1.5
 """A GPU needs more than a second of work to reach its clocks."""
@@ -70,6 +71,9 @@ def _seconds_each(
 
     def run(count: int) -> float:
         between()
+        advanced(
+            int(1e3 * min(time.perf_counter() - began, seconds + warm_up)), int(1e3 * (seconds + warm_up))
+        )
         encoder = gpu.encoder()
         record(encoder, count)
         started = time.perf_counter()

@@ -51,7 +51,7 @@ def element_lines(
     for i, uniform in enumerate((np.zeros(2, np.uint32), hp, bias)):
         gpu.write(used, i * _APART, uniform.view(np.uint32))
     ranges: list[tuple[Any, int, int]] = [(read, i * _APART, 16) for i in range(len(given))]
-    ranges += [(used, i * _APART, 16) for i in range(3)]
+    ranges += [(used, i * _APART, nbytes) for i, nbytes in enumerate((16, 32, 16))]
     encoder = gpu.encoder()
     compute = encoder.begin_compute_pass()
     compute.set_pipeline(pipeline)

@@ -20,6 +20,7 @@ from inspector.explaining import (
 )
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
+from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import clip_scale, kernel_norm
 from inspector.param_hyper import param_step
 from inspector.plan import Dispatch
@@ -67,6 +68,7 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
             f"{param} has {segment.numel:,} elements: give an index from 0 to {segment.numel - 1:,}."
         )
     element = segment.offset + index
+    optimizer(stepper.plan.variant.optimizer).element_wise()
     own = param_step(hyper, stepper.layout, param, stepper.cursor.step)
     if own.idle:
         raise UsageError(
@@ -77,6 +79,7 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     plan, looker = stepper.plan, stepper.looker
     place = place_of(plan, param, index)
     assert place is not None
+    assert place.workgroup is not None
     norm = kernel_norm(stepper.read("g", 0, stepper.layout.segments[-1].stop))
     while stepper.cursor.dispatch < place.dispatch.index:
         stepper.run_dispatch(hyper)
@@ -88,7 +91,7 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     stats = stepper.grad_stats()
     on_gpu = looker.update_lines(
         before, clip_scale=stats.clip_scale, clipped=clipped, hyper=own.hyper, step=own.step, decays=own.decays,
-        coded=coded, variant=variant,
+        coded=coded, variant=variant, param=segment.param,
     )  # fmt: skip
     stepper.run_to_end(hyper)
     after = looker.element(element)
@@ -96,7 +99,7 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     scale = float(clip_scale(norm, hyper.max_grad_norm))
     exact = exact_lines(
         before.as_arrays(), norm=norm, scale=scale, codec=variant.codec if coded else None, clipped=clipped,
-        hyper=own.hyper, step=own.step, decays=own.decays, variant=variant,
+        hyper=own.hyper, step=own.step, decays=own.decays, variant=variant, param=segment.param,
     )  # fmt: skip
     lines = explained(exact, line_values(exact, (stats.grad_norm, stats.clip_scale), on_gpu))
     by_name = {line.name: line.f32 for line in lines}

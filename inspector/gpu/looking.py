@@ -15,15 +15,18 @@ from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
 from inspector.gpu.element import element_lines
 from inspector.gpu.find import FindKernel
+from inspector.gpu.map_parts import without
 from inspector.gpu.matrix_image import MatrixKernel, Part
 from inspector.gpu.memory import ElementRanges, LaneMemory
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.undo import Entry, UndoLog
 from inspector.hyper import Hyper
-from inspector.looking import Hits, MatrixRequest, TrailPart
-from inspector.optimizers import optimizer
+from inspector.layout import F32_BYTES, Param
+from inspector.looking import Hits, MatrixPixels, MatrixRequest, TrailPart
+from inspector.optimizers import optimizer_of
+from inspector.param_state import PlacedState
 from inspector.plan import Plan, Variant
-from inspector.stepping import Cursor, GradStats, MapPixels
+from inspector.stepping import Cursor, GradStats
 from inspector.stores import LANES, MOMENTS, Lane
 from inspector.value_search import Query
 
@@ -160,9 +163,10 @@ class GpuLooker:
         decays: bool,
         coded: bool,
         variant: Variant,
+        param: Param,
     ) -> F32Array:
         """The lines of an element's update from its values, as the GPU computes them."""
-        rule = optimizer(variant.optimizer)
+        rule = optimizer_of(variant, param)
         uniforms = rule.uniforms(replace(hyper, per_param=None), step, variant.numerics)
         constants = (
             ("PRECISE", float(variant.numerics == "precise")),
@@ -184,6 +188,21 @@ class GpuLooker:
 
     # --- values
 
+    def param_state(self, state: PlacedState, count: int, *, before: bool = False) -> F32Array:
+        """The first `count` values, flat, of a state in a shape of its own; or as before the last dispatch."""
+        count = min(count, state.elements)
+        at, size = state.start * F32_BYTES, count * F32_BYTES
+        if not count:
+            return np.zeros(0, np.float32)
+        out = self._gpu.read(self._memory.buffers[state.buffer], at, size).view(np.float32).copy()
+        top = self._undo.top if before else None
+        for part in top.saved if top is not None else ():
+            low, high = max(part.offset, at), min(part.offset + part.size, at + size)
+            if part.buffer == state.buffer and low < high:
+                kept = self._gpu.read(part.copy, part.at + low - part.offset, high - low)
+                out[(low - at) // F32_BYTES : (high - at) // F32_BYTES] = kept.view(np.float32)
+        return out
+
     def find(
         self,
         lane: Lane,
@@ -203,7 +222,7 @@ class GpuLooker:
             pairs = ((piece, piece) for piece in self._memory.views(lane, first, stop))
         return self._find.run(query, pairs, start, stop, at, progress)
 
-    def matrix_pixels(self, request: MatrixRequest) -> MapPixels:
+    def matrix_pixels(self, request: MatrixRequest) -> MatrixPixels:
         """A rectangle of a param as pixels."""
         plan, _ = self._stands()
         segment = plan.layout[request.param]
@@ -223,7 +242,7 @@ class GpuLooker:
                     yield Part(now if request.moment == "difference" else before, before, low, high)
         # What was not kept did not change.
         for piece in self._memory.views(request.lane, start, stop):
-            for low, high in _without(max(start, piece.first), min(stop, piece.first + piece.count), covered):
+            for low, high in without(max(start, piece.first), min(stop, piece.first + piece.count), covered):
                 yield Part(piece, piece, low, high)
 
     def codes(
@@ -241,15 +260,3 @@ class GpuLooker:
 
 def _taken(ranges: ElementRanges, words: Iterator[Any]) -> list[Any]:
     return [next(words) for _ in ranges.reads()]
-
-
-def _without(start: int, stop: int, covered: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """What of [start, stop) none of `covered` has."""
-    at = start
-    for low, high in sorted(covered):
-        if low < stop and high > at:
-            if low > at:
-                yield at, low
-            at = max(at, high)
-    if at < stop:
-        yield at, stop

@@ -1,134 +1,158 @@
-"""A lane of the map reduced to pixels on the GPU; only the pixels are read back."""
+"""Lanes of the map reduced to pixels on the GPU, from cells or close up from elements; only pixels are read back."""
 
 from __future__ import annotations
 
-import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from inspector.errors import InspectorError
 from inspector.gpu.device import Gpu
-from inspector.gpu.memory import Piece
+from inspector.gpu.map_parts import Part, Runs, Slots
+from inspector.gpu.map_pyramid import PART_SLOTS, Levels, Pyramid, bound_part, constants, prepare
 from inspector.gpu.pipelines import Pipelines
-from inspector.layout import Layout
+from inspector.mapping import Kind, MapPixels, MapRequest
 from inspector.plan import WORKGROUP_SIZE, Access, split_grid
-from inspector.stepping import MapPixels, MapRequest
 
-_SLOTS: tuple[tuple[int, Access], ...] = ((0, "read"), (1, "read"), (2, "read_write"), (3, "uniform"))
-_VIEW_BYTES = 32
-MAX_PIXELS = 1 << 24
+MAX_PIXELS = 1 << 22
+"""Of a lane: their planes fit in the smallest binding that WebGPU promises."""
+_PLANES = 5
+_AT_A_TIME = 64 << 20
+"""Bytes of pixels of one submission."""
+_CELL_SLOTS: tuple[tuple[int, Access], ...] = ((0, "read"), (1, "read_write"), (2, "uniform"))
+_ELEMENT_SLOTS: tuple[tuple[int, Access], ...] = (*PART_SLOTS, (4, "read_write"), (5, "uniform"))
 
 
-class MapKernel:
-    """Runs map_pixels over the pieces of a lane that are in view."""
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One lane as the pixels of one request: from the cells of `source`, or from its parts, as of `step`."""
+
+    request: MapRequest
+    source: Pyramid | tuple[Part, ...]
+    step: int
+
+    @property
+    def words(self) -> int:
+        """Of what is read back."""
+        return _PLANES * self.request.width * self.request.rows
+
+
+def check(request: MapRequest) -> None:
+    """InspectorError where it asks for no pixels or for too many."""
+    if not 0 < request.width * request.height <= MAX_PIXELS:
+        raise InspectorError(
+            f"A map of {request.width} by {request.height} pixels cannot be drawn: give 1 to {MAX_PIXELS:,} pixels."
+        )
+
+
+class PixelKernels:
+    """Runs map_pixels and map_cell_pixels."""
 
     def __init__(self, gpu: Gpu, pipelines: Pipelines) -> None:
         self._gpu = gpu
         self._pipelines = pipelines
+        self._views = Slots(gpu, "map views", 48)
+        self._parts = Slots(gpu, "map view parts", 48)
         self._pixels: Any = None
-        self._views: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory."""
+        pixels = int(self._pixels.size) if self._pixels is not None else 0
+        return pixels + self._views.nbytes + self._parts.nbytes
 
     def close(self) -> None:
         """Release the buffers."""
-        for buffer in (self._pixels, self._views):
-            if buffer is not None:
-                self._gpu.release(buffer)
-        self._pixels = self._views = None
+        self._views.close()
+        self._parts.close()
+        if self._pixels is not None:
+            self._gpu.release(self._pixels)
+            self._pixels = None
 
-    def run(
-        self, layout: Layout, request: MapRequest, pairs: Iterable[tuple[Piece, Piece]], *, change: bool
-    ) -> MapPixels:
-        """The pixels of one lane, from what it is and what it was before, of the same elements."""
-        width, height = request.width, request.height
-        count = width * height
-        if not 0 < count <= MAX_PIXELS:
-            raise InspectorError(
-                f"A map of {width} by {height} pixels cannot be drawn: give 1 to {MAX_PIXELS:,} pixels."
-            )
-        if self._pixels is None or self._pixels.size < 8 * count:
+    def run(self, jobs: Sequence[Job], kind: Kind, levels: Levels, runs: Runs) -> list[MapPixels]:
+        """The pixels of every job; those that fit together after one submission and one wait."""
+        found: list[MapPixels] = []
+        batch: list[Job] = []
+        limits = self._gpu.limits
+        most = min(_AT_A_TIME, limits.max_buffer_size, limits.max_storage_buffer_binding_size)
+        for job in jobs:
+            if batch and 4 * sum(each.words for each in (*batch, job)) > most:
+                found += self._batch(batch, kind, levels, runs)
+                batch = []
+            batch.append(job)
+        return found + (self._batch(batch, kind, levels, runs) if batch else [])
+
+    def _batch(self, jobs: Sequence[Job], kind: Kind, levels: Levels, runs: Runs) -> list[MapPixels]:
+        words = sum(job.words for job in jobs)
+        if self._pixels is None or self._pixels.size < 4 * words:
             if self._pixels is not None:
                 self._gpu.release(self._pixels)
-            self._pixels = self._gpu.storage("map pixels", 8 * count)
-        pieces = [pair for pair in pairs if pair[0].count]
-        alignment = max(self._gpu.limits.min_uniform_buffer_offset_alignment, _VIEW_BYTES)
-        if self._views is None or self._views.size < len(pieces) * alignment:
-            if self._views is not None:
-                self._gpu.release(self._views)
-            self._views = self._gpu.uniform("map views", max(len(pieces), 16) * alignment)
-        start = max(request.start, 0.0)
-        views = bytearray(len(pieces) * alignment)
-        for i, (piece, _) in enumerate(pieces):
-            fields = (
-                piece.first,
-                piece.count,
-                int(start),
-                start - int(start),
-                request.elements_per_pixel,
-                width,
-                height,
-            )
-            struct.pack_into("<IIIffII", views, i * alignment, *fields)
-        self._gpu.write(self._views, 0, np.frombuffer(views, dtype=np.uint8))
-
+            self._pixels = self._gpu.storage("map pixels", 4 * words)
         encoder = self._gpu.encoder()
-        encoder.clear_buffer(self._pixels)
-        compute = encoder.begin_compute_pass()
-        pipeline = self._pipelines.get("map_pixels", "map_pixels", _SLOTS, (("CHANGE", float(change)),))
-        groups = split_grid(
-            -(-count // WORKGROUP_SIZE), self._gpu.limits.max_compute_workgroups_per_dimension
-        )
-        for i, (now, before) in enumerate(pieces):
-            for piece in (now, before) if change else (now,):
-                if piece.prepare is not None:
-                    piece.prepare(compute)
-            compute.set_pipeline(pipeline)
-            ranges = [
-                (now.buffer, now.offset, 4 * now.count),
-                (before.buffer, before.offset, 4 * now.count),
-                (self._pixels, 0, 8 * count),
-                (self._views, i * alignment, _VIEW_BYTES),
-            ]
-            compute.set_bind_group(0, self._pipelines.bind(_SLOTS, ranges))
-            compute.dispatch_workgroups(*groups)
+        encoder.clear_buffer(self._pixels, 0, 4 * words)
+        compute = encoder.begin_compute_pass(label="map pixels")
+        at = 0
+        for job in jobs:
+            if isinstance(job.source, Pyramid):
+                self._from_cells(compute, job, job.source, at)
+            else:
+                for part in job.source:
+                    prepare(compute, part)
+                    self._from_elements(compute, job, part, (kind, levels), runs, at)
+            at += job.words
         compute.end()
-        raw = self._gpu.read(self._pixels, 0, 8 * count, encoder).view(np.float32)
-        columns = raw.reshape(width, height, 2)
-        values = columns[:, :, 0].copy()
-        blank_gaps(values.reshape(-1), layout, request)
-        values = np.ascontiguousarray(values.T)
-        nonfinite = np.ascontiguousarray(columns[:, :, 1].T)
-        if request.quantity == "magnitude":
-            np.abs(values, out=values)
-        values.flags.writeable = nonfinite.flags.writeable = False
-        return MapPixels(values, nonfinite)
+        self._views.write()
+        self._parts.write()
+        raw = self._gpu.read(self._pixels, 0, 4 * words, encoder).view(np.uint32)
+        ends = np.cumsum([job.words for job in jobs])[:-1]
+        return [
+            _pixels(part, job.request, levels) for part, job in zip(np.split(raw, ends), jobs, strict=True)
+        ]
+
+    def _from_cells(self, compute: Any, job: Job, pyramid: Pyramid, to: int) -> None:
+        cell = job.request.cell(pyramid.levels.sizes)
+        view = self._view(job.request, pyramid.levels, pyramid.levels.start_of(cell), to)
+        ranges = [(pyramid.cells, 0, pyramid.nbytes), (self._pixels, 0, int(self._pixels.size)), view]
+        compute.set_pipeline(self._pipelines.get("map_cell_pixels", "map_cell_pixels", _CELL_SLOTS))
+        compute.set_bind_group(0, self._pipelines.bind(_CELL_SLOTS, ranges))
+        self._dispatch(compute, job.request)
+
+    def _from_elements(
+        self, compute: Any, job: Job, part: Part, what: tuple[Kind, Levels], runs: Runs, to: int
+    ) -> None:
+        kind, levels = what
+        slots = constants(kind, levels.sizes[0])
+        compute.set_pipeline(self._pipelines.get("map_pixels", "map_pixels", _ELEMENT_SLOTS, slots))
+        ranges = bound_part(self._parts, part, runs, job.step)
+        ranges += [(self._pixels, 0, int(self._pixels.size)), self._view(job.request, levels, 0, to)]
+        compute.set_bind_group(0, self._pipelines.bind(_ELEMENT_SLOTS, ranges))
+        self._dispatch(compute, job.request)
+
+    def _view(self, request: MapRequest, levels: Levels, at: int, to: int) -> tuple[Any, int, int]:
+        cell = 0 if request.elements_per_pixel <= 1 else request.cell(levels.sizes)
+        size = request.width, request.height, request.rows
+        return self._views.put(struct.pack("<11I", *request.fixed(), *size, cell, levels.end, at, to))
+
+    def _dispatch(self, compute: Any, request: MapRequest) -> None:
+        groups = -(-request.width * request.rows // WORKGROUP_SIZE)
+        compute.dispatch_workgroups(
+            *split_grid(groups, self._gpu.limits.max_compute_workgroups_per_dimension)
+        )
 
 
-def blank_gaps(pixels: np.ndarray[Any, np.dtype[np.float32]], layout: Layout, request: MapRequest) -> None:
-    """Set to NaN the pixels, numbered down each column, that cover no element of any param."""
-    per_pixel = request.elements_per_pixel
-    run = per_pixel / request.height if per_pixel > 1 else per_pixel
-    group = 1 if per_pixel > 1 else request.height
-    start = max(request.start, 0.0)
-
-    def blank(low: float, high: float) -> None:
-        """Blank the pixels whose elements all lie in [low, high)."""
-        middle = 0.5 if group > 1 else 0.0
-        first = max(math.ceil((low - start) / run - middle), 0)
-        last = math.floor((high - start) / run) if run > 1 else math.ceil((high - start) / run - middle)
-        if last > first:
-            pixels[first * group : last * group] = np.nan
-
-    stop = start + request.width * per_pixel
-    end = max((s.stop for s in layout.segments), default=0)
-    if stop > end:
-        blank(end, stop + per_pixel)
-    if run >= layout.align:
-        return
-    at = None
-    for segment in layout.between(int(start), math.ceil(stop)):
-        if at is not None and segment.offset > at:
-            blank(at, segment.offset)
-        at = max(at or 0, segment.stop)
+def _pixels(raw: npt.NDArray[np.uint32], request: MapRequest, levels: Levels) -> MapPixels:
+    planes = raw.reshape(_PLANES, request.rows, request.width)
+    finite, nonfinite = planes[3].astype(np.float32), planes[4].astype(np.float32)
+    figures = planes[:3].view(np.float32)
+    figures[:, (planes[3] | planes[4]) == 0] = np.nan
+    found = []
+    for plane in (*figures, finite, nonfinite):
+        plane.flags.writeable = False
+        # A column no wider than an element has the same pixel throughout.
+        found.append(np.broadcast_to(plane, (request.height, request.width)))
+    low, high, mean, finite, nonfinite = found
+    return MapPixels(low, high, mean, finite, nonfinite, request.cell(levels.sizes), levels.end)

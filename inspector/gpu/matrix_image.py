@@ -11,16 +11,15 @@ import numpy as np
 
 from inspector.errors import InspectorError
 from inspector.gpu.device import Gpu
-from inspector.gpu.map_image import MAX_PIXELS
 from inspector.gpu.memory import Piece
 from inspector.gpu.pipelines import Pipelines
 from inspector.layout import Segment
-from inspector.looking import MatrixRequest
+from inspector.looking import MatrixPixels, MatrixRequest
 from inspector.plan import WORKGROUP_SIZE, Access, split_grid
-from inspector.stepping import MapPixels
 
 _SLOTS: tuple[tuple[int, Access], ...] = ((0, "read"), (1, "read"), (2, "read_write"), (3, "uniform"))
 _VIEW_BYTES = 64
+MAX_PIXELS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class MatrixKernel:
 
     def run(
         self, segment: Segment, request: MatrixRequest, parts: Iterable[Part], *, change: bool
-    ) -> MapPixels:
+    ) -> MatrixPixels:
         """The pixels of a rectangle, from the parts of its param; 0 where no part has any."""
         gpu, width, height = self._gpu, request.width, request.height
         count = width * height
@@ -90,7 +89,7 @@ class MatrixKernel:
         raw = gpu.read(self._pixels, 0, 8 * count, encoder).view(np.float32).reshape(height, width, 2)
         values, nonfinite = raw[:, :, 0].copy(), raw[:, :, 1].copy()
         values.flags.writeable = nonfinite.flags.writeable = False
-        return MapPixels(values, nonfinite)
+        return MatrixPixels(values, nonfinite)
 
 
 def _view(segment: Segment, request: MatrixRequest, part: Part) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -85,6 +85,8 @@ class LaneMemory:
     def use(self, plan: Plan) -> None:
         """Have the buffers of a plan, keeping those that it shares with the one before."""
         self._plan, self._layout = plan, plan.layout
+        # Asked for at every look: with tens of thousands of params it is not to be worked out each time.
+        self._end = max((s.stop for s in plan.layout.segments), default=0)
         self._absent = frozenset(MOMENTS) - frozenset(plan.lanes) if plan.layout.segments else frozenset()
         wanted = {spec.name for spec in plan.buffers}
         for name in [name for name in self.buffers if name not in wanted]:
@@ -97,6 +99,9 @@ class LaneMemory:
                 self._gpu.release(have)
             make = self._gpu.uniform if spec.kind == "uniform" else self._gpu.storage
             self.buffers[spec.name] = make(spec.name, spec.size)
+        for spec in plan.buffers:
+            if spec.content:
+                self._gpu.write(self.buffers[spec.name], 0, np.frombuffer(spec.content, np.uint8))
 
     def close(self) -> None:
         """Release everything."""
@@ -118,7 +123,7 @@ class LaneMemory:
     @property
     def end(self) -> int:
         """The element after the last of any param."""
-        return max((s.stop for s in self._layout.segments), default=0)
+        return self._end
 
     @property
     def coded(self) -> bool:

@@ -9,6 +9,7 @@ from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
 from inspector.layout import DEFAULT_ALIGN_BYTES, F32_BYTES, Layout, Param
 from inspector.plan import BINDING_ALIGN_BYTES, Variant, layout_for, required_placement
+from inspector.progress import EndedError
 from inspector.stepping import State
 
 HARDWARE_UNDO_BYTES = 8 << 30
@@ -45,7 +46,7 @@ class StepperMaker:
             if layout is None or not suits(gpu, layout, variant):
                 layout = device_layout(gpu, params, variant, self.align_bytes, alone=alone)
             return GpuStepper(gpu, layout, variant, state, undo_bytes=undo)
-        except InspectorError:
+        except (InspectorError, EndedError):
             # Whoever is told may want to make another, for which the memory of this one has to be free.
             gpu.close()
             raise

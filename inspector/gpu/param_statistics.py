@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -13,11 +13,12 @@ import numpy.typing as npt
 
 from inspector.floats import BoolArray, F32Array
 from inspector.gpu.device import Gpu
-from inspector.gpu.memory import LaneMemory, Prepare
+from inspector.gpu.memory import LaneMemory, Piece, Prepare
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.segment_uniforms import SegmentUniforms
 from inspector.gpu.timing import Timer
 from inspector.layout import Layout
+from inspector.optimizers.definition import ADAM_RULE
 from inspector.param_statistics import LaneColumns, ParamTable, UpdateColumns
 from inspector.plan import Access, split_grid
 from inspector.statistics import BINS
@@ -28,7 +29,7 @@ SLOTS: tuple[tuple[int, Access], ...] = (
     (0, "read"), (1, "read"), (2, "read"), (3, "read"), (4, "read"), (5, "read"), (6, "read_write"),
     (7, "read_write"), (8, "uniform"),
 )  # fmt: skip
-_SETTINGS_BYTES = 48
+_SETTINGS_BYTES = 64
 _CHUNK_BYTES = 16
 _HISTOGRAM_BYTES = 4 * 4 * 256
 _DECAYS = 0x8000_0000
@@ -42,6 +43,9 @@ _SUMS, _UPDATE_TOP, _LARGEST, _LARGEST_AT, _LOST, _BELOW_EPS, _F16_OVER, _F16_UN
     32,
     *range(37, 45),
 )
+
+Views = Callable[[Lane, int, int], Iterator[Piece]]
+"""As `LaneMemory.views`."""
 
 CHUNK = {True: 32_768, False: 4_096}
 """By `software`: elements of a chunk, enough of them to be worth the clearing of its counts."""
@@ -76,12 +80,13 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Chunks `first` to `first + count` of a batch, of one run and with one row of settings."""
+    """Chunks `first` to `first + count` of a batch, of one run and with one row of settings, updated by one rule."""
 
     run: int
     first: int
     count: int
     row: int
+    rule: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +107,15 @@ class ParamStatsKernel:
         memory: LaneMemory,
         constants: Sequence[tuple[str, float]],
         *,
-        rule: Sequence[str] | None = None,
+        rules: Sequence[Sequence[str]] = (ADAM_RULE,),
+        rule_of: npt.NDArray[np.intp] | None = None,
     ) -> None:
-        """`rule` are the files of the optimizer's update, Adam's if left out."""
-        self._rule = rule
+        """`rules` are the files of each update there is among the params; `rule_of` the number of its rule by segment.
+
+        Without `rule_of` all have the first.
+        """
+        self._rules = rules
+        self._rule_of = rule_of
         self._gpu = gpu
         self._pipelines = pipelines
         self._memory = memory
@@ -121,6 +131,7 @@ class ParamStatsKernel:
         self._histograms = gpu.storage("param histograms", params * _HISTOGRAM_BYTES)
         self._rows = gpu.storage("chunk statistics", chunks * 4 * _ROW_SLOTS)
         self._settings = gpu.uniform("param statistics", self._settings_rows * self._align)
+        self._views: Views = memory.views
         self._in_table: tuple[_Batch, bool] | None = None
         self.ms: float | None = None
         """GPU time of the last run; None where the device has no clock."""
@@ -132,12 +143,18 @@ class ParamStatsKernel:
             self._gpu.release(buffer)
 
     def run(
-        self, grad_stats: Any, uniforms: SegmentUniforms, elements: tuple[int, int] | None = None
+        self,
+        grad_stats: Any,
+        uniforms: SegmentUniforms,
+        elements: tuple[int, int] | None = None,
+        views: Views | None = None,
     ) -> ParamTable:
         """Statistics of every param, in the order of the layout.
 
         With `elements`, [start, stop) of the mega-buffer, only params within are counted; of others nothing is known.
+        `views` gives something else to bind than the lanes are.
         """
+        self._views = views or self._memory.views
         segments = self._layout.segments
         histograms = np.zeros((len(segments), 4, 256), np.int64)
         rows = []
@@ -175,11 +192,11 @@ class ParamStatsKernel:
                 table[:, 0] |= np.uint32(_DECAYS)
             gpu.write(self._table, 0, table)
             self._in_table = batch, uniforms.own
-        parts = _parts(batch, uniforms)
+        parts = _parts(batch, uniforms, self._rule_of)
         settings = np.zeros((len(parts), self._align // 4), np.uint32)
-        settings[:, 0:8] = uniforms.rows.view(np.uint32)[[part.row for part in parts]]
-        settings[:, 8] = [part.first for part in parts]
-        settings[:, 9] = [part.count for part in parts]
+        settings[:, 0:12] = uniforms.rows.view(np.uint32)[[part.row for part in parts]]
+        settings[:, 12] = [part.first for part in parts]
+        settings[:, 13] = [part.count for part in parts]
         self._make_room(len(parts))
         gpu.write(self._settings, 0, settings)
         params = batch.params[1] - batch.params[0]
@@ -210,7 +227,7 @@ class ParamStatsKernel:
         """What a part of a run binds, and what puts the values of coded lanes there before."""
         run = batch.runs[part.run]
         nbytes = -(-(run.stop - run.start) // 4) * 16
-        views = [next(self._memory.views(lane, run.start, run.stop)) for lane in LANES]
+        views = [next(self._views(lane, run.start, run.stop)) for lane in LANES]
         ranges = [(view.buffer, view.offset, nbytes) for view in views]
         ranges += [
             (grad_stats, 0, 8),
@@ -234,9 +251,8 @@ class ParamStatsKernel:
             ready = part.run
             # The update from coded state may differ, see coded_adam.
             constants = (*self._constants, ("CODED", float(bool(each.prepared))))
-            compute.set_pipeline(
-                self._pipelines.get("param_stats", entry_point, SLOTS, constants, rule=self._rule)
-            )
+            rule = self._rules[part.rule]
+            compute.set_pipeline(self._pipelines.get("param_stats", entry_point, SLOTS, constants, rule=rule))
             compute.set_bind_group(0, each.group)
             compute.dispatch_workgroups(
                 *split_grid(part.count, self._gpu.limits.max_compute_workgroups_per_dimension)
@@ -292,17 +308,23 @@ def _batches(memory: LaneMemory, gpu: Gpu) -> Iterator[_Batch]:
         yield batch()
 
 
-def _parts(batch: _Batch, uniforms: SegmentUniforms) -> list[_Part]:
-    """The runs of a batch, cut where the settings of params change."""
+def _parts(
+    batch: _Batch, uniforms: SegmentUniforms, rule_of: npt.NDArray[np.intp] | None = None
+) -> list[_Part]:
+    """The runs of a batch, cut where the settings of params change, or the rule that they are updated by."""
     of = uniforms.of
-    if of is None:
+    if of is None and rule_of is None:
         return [_Part(i, run.first, run.count, 0) for i, run in enumerate(batch.runs)]
-    rows = of[batch.params[0] + (batch.table[:, 0] & ~np.uint32(_DECAYS)).astype(np.intp)]
+    owners = batch.params[0] + (batch.table[:, 0] & ~np.uint32(_DECAYS)).astype(np.intp)
+    rows, rules = (np.zeros_like(owners) if each is None else each[owners] for each in (of, rule_of))
     found = []
     for i, run in enumerate(batch.runs):
-        mine = rows[run.first : run.first + run.count]
-        starts = [*np.flatnonzero(np.diff(mine, prepend=-1)).tolist(), run.count]
-        found += [_Part(i, run.first + low, high - low, int(mine[low])) for low, high in pairwise(starts)]
+        mine = slice(run.first, run.first + run.count)
+        change = np.diff(rows[mine], prepend=-1) | np.diff(rules[mine], prepend=-1)
+        starts = [*np.flatnonzero(change).tolist(), run.count]
+        for low, high in pairwise(starts):
+            at = run.first + low
+            found.append(_Part(i, at, high - low, int(rows[at]), int(rules[at])))
     return found
 
 

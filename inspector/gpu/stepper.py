@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from itertools import accumulate, groupby
+from functools import partial
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
@@ -15,21 +17,23 @@ from inspector.coding_error import ParamCodingError
 from inspector.drift import ParamDrift
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array
-from inspector.gpu.class_plans import ClassPlans, Prepared
+from inspector.gpu.class_plans import ClassPlans, Prepared, record_dispatches
 from inspector.gpu.coding_error import CodingErrorKernel
 from inspector.gpu.copying import copy_gbps
 from inspector.gpu.device import Gpu, explained
 from inspector.gpu.drift import DriftKernel
 from inspector.gpu.generator import GRADIENT_STREAM, WEIGHT_STREAM, Generator
 from inspector.gpu.looking import GpuLooker
-from inspector.gpu.map_image import MapKernel
-from inspector.gpu.memory import LaneMemory, Piece
+from inspector.gpu.mapping import GpuMapper
+from inspector.gpu.memory import LaneMemory
+from inspector.gpu.param_states import read_states, write_states
 from inspector.gpu.param_statistics import ParamStatsKernel
 from inspector.gpu.pipelines import Pipelines
-from inspector.gpu.segment_uniforms import SegmentUniforms, segment_uniforms
+from inspector.gpu.segment_uniforms import SegmentUniforms, rules_of, segment_uniforms
 from inspector.gpu.statistics import StatsKernel
 from inspector.gpu.timing import Clocks, Span, Timer, now
 from inspector.gpu.undo import UndoLog
+from inspector.gpu.update_ahead import APPLIED, UpdateAhead
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
 from inspector.optimizers import optimizer, plan_step
@@ -38,6 +42,7 @@ from inspector.own_plan import with_own_kernels
 from inspector.param_hyper import moved_classes, segment_classes
 from inspector.param_statistics import ParamTable
 from inspector.plan import Plan, Variant, binding_elements, layout_for, required_placement
+from inspector.progress import counting
 from inspector.settings import IDLE, ParamSettings
 from inspector.statistics import BufferStats, added_up, buffer_stats
 from inspector.stepping import (
@@ -50,8 +55,6 @@ from inspector.stepping import (
     HostGradients,
     HostState,
     KernelTime,
-    MapPixels,
-    MapRequest,
     State,
     UndoInfo,
 )
@@ -85,7 +88,6 @@ class GpuStepper:
         self._undo = UndoLog(gpu, undo_bytes)
         self._timer = Timer(gpu, clocks)
         self._stats = StatsKernel(gpu, self._pipelines)
-        self._map = MapKernel(gpu, self._pipelines)
         self.looker = GpuLooker(
             gpu,
             self._pipelines,
@@ -95,8 +97,13 @@ class GpuStepper:
             self._stats_ahead,
         )
         """Looks at single elements, where values lie, and matrices."""
+        self.mapper = GpuMapper(
+            gpu, self._pipelines, self._memory, self._undo, lambda: (self._plan, self._cursor)
+        )
+        """Reduces the mega-buffers to pixels."""
         self._generator: Generator | None = None
         self._param_stats: dict[tuple[str, tuple[tuple[str, float], ...]], ParamStatsKernel] = {}
+        self._ahead: UpdateAhead | None = None
         self.param_stats_ms: float | None = None
         """GPU time of the last param statistics."""
         self._coding: dict[tuple[tuple[str, float], ...], CodingErrorKernel] = {}
@@ -114,7 +121,7 @@ class GpuStepper:
         """What coded lanes were made of, until the first step: only who asks has it counted."""
         self._uniforms_for: tuple[int, Hyper, Variant] | None = None
         self._compiled: set[str] = set()
-        self._fill(state)
+        self._fill(state, counting(3 * layout.elements))
         self._memory.mirror_weights()
         count = len(self._plan.dispatches)
         self._cursor = Cursor(state.finished_steps, count, count)
@@ -177,6 +184,7 @@ class GpuStepper:
         self._load_gradients(gradients)
         self._cursor = Cursor(self._cursor.step + 1, 0, self._cursor.count)
         self._begin_by(plan)
+        self.mapper.given_gradients()
 
     def run_dispatch(self, hyper: Hyper) -> KernelTime:
         """Run the dispatch at the cursor, keeping what it overwrites."""
@@ -217,7 +225,19 @@ class GpuStepper:
                 compute.dispatch_workgroups(*prepared.dispatch.groups)
                 compute.end()
             self._timer.resolve(encoder, until - first)
-        return self._times(encoder, first, until, started, cold)
+        times = self._times(encoder, first, until, started, cold)
+        self._tell_map(hyper, first)
+        return times
+
+    def _tell_map(self, hyper: Hyper, first: int) -> None:
+        """Dispatches from `first` to the cursor have run."""
+        ran = self._prepared[first : self._cursor.dispatch]
+        self.mapper.wrote(written for each in ran for written in each.ranges)
+        update = next((each.dispatch.index for each in ran if each.dispatch.updates), None)
+        if update is not None:
+            self.mapper.updated(self._cursor.step, hyper, update)
+        if self._cursor.at_end:
+            self.mapper.finished_step()
 
     def _times(
         self, encoder: Any, first: int, until: int, started: float, cold: bool
@@ -261,8 +281,11 @@ class GpuStepper:
             self._undo.clear()
             self._plans.forget(self._cursor.step, plan)
         self._use_plan(plan)
+        new = [each for each in plan.states if each not in before.states]
+        write_states(self._gpu, self._buffers, new, {})
         self._memory.mirror_weights()
         self._cursor = Cursor(self._cursor.step, count if self._cursor.at_end else 0, count)
+        self.mapper.went_back()
 
     def _plan_for(self, hyper: Hyper) -> Plan:
         """The plan of this form and layout for the classes of params; UsageError where there is none."""
@@ -297,9 +320,9 @@ class GpuStepper:
     def _use_plan(self, plan: Plan) -> None:
         if plan is self._plan:
             return
-        before = self._buffers.get("uniforms")
+        before = dict(self._buffers)
         self._memory.use(plan)
-        if self._buffers.get("uniforms") is not before:
+        if any(self._buffers.get(name) is not buffer for name, buffer in before.items()):
             self._plans.buffers_changed()
         self._plan = plan
         self._prepared = self._plans.prepared(plan)
@@ -320,6 +343,7 @@ class GpuStepper:
                     start, stop = store.offset(low), store.offset(high)
                     encoder.clear_buffer(self._buffers[store.buffer], start, stop - start)
         self._gpu.submit(encoder)
+        self.mapper.wrote_lane("g")
 
     def can_take(self, variant: Variant) -> bool:
         """True where layout and state allow that form; otherwise both have to be made anew."""
@@ -393,6 +417,7 @@ class GpuStepper:
         count = len(self._plan.dispatches)
         self._cursor = Cursor(state.finished_steps, count, count)
         self._plans.begin(0, self._plan)
+        self.mapper.went_back()
 
     def _undo_to_any(self, wanted: Callable[[Cursor], bool]) -> bool:
         """Go to the last position that is wanted: how many dispatches a step has may differ from step to step."""
@@ -407,6 +432,7 @@ class GpuStepper:
             self._cursor = self._undo.undo(encoder, self._buffers)
         self._gpu.submit(encoder)
         self._use_plan(self._plans.plan(self._plan, self._plans.classes_of(cursor.step)))
+        self.mapper.went_back()
         return True
 
     # --- looking
@@ -442,8 +468,17 @@ class GpuStepper:
     def param_stats(self, hyper: Hyper) -> ParamTable:
         """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
         constants = self._before_update("Statistics of the params are counted")
+        if optimizer(self._plan.variant.optimizer).rule is None:
+            return self._stats_of_result(hyper)
         kernel = self._param_kernel(constants)
-        stats = kernel.run(self._buffers["grad_stats"], self._segment_uniforms(hyper))
+        grad_stats, uniforms = self._buffers["grad_stats"], self._segment_uniforms(hyper)
+        ahead = range(self._cursor.dispatch, next(d.index for d in self._plan.dispatches if d.updates))
+        if any(self._prepared[i].dispatch.entry_point != "scale" for i in ahead):
+            # What the updates are given besides the lanes as they are.
+            with self._run_ahead(hyper, ahead, "working out the updates"):
+                stats = kernel.run(grad_stats, uniforms)
+        else:
+            stats = kernel.run(grad_stats, uniforms)
         self.param_stats_ms = kernel.ms
         return stats
 
@@ -454,12 +489,45 @@ class GpuStepper:
             self._buffers["grad_stats"], self._segment_uniforms(hyper), elements
         )
 
-    def _param_kernel(self, constants: tuple[tuple[str, float], ...]) -> ParamStatsKernel:
-        name = self._plan.variant.optimizer
+    def _stats_of_result(self, hyper: Hyper) -> ParamTable:
+        """The same where the update is known by running it alone: the rest of the step runs, and all is put back."""
+        uniforms, stats = self._segment_uniforms(hyper), self._buffers["grad_stats"]
+        lanes = self._param_kernel(self._constants(clipped=False))
+        counted = lanes.run(stats, uniforms)
+        self._write_uniforms(hyper)
+        rest = self._prepared[self._cursor.dispatch :]
+        if self._ahead is None:
+            self._ahead = UpdateAhead(self._gpu)
+        ahead = self._ahead
+        encoder = self._gpu.encoder()
+        with explained("working out the update"):
+            ahead.keep(
+                encoder, dict.fromkeys(name for each in rest for name, *_ in each.ranges), self._buffers
+            )
+            record_dispatches(encoder, rest, self._buffers, "ahead")
+        self._gpu.submit(encoder)
+        try:
+            kernel = self._param_kernel((), applied=True)
+            result = kernel.run(stats, uniforms, views=partial(ahead.views, self._memory))
+        finally:
+            encoder = self._gpu.encoder()
+            ahead.put_back(encoder, self._buffers)
+            self._gpu.submit(encoder)
+        times = (lanes.ms, kernel.ms)
+        self.param_stats_ms = None if None in times else sum(ms for ms in times if ms is not None)
+        return replace(counted, update=result.update)
+
+    def _param_kernel(
+        self, constants: tuple[tuple[str, float], ...], *, applied: bool = False
+    ) -> ParamStatsKernel:
+        """Of the updates of this form; with `applied` of what w changed by."""
+        variant = self._plan.variant
+        name = "applied" if applied else f"{variant.optimizer} {variant.no_muon}"
         kernel = self._param_stats.get((name, constants))
         if kernel is None:
+            rules, rule_of = ((APPLIED,), None) if applied else rules_of(self._plan)
             kernel = ParamStatsKernel(
-                self._gpu, self._pipelines, self._memory, constants, rule=optimizer(name).rule
+                self._gpu, self._pipelines, self._memory, constants, rules=rules, rule_of=rule_of
             )
             self._param_stats[name, constants] = kernel
         return kernel
@@ -473,11 +541,13 @@ class GpuStepper:
         if kernel is not None and kernel.classes != classes:
             kernel.close()
             kernel = self._last_coding = None
+            self.mapper.coded(None)
         if kernel is None:
             kernel = CodingErrorKernel(self._gpu, self._pipelines, self._layout, constants, classes)
             self._coding[constants] = kernel
         found = kernel.run(self._memory, self._segment_uniforms(hyper))
         self._last_coding, self.coding_ms = kernel, kernel.ms
+        self.mapper.coded(kernel)
         return found
 
     def block_errors(self, param: str) -> tuple[F32Array, F32Array]:
@@ -508,9 +578,13 @@ class GpuStepper:
             made.begin_step(HostGradients(self.gradients()))
         return made
 
-    def another(self, state: State) -> GpuStepper:
-        """A second stepper on this device, in the same form and the same places, from another state."""
-        return self._made_beside(self._layout, self._plan.variant, state, 0)
+    def another(self, state: State, variant: Variant | None = None, *, undo_bytes: int = 0) -> GpuStepper:
+        """A second stepper on this device from another state, in the same form and the same places, or in `variant`."""
+        if variant is None or variant == self._plan.variant:
+            return self._made_beside(self._layout, self._plan.variant, state, undo_bytes)
+        alone = self._plan.classes is not None
+        layout = layout_for(self._layout.given, self._gpu.limits, variant, alone=alone)
+        return self._made_beside(layout, variant, state, undo_bytes)
 
     def _made_beside(self, layout: Layout, variant: Variant, state: State, undo_bytes: int) -> GpuStepper:
         used = self._gpu.memory_bytes
@@ -565,28 +639,20 @@ class GpuStepper:
         top, end = self._undo.top, self._memory.end
         return tuple(lane for lane in LANES if next(self._memory.saved(top, lane, 0, end), None))
 
-    def map_pixels(self, lane: Lane, request: MapRequest) -> MapPixels:
-        """One lane as pixels; "change" is the change by the last dispatch."""
-        start = int(max(request.start, 0))
-        stop = min(int(request.start + request.width * request.elements_per_pixel) + 2, self._memory.end)
-        change = request.quantity == "change"
-        pairs: Iterable[tuple[Piece, Piece]]
-        if change:
-            pairs = self._memory.changed_views(self._undo.top, lane)
-        else:
-            pairs = ((piece, piece) for piece in self._memory.views(lane, 0, self._memory.end))
-        seen = [p for p in pairs if p[0].first < stop and p[0].first + p[0].count > start]
-        return self._map.run(self._layout, request, seen, change=change)
-
     def state(self) -> HostState:
         """w, m, v by param name, read back; nothing of a moment that the optimizer does not keep."""
-        kept = self._plan.lanes
-        lanes = {lane: self.read(lane, 0, self._memory.end) for lane in ("w", *MOMENTS) if lane in kept}
+        wanted = [lane for lane in ("w", *MOMENTS) if lane in self._plan.lanes]
+        begun = counting(len(wanted))
+        lanes: dict[Lane, F32Array] = {}
+        for lane in wanted:
+            begun(1)
+            lanes[lane] = self.read(lane, 0, self._memory.end)
         split: dict[str, dict[str, F32Array]] = {"w": {}, "m": {}, "v": {}}
         for lane, values in lanes.items():
             split[lane] = {s.name: values[s.offset : s.stop] for s in self._layout}
         coded = self._memory.coded_state()
-        return HostState(split["w"], split["m"], split["v"], self._cursor.finished_steps, coded)
+        states = read_states(self._gpu, self._buffers, self._plan.states)
+        return HostState(split["w"], split["m"], split["v"], self._cursor.finished_steps, coded, states)
 
     def state_of(self, param: str) -> Moments8bit | None:
         """m and v of a param as codes; None where they are float32."""
@@ -611,30 +677,32 @@ class GpuStepper:
         first = self._cursor.dispatch
         if first >= stop:
             return self.grad_stats()
+        with self._run_ahead(hyper, range(first, stop), "working out the gradient norm"):
+            return self.grad_stats()
+
+    @contextmanager
+    def _run_ahead(self, hyper: Hyper, dispatches: range, what: str) -> Iterator[None]:
+        """Run dispatches beside the step, and put back what they write once it has been looked at."""
         self._write_uniforms(hyper)
-        ranges = list(dict.fromkeys(r for each in self._prepared[first:stop] for r in each.ranges))
-        kept = self._gpu.storage("statistics kept", sum(size for _, _, size in ranges))
-        found = self._gpu.storage("statistics ahead", 8)
-        encoder = self._gpu.encoder()
-        ends = list(accumulate(size for _, _, size in ranges))
-        for (name, offset, size), end in zip(ranges, ends, strict=True):
-            encoder.copy_buffer_to_buffer(self._buffers[name], offset, kept, end - size, size)
-        with explained("working out the gradient norm"):
-            for each in self._prepared[first:stop]:
-                for clear in each.dispatch.clears:
-                    encoder.clear_buffer(self._buffers[clear.buffer], clear.offset, clear.size)
-                compute = encoder.begin_compute_pass(label=f"{each.dispatch.label} ahead")
-                compute.set_pipeline(each.pipeline)
-                compute.set_bind_group(0, each.group)
-                compute.dispatch_workgroups(*each.dispatch.groups)
-                compute.end()
-        encoder.copy_buffer_to_buffer(self._buffers["grad_stats"], 0, found, 0, 8)
-        for (name, offset, size), end in zip(ranges, ends, strict=True):
-            encoder.copy_buffer_to_buffer(kept, end - size, self._buffers[name], offset, size)
-        norm, scale = self._gpu.read(found, 0, 8, encoder).view(np.float32)
-        for buffer in (kept, found):
-            self._gpu.release(buffer)
-        return GradStats(float(norm), float(scale))
+        prepared = [self._prepared[i] for i in dispatches]
+        ranges = list(dict.fromkeys(r for each in prepared for r in each.ranges))
+        kept = []
+        try:
+            encoder = self._gpu.encoder()
+            for name, offset, size in ranges:
+                kept.append(self._gpu.storage("kept", size))
+                encoder.copy_buffer_to_buffer(self._buffers[name], offset, kept[-1], 0, size)
+            with explained(what):
+                record_dispatches(encoder, prepared, self._buffers, "ahead")
+            self._gpu.submit(encoder)
+            yield
+        finally:
+            encoder = self._gpu.encoder()
+            for (name, offset, size), copy in zip(ranges, kept, strict=False):
+                encoder.copy_buffer_to_buffer(copy, 0, self._buffers[name], offset, size)
+            self._gpu.submit(encoder)
+            for copy in kept:
+                self._gpu.release(copy)
 
     def copy_gbps(self) -> float:
         """GB/s, bytes read plus written, that a plain copy reaches on this device; takes seconds."""
@@ -648,8 +716,10 @@ class GpuStepper:
     def release(self) -> None:
         """Give back the memory of everything on the device, which stays open for another stepper."""
         self._undo.clear()
-        kernels = (*self._param_stats.values(), *self._coding.values(), self._drift and self._drift[1])
-        for part in (self._timer, self._stats, self._map, self.looker, self._generator, *kernels):
+        kernels = (
+            *self._param_stats.values(), *self._coding.values(), self._drift and self._drift[1], self._ahead,
+        )  # fmt: skip
+        for part in (self._timer, self._stats, self.mapper, self.looker, self._generator, *kernels):
             if part is not None:
                 part.close()
         self._memory.close()
@@ -676,11 +746,8 @@ class GpuStepper:
         prepared = []
         for dispatch in plan.dispatches:
             slots = tuple((b.slot, b.access) for b in dispatch.bindings)
-            rule = (
-                optimizer(plan.variant.optimizer).rule if dispatch.kernel.startswith("optimizers/") else None
-            )
             pipeline = self._pipelines.get(
-                dispatch.kernel, dispatch.entry_point, slots, dispatch.constants, dispatch.own, rule
+                dispatch.kernel, dispatch.entry_point, slots, dispatch.constants, dispatch.own
             )
             ranges = [(self._buffers[b.buffer], b.offset, b.bound_size) for b in dispatch.bindings]
             group = self._pipelines.bind(slots, ranges)
@@ -704,6 +771,8 @@ class GpuStepper:
         self._uniforms_for = wanted
 
     def _fill(self, state: State, told: Callable[[int], None] = lambda elements: None) -> None:
+        given = {} if isinstance(state, GeneratedState) else state.states
+        write_states(self._gpu, self._buffers, self._plan.states, given)
         if isinstance(state, GeneratedState):
             self._generate("w", state.normal, state.seed, 0, WEIGHT_STREAM)
             if self._memory.coded:

@@ -11,8 +11,8 @@ from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.hyper import Hyper, Numerics, hp_uniform, max_grad_norm_uniform
 from inspector.layout import Layout
-from inspector.optimizers.adamw.plan import plan_element_wise
 from inspector.optimizers.evaluation import Array, FloatType, Scalar
+from inspector.optimizers.planning.update import UpdatePlan, UpdateRange
 from inspector.optimizers.update_form import UpdateForm
 from inspector.param_hyper import Classes, alone
 from inspector.plan import Limits, Plan, Variant
@@ -24,9 +24,41 @@ def planner(form: UpdateForm) -> Callable[[Layout, Limits, Variant, Classes | No
     """`Optimizer.plan` of an optimizer with this update."""
 
     def plan(layout: Layout, limits: Limits, variant: Variant, classes: Classes | None = None) -> Plan:
-        return plan_element_wise(layout, limits, variant, classes, form)
+        return ElementWisePlan(layout, limits, variant, classes, form).build()
 
     return plan
+
+
+class ElementWisePlan(UpdatePlan):
+    """The norm, and the update kernel of `form`; float32 only."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        limits: Limits,
+        variant: Variant,
+        classes: Classes | None,
+        form: UpdateForm,
+    ) -> None:
+        self.form = form
+        super().__init__(layout, limits, variant, classes, form.moments)
+
+    def check_variant(self) -> None:
+        variant = self.variant
+        if variant.kernel != "f32":
+            raise UsageError(
+                f"--kernel {variant.kernel} is there for AdamW, Adam and Adam with L2: run {variant.optimizer} with "
+                "--kernel f32."
+            )
+        if variant.own.get("adamw_update") is not None:
+            raise UsageError(
+                f"An own adamw_update takes the place of AdamW's: run it without --optimizer {variant.optimizer}."
+            )
+        if self.published:
+            raise UsageError("The published grid is there for AdamW with dispatches by block or by tensor.")
+
+    def kernel(self, range_: UpdateRange) -> tuple[str, str]:
+        return self.form.kernel, self.form.entry_point
 
 
 def uniforms_with_bias(hyper: Hyper, step: int, bias: Callable[[Hyper], F32Array]) -> Mapping[str, F32Array]:

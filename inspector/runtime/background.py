@@ -8,12 +8,9 @@ import traceback
 from collections.abc import Callable
 
 from inspector.errors import InspectorError
+from inspector.progress import EndedError
 
 Act = Callable[[], None]
-
-
-class EndedError(Exception):
-    """Raised by `check` inside what is done once it is no longer wanted."""
 
 
 class Background:

@@ -10,10 +10,10 @@ from inspector.diagnosis.stopping import Stopping
 from inspector.diagnosis.watchpoints import Condition
 from inspector.layout import StateType
 from inspector.looking import MatrixRequest
+from inspector.mapping import MapRequest
 from inspector.plan import Variant
 from inspector.runtime.plotted import Fall, Line
 from inspector.statistics import StatsLevel
-from inspector.stepping import MapRequest
 from inspector.stores import Lane
 from inspector.value_search import Query
 
@@ -149,9 +149,11 @@ class OpenSource:
 
 @dataclass(frozen=True, slots=True)
 class ViewMap:
-    """What the map shows; None while nobody sees it. A newer one replaces it."""
+    """What the map shows, and the whole of the lanes beside it; None while nobody sees it. A newer one replaces it."""
 
     request: MapRequest | None
+    overview: MapRequest | None = None
+    """Of the same quantity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,13 @@ class ViewMatrix:
     """Which matrix is shown as an image; None while nobody sees one. A newer one replaces it."""
 
     request: MatrixRequest | None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStates:
+    """Of which param states in shapes of their own are shown; None while nobody sees them. A newer one replaces it."""
+
+    param: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +220,7 @@ class SaveValues:
 
 @dataclass(frozen=True, slots=True)
 class CancelWork:
-    """End a search for values, or the writing of them."""
+    """End what keeps the worker, whatever it is; what was there before stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,6 +453,32 @@ class RecoverDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class StartRace:
+    """Open the source anew with these lanes, each as LaneSpec.from_text reads it, all from the same start."""
+
+    lanes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopRace:
+    """End the race: the source is opened anew by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontLane:
+    """Bring a lane of the race to the front, counted from 0: what is shown and moved is its run."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RaceTogether:
+    """Whether the other lanes keep up with the one in front."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """End the worker; nothing follows."""
 
@@ -473,6 +508,7 @@ Command = (
     | ViewHistograms
     | ViewElement
     | ViewMatrix
+    | ViewStates
     | ViewLines
     | FindValue
     | SaveValues
@@ -503,6 +539,10 @@ Command = (
     | CheckShader
     | TryShader
     | LookBeside
+    | StartRace
+    | StopRace
+    | FrontLane
+    | RaceTogether
     | RecoverDevice
     | Shutdown
 )
@@ -514,6 +554,7 @@ REPLACES_QUEUED = (
     ViewHistograms,
     ViewElement,
     ViewMatrix,
+    ViewStates,
     ViewLines,
     FindValue,
     ViewEightBit,
@@ -529,7 +570,7 @@ BESIDE = (ShowOverlay, DropOverlay, DiffSessions, CancelDiff, ViewDiff, ViewLine
 """About what goes on beside the run, which they leave as it is."""
 
 BESIDE_COMPARISON = (
-    ViewMap, ViewValues, ViewHistograms, ViewElement, ViewMatrix, ViewEightBit, SetHyper, SetSchedule,
+    ViewMap, ViewValues, ViewHistograms, ViewElement, ViewMatrix, ViewStates, ViewEightBit, SetHyper, SetSchedule,
     SetStats, SetBreakpoint, RemoveBreakpoint, CheckShader,
     *BESIDE,
 )  # fmt: skip

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from inspector.errors import InspectorError
-from inspector.runtime.background import Background, EndedError
+from inspector.progress import EndedError
+from inspector.runtime.background import Background
 from inspector.runtime.beside import DiffPicture
 from inspector.session.diff import SessionDiff, diff
 from inspector.session.diff_report import param_curves, report

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from inspector.errors import InspectorError, UsageError
 from inspector.runtime.commands import StartRecording
 from inspector.runtime.engine import Engine
+from inspector.runtime.race_host import RaceHost
+from inspector.runtime.race_recording import RaceRecording
 from inspector.runtime.recording import Recording
 from inspector.runtime.snapshots import Mark, RecordingPicture
 from inspector.session.bookmarks import Bookmarks
@@ -26,7 +29,7 @@ class Keeping:
 
     def __init__(self, say: Say) -> None:
         self._say = say
-        self._recording: Recording | None = None
+        self._recording: Recording | RaceRecording | None = None
         self._bookmarks = Bookmarks()
         self._not_kept = ""
         """Why bookmarks are not kept on disk, and what to do about it."""
@@ -43,23 +46,25 @@ class Keeping:
         """What to show of the recording that goes on."""
         return self._recording.picture() if self._recording is not None else None
 
-    def start_recording(self, engine: Engine, asked: StartRecording) -> StatsLevel:
-        """Record from here on; gives what is counted from now on. UsageError where that cannot be."""
+    def start_recording(self, engine: Engine, asked: StartRecording, race: RaceHost) -> StatsLevel:
+        """Record from here on, all lanes of a race; gives what is counted from now on. UsageError where it cannot."""
         policy = Policy.from_text(asked.policy)
         if self._recording is not None:
             raise UsageError(f"{self._recording.path} is being recorded: stop that first.")
         before = engine.stats_level
         if asked.stats is not None:
             engine.set_stats(asked.stats)
+            race.set_stats(asked.stats)
         try:
-            self._recording = Recording.start(
-                engine, Path(asked.path), policy, patience_s=RECORDING_PATIENCE_S
-            )
+            start = race.start_recording if race else partial(Recording.start, engine)
+            self._recording = start(Path(asked.path), policy, patience_s=RECORDING_PATIENCE_S)
         except InspectorError:
             engine.set_stats(before)
+            race.set_stats(before)
             raise
         self._stats_before = before
-        self._bookmarks.keep_in(Path(asked.path))
+        if not race:
+            self._bookmarks.keep_in(Path(asked.path))
         self._say("info", f"Recording from step {self._recording.first_step:,} on ({policy}): {asked.path}.")
         return engine.stats_level
 

@@ -102,6 +102,8 @@ class EightBit:
         """True while somebody looks: errors of coding are then measured without a second run as well."""
         self.wanted = False
         """True where breakpoints are set on errors of the first run's own coding, which are then measured as well."""
+        self.mapped = False
+        """True while the map shows them."""
         self.companion: Stepper | None = None
         self.said: str | None = None
         """A sentence for the person, until it is taken."""
@@ -181,7 +183,7 @@ class EightBit:
 
     def measures(self, primary: Stepper) -> bool:
         """True where errors of the first run's own coding are measured before its update."""
-        looked_at = self.watched or self.wanted or self.companion is not None
+        looked_at = self.watched or self.wanted or self.mapped or self.companion is not None
         return primary.plan.variant.kernel == "8bit" and looked_at
 
     def before_update_of(self, primary: Stepper) -> tuple[ParamCodingError, ...] | None:

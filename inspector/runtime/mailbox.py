@@ -45,6 +45,13 @@ class Mailbox:
         self._taken = deque(coalesce([*self._taken, *self._arrived()]))
         return tuple(self._taken)
 
+    def take(self, kind: type[c.Command]) -> bool:
+        """Take out the first command of a kind from wherever it is in the queue; False where there is none."""
+        found = next((command for command in self.look() if isinstance(command, kind)), None)
+        if found is not None:
+            self._taken.remove(found)
+        return found is not None
+
     def put_first(self, commands: Iterable[c.Command]) -> None:
         """These come before all others."""
         self._taken.extendleft(reversed(list(commands)))

@@ -20,12 +20,14 @@ from inspector.explaining import (
     explained,
     line_values,
     place_of,
+    prepared_by,
     same_bits,
     written_lanes,
 )
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Segment
+from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import clip_scale, kernel_norm
 from inspector.param_hyper import ParamStep, param_step
 from inspector.plan import Plan, Variant
@@ -183,6 +185,12 @@ class Microscope:
                 missing=f"What step {cursor.step:,} was given is no longer in memory: run the step again from its "
                 "start (Shift+F11), or start with a larger --undo-mb.",
             )
+        prepared = prepared_by(plan, element)
+        if prepared is not None and cursor.dispatch <= prepared.index:
+            return replace(
+                picture, missing=f"What is subtracted from it is worked out from its whole matrix up to dispatch "
+                f"{prepared.index + 1} of this step ({prepared.label}): run the step up to there.",
+            )  # fmt: skip
         hyper = engine.step_hyper
         stats = looker.stats_ahead(hyper)
         # Not fused, a pass of its own clips the gradient: it has by now, or its element will be clipped by it.
@@ -274,6 +282,11 @@ class Microscope:
                 f"Its {lacks} not captured for step {step:,}: its lines come once its buffers are rebuilt."
             )
             return replace(picture, missing=lost or coming)
+        if prepared_by(plan, segment.offset + index) is not None:
+            return replace(
+                picture, missing=lost or "What is subtracted from it is worked out from its whole matrix: its lines "
+                "come once its buffers are rebuilt.",
+            )  # fmt: skip
         if row.grad_norm is None or row.clip_scale is None:
             return replace(picture, missing=f"The gradient norm of step {step:,} was not recorded.")
         given = _from_capture(recorded, step - 1, step, segment, index)
@@ -311,15 +324,19 @@ def _with_lines(
     own = param_step(hyper, picture.plan.layout, picture.param, picture.step)
     if why := _takes_no_part(picture, own):
         return replace(picture, missing=why)
+    rule = optimizer(variant.optimizer)
+    if rule.update is None:
+        why = f"{rule.title} updates an element by sums over its whole param: there are no lines of it alone."
+        return replace(picture, missing=why)
     coded = segment.state == "8bit"
     on_gpu = stepper.looker.update_lines(
         given, clip_scale=stats.clip_scale, clipped=clipped, hyper=own.hyper, step=own.step,
-        decays=own.decays, coded=coded, variant=variant,
+        decays=own.decays, coded=coded, variant=variant, param=segment.param,
     )  # fmt: skip
     scale = stats.clip_scale if norm is None else float(clip_scale(norm, hyper.max_grad_norm))
     exact = exact_lines(
         given.as_arrays(), norm=np.nan if norm is None else norm, scale=scale, codec=variant.codec if coded else None,
-        clipped=clipped, hyper=own.hyper, step=own.step, decays=own.decays, variant=variant,
+        clipped=clipped, hyper=own.hyper, step=own.step, decays=own.decays, variant=variant, param=segment.param,
     )  # fmt: skip
     lines = explained(exact, line_values(exact, (stats.grad_norm, stats.clip_scale), on_gpu))
     if norm is None:

@@ -13,7 +13,7 @@ from inspector.diagnosis.rules.eight_bit import largest_error
 from inspector.errors import DeviceLostError, InspectorError
 from inspector.floats import F32Array, F64Array
 from inspector.hyper import Hyper
-from inspector.optimizers import optimizer
+from inspector.optimizers import optimizer_of
 from inspector.optimizers.adamw.oracle_8bit import kernel_eps
 from inspector.own_kernels import NO_OWN_KERNELS
 from inspector.param_hyper import param_step
@@ -226,7 +226,11 @@ def _first_line(
     got: dict[str, float] = {lane: float(value(own, lane)[0]) for lane in _LANES}
     if stepper.layout[param].state == "8bit":
         hyper = replace(hyper, eps=kernel_eps(variant.codec, hyper.eps))
-    exact = optimizer(variant.optimizer).update(
+    stepped_by = optimizer_of(variant, stepper.layout[param].param)
+    if stepped_by.update is None or stepped_by.in_place:
+        # The lines hang on more than the element.
+        return lane
+    exact = stepped_by.update(
         w, g, m, v, scale=scale, hyper=hyper, step=taken.step, decays=taken.decays, numerics=variant.numerics,
     )  # fmt: skip
     line = {each.name: float(each.value[0]) for each in exact.lines}

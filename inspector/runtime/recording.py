@@ -12,11 +12,11 @@ from inspector.diagnosis.findings import Finding
 from inspector.errors import UsageError
 from inspector.files import anything_at, check_writable
 from inspector.floats import F32Array
-from inspector.hyper import Hyper
+from inspector.hyper import KERNELS_REVISION, Hyper
 from inspector.layout import Layout
 from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import RecordingPicture, StepRecord
-from inspector.session.places import TOP_NAMES, open_places
+from inspector.session.places import OF_A_RUN, open_places
 from inspector.session.policy import Policy
 from inspector.session.recorder import Recorder, check_room
 from inspector.session.records import About, RecordedLayout, RecordedStep
@@ -88,6 +88,7 @@ class Recording:
             finished_steps=start,
             policy=str(policy),
             software=f"inspector {__version__}",
+            kernels=KERNELS_REVISION,
             began=time.time(),
             description=described(engine.source),
             stats=engine.stats_level,
@@ -272,7 +273,7 @@ def check_new(path: Path) -> None:
             f"{path} exists: name another session, or continue it with inspector run … --save … --resume."
         )
     for folder in path.absolute().parents:
-        if any((folder / name).exists() for name in TOP_NAMES):
+        if any((folder / name).exists() for name in OF_A_RUN):
             raise UsageError(f"{path} lies inside the session {folder}: name a place outside of it.")
     check_writable(path)
 

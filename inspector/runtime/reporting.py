@@ -20,6 +20,7 @@ from inspector.history import History
 from inspector.hyper import HYPER_NAMES, Hyper
 from inspector.plan import Variant
 from inspector.policies import PolicyTable
+from inspector.progress import advanced
 from inspector.report import Plot, Report, Section, render
 from inspector.runtime.engine import Engine
 from inspector.session.reader import Session
@@ -194,7 +195,7 @@ def settings(hyper: Hyper, schedule: str) -> tuple[tuple[str, str], ...]:
 def form_words(variant: Variant) -> str:
     """The form of the step: every factor by name."""
     own = f", own kernels {variant.own}" if variant.own else ""
-    names = [f.name for f in fields(Variant) if f.name != "own"]
+    names = [f.name for f in fields(Variant) if f.name != "own" and getattr(variant, f.name) != ""]
     return ", ".join(f"{name} {getattr(variant, name)}" for name in names) + own
 
 
@@ -217,7 +218,8 @@ def _param_plots(session: Session, findings: Sequence[Finding], steps: range) ->
     looked = _spread(steps, [f.step for f in findings if f.param in wanted])
     counted: list[int] = []
     columns: dict[str, list[tuple[float, ...]]] = {name: [] for name in wanted}
-    for step in looked:
+    for read, step in enumerate(looked):
+        advanced(read, len(looked))
         table = session.param_statistics(step)
         if table is None:
             continue

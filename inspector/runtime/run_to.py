@@ -71,7 +71,7 @@ class RunTo:
         """A command is about to be carried out, which ends the search for a step unless it leaves that alone."""
         if self.search is not None and not isinstance(command, BESIDE_SEARCH):
             search = self.end_search()
-            if isinstance(command, (c.CancelSeek, c.Pause)):
+            if isinstance(command, (c.CancelSeek, c.CancelWork, c.Pause)):
                 self._say("info", f"Looking for {search.words} was ended at step {search.at:,}.")
 
     def look_on(self) -> Search | None:

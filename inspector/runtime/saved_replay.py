@@ -12,9 +12,9 @@ from types import TracebackType
 from inspector import __version__
 from inspector.errors import InspectorError
 from inspector.findings import Finding
-from inspector.hyper import with_values
+from inspector.hyper import KERNELS_REVISION, with_values
 from inspector.plan import Limits, layout_for
-from inspector.runtime.background import EndedError
+from inspector.progress import EndedError
 from inspector.runtime.replay import Replay, ReplayedStep
 from inspector.session.policy import Policy
 from inspector.session.recorder import Recorder, check_room
@@ -113,6 +113,7 @@ def saved_about(
         finished_steps=span.first - 1,
         policy=capture or _lasting(parent.policy),
         software=f"inspector {__version__}",
+        kernels=KERNELS_REVISION,
         began=time.time(),
         stats=stats or parent.stats,
         planned_steps=span.last - span.first + 1,

@@ -12,12 +12,13 @@ from inspector.errors import DeviceLostError, UsageError
 from inspector.floats import F32Array, F64Array, finite_mask
 from inspector.hyper import Hyper
 from inspector.layout import Segment
-from inspector.optimizers import optimizer
+from inspector.optimizers import optimizer, optimizer_of
 from inspector.optimizers.adamw.oracle import clip_scale, kernel_norm
 from inspector.optimizers.adamw.oracle_8bit import update_decoded
 from inspector.own_kernels import NO_OWN_KERNELS, OwnKernel, OwnKernels
 from inspector.param_hyper import param_step
 from inspector.plan import Plan, Variant
+from inspector.progress import advanced
 from inspector.shader_edit import ShaderMessage, is_edited, read_edited, shader_message
 from inspector.shader_trial import LaneSum, ShaderTrial, shares
 from inspector.stepping import GradStats, Stepper
@@ -134,7 +135,10 @@ class Shaders:
         hyper = engine.step_hyper
         windows = _windows(stepper.plan, entry_point)
         try:
+            # Ended by then, nothing is replaced and the step runs on to where it stood.
+            advanced(0, 3)
             before = _measured(engine, hyper, entry_point, windows)
+            advanced(1, 3)
             engine.set_variant(new)
             now = _measured(engine, hyper, entry_point, windows) if before is not None else None
         finally:
@@ -253,7 +257,7 @@ def _exact(
                 decays=taken.decays, numerics=variant.numerics, l2=optimizer(variant.optimizer).decay_in_gradient,
             )  # fmt: skip
             return found | {"w": np.asarray(lines[-1].value, np.float64)}
-        exact = optimizer(variant.optimizer).update(
+        exact = optimizer_of(variant, segment.param).element_wise()(
             w, g, m, v, scale=scale, hyper=taken.hyper, step=taken.step, decays=taken.decays,
             numerics=variant.numerics,
         )  # fmt: skip

@@ -25,14 +25,17 @@ from inspector.ranks import Held, RankPart, RankStep
 from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
 from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
+from inspector.runtime.map_picture import MapImage
 from inspector.runtime.memory_picture import MemoryPicture
 from inspector.runtime.microscope import ElementPicture
 from inspector.runtime.plotted import NOTHING_PLOTTED, OF_RUN, PlotPicture
+from inspector.runtime.race_pictures import RacePicture
 from inspector.runtime.shaders import NO_SHADERS, ShadersPicture
+from inspector.runtime.states_look import StatesPicture
 from inspector.runtime.value_finding import Found, Working
 from inspector.runtime.weighing import Weighing
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
-from inspector.stepping import Cursor, DeviceInfo, KernelTime, MapRequest, UndoInfo
+from inspector.stepping import Cursor, DeviceInfo, KernelTime, UndoInfo
 from inspector.stores import LANES, Lane
 from inspector.variants import Choice
 
@@ -64,22 +67,6 @@ class Mark:
     text: str
     stop: bool = False
     """True of a breakpoint."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MapImage:
-    """The map's lanes as pixels, arrays of shape [height, width] ([height, width, 4] for rgba), read-only.
-
-    `rgba` is ready to draw; `values` and `nonfinite` are what lies under each pixel (see MapPixels).
-    `scale` is the magnitude drawn at the end of the colour map, one a lane; `low` the one at its start.
-    """
-
-    request: MapRequest
-    rgba: Mapping[Lane, npt.NDArray[np.uint8]]
-    values: Mapping[Lane, F32Array]
-    nonfinite: Mapping[Lane, F32Array]
-    low: Mapping[Lane, float]
-    scale: Mapping[Lane, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,12 +105,14 @@ class MatrixImage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CloseUp:
-    """What is looked at closely: an element, a matrix, the answer to the latest search, and what is being worked on."""
+    """What is looked at closely: an element, a matrix, the answer to the latest search, what is being worked on, and
+    the states of a param in shapes of their own."""
 
     element: ElementPicture | None = None
     matrix: MatrixImage | None = None
     found: Found | None = None
     working: Working | None = None
+    states: StatesPicture | None = None
 
 
 NO_CLOSEUP = CloseUp()
@@ -318,6 +307,8 @@ class Snapshot:
     glance: Glance | None = None
     """Where it is there, `cursor`, `record` and `counted` are of its step, and map, values and histograms of the same
     or None."""
+    working: Working | None = None
+    """What keeps the worker, where that takes longer than a moment; all else is as it was before."""
     searching: Searching | None = None
     """None while no step is looked for."""
     sought: Finding | None = None
@@ -327,6 +318,8 @@ class Snapshot:
     """True while each new step of a recording in progress is shown as it comes."""
     bookmarks: tuple[Mark, ...] = ()
     """By step, one a step."""
+    race: RacePicture | None = None
+    """The lanes, where several race."""
     notice: Notice | None = None
     stale: bool = False
     """True where the device was lost: the numbers are the last that were seen."""

@@ -372,6 +372,12 @@ class Travel:
         recorded = self.engine.recorded
         if on and (recorded is None or recorded.session.state != "recording"):
             raise UsageError("Nothing is being recorded there any longer: there is nothing to follow.")
+        if on and not self.engine.course.as_recorded:
+            # Its own steps are on show, of which those that are written now are no continuation.
+            since = self.engine.course.own_from
+            raise UsageError(
+                f"This run goes otherwise than recorded from step {since:,} on: open the recording again to follow it."
+            )
         was, self.following = self.following, on
         if on and recorded is not None:
             self._stop()

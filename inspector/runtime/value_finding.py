@@ -48,11 +48,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Working:
-    """What is being done, and how far: elements, of how many; 0 of 0 at first."""
+    """What is being done, and how far: 0 of 0 at first. `ends` where CancelWork ends it."""
 
     doing: str
     done: int = 0
     of: int = 0
+    ends: bool = True
 
 
 Find = Callable[[int, int, int | None], Hits]

@@ -10,14 +10,14 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from inspector.colormap import colour, colour_range
 from inspector.floats import F32Array
 from inspector.layout import Layout
 from inspector.runtime.closeups import CloseUps
 from inspector.runtime.commands import ViewHistograms, ViewMap, ViewValues
+from inspector.runtime.map_picture import MapImage, map_image
 from inspector.runtime.recorded import RecordedRun
-from inspector.runtime.snapshots import Glance, Histograms, MapImage, ValuesWindow
-from inspector.stepping import Cursor, MapRequest, Stepper
+from inspector.runtime.snapshots import Glance, Histograms, ValuesWindow
+from inspector.stepping import Cursor, Stepper
 from inspector.stores import MOMENTS, Lane
 
 MAX_VALUES = 65_536
@@ -39,18 +39,21 @@ class Viewer:
         self.values: ValuesWindow | None = None
         self.histograms: Histograms | None = None
         self.closeups = CloseUps()
-        self._asked_map: MapRequest | None = None
+        self._asked_map = self._shown_map = ViewMap(None)
+        """What the map shows, and what it showed last."""
         self._asked_values = ViewValues(None)
         self._asked_histograms = ViewHistograms(None, ())
         self._stale = {"map": True, "values": True, "histograms": True}
         self._done_at = dict.fromkeys(self._stale, -float("inf"))
         self._cost = dict.fromkeys(self._stale, 0.0)
+        self._moving_cost = 0.0
+        """Seconds that the picture of a moved map took the last time."""
         self._glanced: tuple[int, ViewValues, ViewHistograms] | None = None
 
     def ask(self, command: ViewMap | ViewValues | ViewHistograms) -> None:
         """Remember what is wanted from now on; nothing is computed yet."""
         if isinstance(command, ViewMap):
-            self._asked_map = command.request
+            self._asked_map = command
             self._stale["map"] = True
         elif isinstance(command, ViewValues):
             self._asked_values = command
@@ -58,6 +61,12 @@ class Viewer:
         else:
             self._asked_histograms = command
             self._stale["histograms"] = True
+
+    @property
+    def maps_coding_error(self) -> bool:
+        """True while the map shows errors of coding, which have to be measured for it."""
+        request = self._asked_map.request
+        return request is not None and request.quantity == "coding_error"
 
     @property
     def asked_histograms(self) -> ViewHistograms:
@@ -73,12 +82,18 @@ class Viewer:
     def forget(self) -> None:
         """Another run: nothing of the old one may be shown."""
         self.map = self.values = self.histograms = None
+        self._shown_map = ViewMap(None)
         self.closeups.forget()
         self.moved()
 
     def refresh(self, stepper: Stepper, *, running: bool) -> None:
         """Bring what is asked for up to date; while running, only what is due."""
-        self.map = self._refreshed("map", running, self.map, lambda: self._map(stepper))
+        if self._asked_map.request is None:
+            self._rest_map(stepper)
+        elif running and self._asked_map != self._shown_map and self._shown_map.request is not None:
+            self.map = self._moved_map(stepper)
+        else:
+            self.map = self._refreshed("map", running, self.map, lambda: self._map(stepper))
         self.values = self._refreshed("values", running, self.values, lambda: self._values(stepper))
         self.histograms = self._refreshed(
             "histograms", running, self.histograms, lambda: self._histograms(stepper)
@@ -147,27 +162,37 @@ class Viewer:
         self._cost[name] = self._done_at[name] - started
         return new
 
-    def _map(self, stepper: Stepper) -> MapImage | None:
-        request = self._asked_map
-        if request is None:
-            return None
-        lanes = stepper.plan.lanes
-        pixels = {lane: stepper.map_pixels(lane, request) for lane in lanes if not self._stop()}
-        if len(pixels) < len(lanes):
+    def _rest_map(self, stepper: Stepper) -> None:
+        if self._shown_map.request is not None:
+            stepper.mapper.rest()
+        self.map, self._shown_map = None, self._asked_map
+
+    def _moved_map(self, stepper: Stepper) -> MapImage | None:
+        """The map moved while a run goes on: at once, if from lanes as they were when they were last worked out."""
+        started = time.perf_counter()
+        if started - self._done_at["map"] < self._moving_cost:
             return self.map
-        ranges = {lane: colour_range(p.values, request.quantity) for lane, p in pixels.items()}
-        rgba = {}
-        for lane, p in pixels.items():
-            image = colour(p.values, p.nonfinite, request.quantity, *ranges[lane])
-            image.flags.writeable = False
-            rgba[lane] = image
-        return MapImage(
-            request=request,
-            rgba=MappingProxyType(rgba),
-            values=MappingProxyType({lane: p.values for lane, p in pixels.items()}),
-            nonfinite=MappingProxyType({lane: p.nonfinite for lane, p in pixels.items()}),
-            low=MappingProxyType({lane: r[0] for lane, r in ranges.items()}),
-            scale=MappingProxyType({lane: r[1] for lane, r in ranges.items()}),
+        new = self._map(stepper, stale=True)
+        self._done_at["map"] = time.perf_counter()
+        self._moving_cost = self._done_at["map"] - started
+        return new
+
+    def _map(self, stepper: Stepper, *, stale: bool = False) -> MapImage | None:
+        asked, mapper = self._asked_map, stepper.mapper
+        assert asked.request is not None
+        requests = [asked.request] if asked.overview is None else [asked.request, asked.overview]
+        found = mapper.pixels(requests, self._stop, stale=stale)
+        if found is None:
+            return self.map
+        self._shown_map = asked
+        overview = map_image(requests[1], found.pixels[1]) if len(requests) > 1 else None
+        return map_image(
+            asked.request,
+            found.pixels[0],
+            reason=found.reason,
+            since=found.since,
+            reasons=mapper.reasons(),
+            overview=overview,
         )
 
     def _values(self, stepper: Stepper) -> ValuesWindow | None:

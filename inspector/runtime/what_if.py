@@ -10,7 +10,7 @@ from inspector.errors import UsageError
 from inspector.files import anything_at, check_writable
 from inspector.hyper import HYPER_NAMES
 from inspector.plan import Variant
-from inspector.runtime.background import EndedError
+from inspector.progress import EndedError
 from inspector.runtime.engine import Engine
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.replay import Changes, Replay

@@ -16,8 +16,8 @@ from typing import Literal
 from inspector.comparison import Comparison
 from inspector.errors import DeviceLostError, InspectorError, OutOfMemoryError, UsageError
 from inspector.plan import Variant
+from inspector.progress import EndedError, advanced, watched
 from inspector.runtime import commands as c
-from inspector.runtime.background import EndedError
 from inspector.runtime.beside import WhatIfProgress
 from inspector.runtime.breakpoints import Breakpoints, higher
 from inspector.runtime.choices import Choices
@@ -25,12 +25,15 @@ from inspector.runtime.companions import Companions
 from inspector.runtime.engine import Engine
 from inspector.runtime.keeping import Keeping
 from inspector.runtime.lockstep import Asked
+from inspector.runtime.long_work import LongWork
 from inspector.runtime.mailbox import Mailbox
 from inspector.runtime.memory_picture import RunMemory
 from inspector.runtime.parts import OpenRun
+from inspector.runtime.race_host import RaceHost, check_lanes
 from inspector.runtime.reporting import save_report
 from inspector.runtime.run_to import Command as RunToCommand
 from inspector.runtime.run_to import RunTo
+from inspector.runtime.saved_race import front_of
 from inspector.runtime.shaders import Shaders
 from inspector.runtime.snapshots import Comparing, Glance, Mark, Mode, Notice, Snapshot
 from inspector.runtime.travel import GivenUpError, Travel, opened
@@ -39,7 +42,8 @@ from inspector.runtime.verifying import Verifying
 from inspector.runtime.viewer import Viewer
 from inspector.runtime.weighing import Policies
 from inspector.runtime.what_if import check_what_if, run_what_if
-from inspector.sources.base import EndOfSourceError, HasForm, Source, remarks_of
+from inspector.sources.base import AsRecorded, EndOfSourceError, Source, remarks_of
+from inspector.sources.open import form_of
 from inspector.statistics import StatsLevel
 from inspector.stepping import DeviceInfo, lost_moments
 
@@ -128,6 +132,8 @@ class Worker:
         self._verifying = Verifying()
         self._shaders = Shaders()
         self._to = RunTo(self._breakpoints, self._notify)
+        self._long = LongWork(self._mail, self._tell_working, self._closing.is_set)
+        self._race = RaceHost()
 
     # --- called on any thread
 
@@ -186,15 +192,19 @@ class Worker:
                     if isinstance(command, c.Shutdown):
                         return
                     self._guarded(partial(self._handle, command))
+                    self._guarded(self._race.observe)
                 if self._travel is not None and self._travel.busy and not self._closing.is_set():
                     self._guarded(self._travel_on)
                 elif self._mode == "running" and not self._closing.is_set():
                     self._yield(YIELD_S)
                     self._guarded(self._advance)
+                elif self._race.behind and self._mode == "paused" and not self._closing.is_set():
+                    self._guarded(self._race.catch_up)
                 elif self._to.search is not None and not self._closing.is_set():
                     self._guarded(self._search_on)
                 elif self._busy:
                     self._guarded(self._look_around)
+                self._guarded(self._race.observe)
                 if self._travel is not None:
                     self._guarded(self._poll)
                 looks = self._judges or self._reads_on or self._to.search is not None
@@ -232,7 +242,8 @@ class Worker:
         if self._to.search is not None:
             return True
         return self._mode == "running" or (
-            self._mode == "paused" and (self._judges or self._reads_on or not self._choices.complete)
+            self._mode == "paused"
+            and (self._race.behind or self._judges or self._reads_on or not self._choices.complete)
         )
 
     @property
@@ -301,10 +312,19 @@ class Worker:
         if isinstance(command, c.OpenSource):
             self._open(command.spec, self._variant)
             return
+        if isinstance(command, c.StartRace):
+            check_lanes(command.lanes, self._variant)
+            saved = self._race.saved
+            self._open(self._spec if saved is None else saved.file.source, self._variant, command.lanes)
+            return
+        if isinstance(command, c.StopRace):
+            if self._race:
+                self._open(self._spec, self._variant)
+            return
         if isinstance(command, (c.ViewMap, c.ViewValues, c.ViewHistograms)):
             self._viewer.ask(command)
             return
-        if isinstance(command, (c.ViewElement, c.ViewMatrix)):
+        if isinstance(command, (c.ViewElement, c.ViewMatrix, c.ViewStates)):
             self._viewer.closeups.ask(command)
             return
         if self._beside.take(command):
@@ -349,7 +369,8 @@ class Worker:
                 self._timed(engine.step_dispatch)
             case c.StepIteration():
                 self._pause()
-                self._step_iteration(engine)
+                step = engine.stepper.cursor.step + engine.stepper.cursor.at_end
+                self._at_length(f"Running step {step:,}", "", lambda: self._step_iteration(engine))
             case c.Run(until):
                 self._travel_or_none().cancel()
                 self._to.stop()
@@ -365,7 +386,7 @@ class Worker:
                 self._back(engine, engine.undo_iteration)
             case c.Seek(step, dispatch):
                 self._seek(engine, step, dispatch)
-            case c.CancelSeek():
+            case c.CancelSeek() | c.CancelWork():
                 self._travel_or_none().cancel()
             case c.Play():
                 self._to.stop()
@@ -375,6 +396,13 @@ class Worker:
             case c.Follow(on):
                 self._pause()
                 self._travel_or_none().follow(on)
+            case c.FrontLane(number):
+                if self._race.saved is not None:
+                    self._open(self._spec, self._variant, front=number)
+                else:
+                    self._bring_to_front(number)
+            case c.RaceTogether(on):
+                self._race.together = on
             case c.SetBookmark(step, text):
                 self._keeping.set_bookmark(step, text)
             case c.SetHyper(name, value):
@@ -383,11 +411,13 @@ class Worker:
                 engine.set_schedule(text)
             case c.SetStats(level):
                 engine.set_stats(level)
+                self._race.set_stats(level)
                 self._tell_stats_raised(engine, level)
             case c.MeasureCopy():
-                self._copy = (engine.stepper.device, engine.stepper.copy_gbps())
-                # The pause is no part of the run's speed.
-                self._restart_rate()
+                self._at_length(
+                    "Measuring a copy", "The bandwidth of a copy was not measured to the end.",
+                    lambda: self._measure_copy(engine),
+                )  # fmt: skip
             case c.CompareVariants():
                 self._compare(engine, command)
             case c.WhatIf():
@@ -401,10 +431,11 @@ class Worker:
             case c.SaveValues():
                 self._save_values(engine, command)
             case c.SaveReport(path):
-                self._save_report(engine, path)
-            case (
-                c.CancelCompare() | c.CancelWhatIf() | c.CancelPolicies() | c.CancelVerify() | c.CancelWork()
-            ):
+                self._at_length(
+                    f"Writing {path}", f"The report was not written: {path} is as it was.",
+                    lambda: self._save_report(engine, path),
+                )  # fmt: skip
+            case c.CancelCompare() | c.CancelWhatIf() | c.CancelPolicies() | c.CancelVerify():
                 # It ended what went on by being the next command.
                 pass
             case c.StartLockstep(codec, small_state):
@@ -414,13 +445,19 @@ class Worker:
             case c.StartRecording():
                 if self._mode == "running" and not engine.stepper.cursor.between_steps:
                     self._step_iteration(engine)
-                self._stats = self._keeping.start_recording(engine, command)
+                self._stats = self._keeping.start_recording(engine, command, self._race)
             case c.SetVariant(variant):
-                self._set_variant(engine, variant)
+                self._at_length(
+                    "Changing the form", "The form of the step stays as it was.",
+                    lambda: self._set_variant(engine, variant),
+                )  # fmt: skip
             case c.CheckShader(entry_point, text):
                 self._shaders.check(engine, entry_point, text)
             case c.TryShader(entry_point, new_text):
-                self._try_shader(engine, entry_point, new_text)
+                self._at_length(
+                    f"Running the step again with {entry_point}", f"{entry_point} was not replaced.",
+                    lambda: self._try_shader(engine, entry_point, new_text),
+                )  # fmt: skip
 
     def _run_to(self, engine: Engine, command: RunToCommand) -> None:
         self._pause()
@@ -468,6 +505,10 @@ class Worker:
         if engine.stepper.can_take(variant):
             engine.set_variant(variant)
             warning = ""
+        elif self._race:
+            raise UsageError(
+                "Params of a lane stay where they are laid out: end the race for another such form."
+            )
         else:
             warning = self._lay_out_anew(engine, variant)
         self._variant = variant
@@ -634,6 +675,28 @@ class Worker:
         self._comparing = Comparing(done, of)
         self._look_up()
 
+    def _at_length(self, doing: str, ended: str, act: Callable[[], None]) -> None:
+        """Do what may take longer than a moment; say `ended` where a person ended it."""
+        try:
+            self._long.run(doing, act)
+        except EndedError:
+            if ended:
+                self._notify("info", ended)
+
+    def _tell_working(self, working: Working) -> None:
+        """How far something is, beside what was last seen of the run, which may not be looked at now."""
+        self._serial += 1
+        self._sent_at = time.perf_counter()
+        self._on_snapshot(replace(self._last, serial=self._serial, working=working))
+        self._yield(YIELD_S)
+
+    def _measure_copy(self, engine: Engine) -> None:
+        try:
+            self._copy = (engine.stepper.device, engine.stepper.copy_gbps())
+        finally:
+            # The pause is no part of the run's speed.
+            self._restart_rate()
+
     def _look_up(self, modes: tuple[Mode, ...] = ("paused",)) -> None:
         """Between two steps of what keeps the thread: tell how far it is, and end it where something else is to do."""
         self._mail.look()
@@ -654,6 +717,9 @@ class Worker:
             self._timed(engine.step_iteration)
             return
         while not self._closing.is_set():
+            cursor = engine.stepper.cursor
+            # Ended here, it stands between two dispatches.
+            advanced(cursor.dispatch % cursor.count, cursor.count)
             self._timed(engine.step_dispatch)
             if engine.stepper.cursor.at_end or engine.breakpoints.stop is not None:
                 return
@@ -676,6 +742,9 @@ class Worker:
                 self._pause()
             return
         cursor = engine.stepper.cursor
+        if self._race.behind:
+            self._race.catch_up()
+            return
         if self._until is not None and cursor.finished_steps >= self._until:
             self._pause()
             return
@@ -692,6 +761,7 @@ class Worker:
                 times = [t.ms for t in engine.record.kernels]
                 self._step_s = sum(ms for ms in times if ms is not None) / 1e3
         else:
+            self._race.prepare()
             self._timed(engine.step_iteration)
             took = time.perf_counter() - started
             travel.step_s = took
@@ -785,12 +855,17 @@ class Worker:
 
     # --- opening and closing
 
-    def _open(self, spec: str, variant: Variant) -> None:
+    def _open(
+        self, spec: str, variant: Variant, lanes: tuple[str, ...] = (), front: int | None = None
+    ) -> None:
+        """Open a source, with `lanes` as a race; of a race that was saved the lane `front`."""
+
         def open_() -> None:
-            source = self._opener.open_source(spec)
-            wanted = self._form_of(
-                source, self._reread(variant), anew=self._opened > 0 and spec != self._spec
-            )
+            saved = front_of(spec, front or 0)
+            opened_spec = spec if saved is None else saved.spec
+            source = self._long.run(doing, lambda: self._opener.open_source(opened_spec))
+            other = front is not None or spec != self._spec
+            wanted = self._form_of(source, self._reread(variant), anew=self._opened > 0 and other)
             if self._engine is not None:
                 # What cannot run is told while the run that there is still stands; a lost device tells nothing.
                 with suppress(DeviceLostError):
@@ -807,14 +882,20 @@ class Worker:
             self._to.found = None
             self._viewer.forget()
             self._publish()
-            self._engine = opened(self._opener, source, self._variant, self._stats, self._breakpoints)
-            self._stats = self._engine.stats_level
-            stepper = self._engine.stepper
-            self._travel = Travel(
-                self._engine, partial(self._step_iteration, self._engine), self._notify, self._asked_otherwise
-            )
+            self._race.saved = saved
+            if lanes:
+                engine = self._race.start(
+                    self._opener, source, lanes, self._variant, self._stats, self._breakpoints
+                )
+            else:
+                engine = self._long.run(
+                    doing,
+                    lambda: opened(self._opener, source, self._variant, self._stats, self._breakpoints),
+                )
+            self._stats = engine.stats_level
+            stepper = engine.stepper
             self._beside.opened(source)
-            self._engine.plotting = self._beside.plotting
+            self._travel = self._move(engine)
             self._verifying.opened(source)
             self._shaders.opened(self._variant, anew=spec != opened_before)
             self._beside.verify = self._verifying.picture
@@ -822,17 +903,43 @@ class Worker:
             self._step_s = 2 * SLOW_STEP_S if slow else 0.0
             self._rate = None
             self._mode = "paused"
-            self._keeping.opened(self._engine)
+            self._keeping.opened(engine)
             self._travel.start()
             if remarks := remarks_of(source):
                 self._notify("warning", _in_brief(remarks))
 
-        self._guarded(open_)
+        def open_or_end() -> None:
+            try:
+                open_()
+            except EndedError:
+                left = "What was open stays." if self._mode != "starting" else "Nothing is open now."
+                self._notify("info", f"The opening of {spec} was ended. {left}")
+
+        doing = f"Opening {spec}"
+        self._guarded(open_or_end)
         if self._engine is None and self._mode == "starting":
             self._mode = "failed"
 
+    def _move(self, engine: Engine) -> Travel:
+        """From here on commands are for this engine."""
+        if self._engine is not None:
+            self._engine.plotting = None
+        self._engine = engine
+        engine.plotting = self._beside.plotting
+        return Travel(engine, partial(self._step_iteration, engine), self._notify, self._asked_otherwise)
+
+    def _bring_to_front(self, number: int) -> None:
+        """Another lane of the race is shown and moved."""
+        if not self._race:
+            return
+        self._pause()
+        self._travel = self._move(self._race.bring_to_front(number, self._breakpoints))
+        self._viewer.forget()
+        self._travel.start()
+
     def _form_of(self, source: Source, variant: Variant, *, anew: bool) -> Variant:
-        """The form that a source is opened in: where another one is opened, as its optimizer ran.
+        """The form that a source is opened in: where another one is opened, that in which it was recorded, or as its
+        optimizer ran.
 
         What was chosen before that comes back with the next source that asks for nothing.
         """
@@ -841,15 +948,22 @@ class Worker:
         chosen, self._set_aside = self._set_aside, None
         if chosen is not None and chosen[1] == variant:
             variant = chosen[0]
-        form = source.form if isinstance(source, HasForm) else None
+        form = form_of(source)
         if form is None:
             return variant
-        parts = ("optimizer", "numerics", "kernel", "codec", "small_state")
-        wanted = replace(variant, **{part: getattr(form, part) for part in parts})
+        if isinstance(source, AsRecorded):
+            wanted = replace(form, own=variant.own)
+        else:
+            parts = ("optimizer", "numerics", "kernel", "codec", "small_state")
+            wanted = replace(variant, **{part: getattr(form, part) for part in parts})
         self._set_aside = variant, wanted
         return wanted
 
     def _recover(self, engine: Engine) -> None:
+        if self._race:
+            # All lanes were on the device: they start again, alike.
+            self._open(self._spec, self._variant, self._race.texts)
+            return
         state = engine.checkpoint or engine.source.initial_state()
         engine.stepper.close()
         engine.stats_level = self._stats = higher(self._stats, self._breakpoints.needs)
@@ -870,9 +984,11 @@ class Worker:
         old.close()
         try:
             stepper = self._opener.make_stepper(engine.source, variant, state)
-        except InspectorError:
+        except (InspectorError, EndedError):
             # What ran before is brought back before the reason is told.
-            engine.replace_stepper(self._opener.make_stepper(engine.source, before, state), cursor)
+            with watched(None):
+                engine.replace_stepper(self._opener.make_stepper(engine.source, before, state), cursor)
+            self._viewer.moved()
             raise
         engine.replace_stepper(stepper, cursor, chosen=True)
         engine.mark_variant(before, variant)
@@ -896,7 +1012,8 @@ class Worker:
         if self._engine is not None:
             # It may be lost already, which is what closing is for.
             with suppress(InspectorError):
-                self._engine.stepper.close()
+                if not self._race.close():
+                    self._engine.stepper.close()
             self._engine = self._travel = None
 
     # --- snapshots
@@ -920,6 +1037,7 @@ class Worker:
                 look = partial(self._viewer.glance, engine.recorded, glance, engine.stepper.layout)
             else:
                 look = partial(self._viewer.refresh, engine.stepper, running=running)
+            engine.eight_bit.mapped = self._viewer.maps_coding_error
             self._guarded(look)
             self._guarded(partial(self._look_closely, engine, glance, running=running))
             self._guarded(lambda: engine.eight_bit.refresh(running=running))
@@ -1028,6 +1146,7 @@ class Worker:
             recording=self._keeping.recording_picture(),
             beside=self._beside.picture,
             bookmarks=_kept(self._keeping.bookmark_marks(), self._last.bookmarks),
+            race=self._race.picture,
             notice=self._notice,
         )
 

@@ -118,7 +118,8 @@ class About:
     sentence on what keeps the kernels here from computing the same ("" where nothing does). One of several processes
     has its `rank` of `world_size`, and in `shards` the part that it kept of each param, None for one that it kept
     whole; () where all are whole. What several processes record of one run has one `run`, "" where that is not known;
-    of them joined `world_size` is given and `rank` is None. `added` has the steps in which `params` grew.
+    of them joined `world_size` is given and `rank` is None. `added` has the steps in which `params` grew. `kernels` is
+    the `KERNELS_REVISION` of what ran it, 1 where that was not recorded.
     """
 
     source: str
@@ -145,6 +146,7 @@ class About:
     shards: tuple[Shard | None, ...] = ()
     added: tuple[Added, ...] = ()
     run: str = ""
+    kernels: int = 1
 
     def params_in(self, step: int) -> int:
         """How many of `params`, the first ones, were there in `step`."""

@@ -9,7 +9,7 @@
 @group(0) @binding(5) var<storage, read_write> v_scale: array<f32>;
 @group(0) @binding(6) var<storage, read> grad_stats: array<f32, 2>;
 @group(0) @binding(7) var<uniform> size: u32;
-@group(0) @binding(8) var<uniform> hp: vec4<f32>;
+@group(0) @binding(8) var<uniform> hp: array<vec4<f32>, 2>;
 @group(0) @binding(9) var<uniform> bias: vec4<f32>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
@@ -39,7 +39,7 @@ fn adamw_8bit_update(
     if any_mine {
         let m0 = decode_m(codes.x, scales.x);
         let v0 = decode_v(codes.y, scales.y);
-        let to = updated(w0, g0, m0, v0, grad_stats[1], hp, bias, 4u * i);
+        let to = updated(w0, g0, m0, v0, grad_stats[1], hp[0], hp[1], bias, 4u * i);
         w[i] = select(w0, to.w, mine);
         if FUSED {
             g[i] = select(g0, vec4(0.0), mine);

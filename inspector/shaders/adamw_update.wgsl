@@ -7,7 +7,7 @@
 @group(0) @binding(3) var<storage, read_write> v: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read> grad_stats: array<f32, 2>;
 @group(0) @binding(5) var<uniform> size: u32;
-@group(0) @binding(6) var<uniform> hp: vec4<f32>;
+@group(0) @binding(6) var<uniform> hp: array<vec4<f32>, 2>;
 @group(0) @binding(7) var<uniform> bias: vec4<f32>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
@@ -23,7 +23,7 @@ fn adamw_update(
     let g0 = g[i];
     let m0 = m[i];
     let v0 = v[i];
-    let to = adam(w0, g0, m0, v0, grad_stats[1], hp, bias, 4u * i);
+    let to = adam(w0, g0, m0, v0, grad_stats[1], hp[0], hp[1], bias, 4u * i);
 
     // What lies beyond the size belongs to somebody else, or is padding that has to stay zero.
     let mine = lanes_below(4u * i, size);

@@ -8,7 +8,7 @@
 @group(0) @binding(4) var<storage, read_write> w_f16: array<vec2<u32>>;
 @group(0) @binding(5) var<storage, read> grad_stats: array<f32, 2>;
 @group(0) @binding(6) var<uniform> size: u32;
-@group(0) @binding(7) var<uniform> hp: vec4<f32>;
+@group(0) @binding(7) var<uniform> hp: array<vec4<f32>, 2>;
 @group(0) @binding(8) var<uniform> bias: vec4<f32>;
 
 @compute @workgroup_size(WORKGROUP_SIZE)
@@ -24,7 +24,7 @@ fn adamw_update_f16(
     let g0 = g[i];
     let m0 = m[i];
     let v0 = v[i];
-    let to = adam(w0, g0, m0, v0, grad_stats[1], hp, bias, 4u * i);
+    let to = adam(w0, g0, m0, v0, grad_stats[1], hp[0], hp[1], bias, 4u * i);
 
     let mine = lanes_below(4u * i, size);
     let w1 = select(w0, to.w, mine);

@@ -14,17 +14,24 @@ fn updated(
     v: vec4<f32>,
     clip_scale: f32,
     hp: vec4<f32>,
+    exact: vec4<f32>,
     bias: vec4<f32>,
     first: u32,
 ) -> Update {
     if !CODED || CODEC != LINEAR {
-        return adam(w, g, m, v, clip_scale, hp, bias, first);
+        return adam(w, g, m, v, clip_scale, hp, exact, bias, first);
     }
     let raised = vec4(bias.xy, max(bias.z, LINEAR_EPS_FLOOR), bias.w);
-    var to = adam(w, g, m, v, clip_scale, hp, raised, first);
+    var to = adam(w, g, m, v, clip_scale, hp, exact, raised, first);
     // Not a number stays what it is.
     to.ratio = select(clamp(to.ratio, vec4(-1.0), vec4(1.0)), to.ratio, is_nan4(to.ratio));
-    to.change = hp.x * (to.ratio + select(to.decay, vec4(0.0), L2));
-    to.w = select(w, w - to.change, is_finite4(to.change));
+    if PRECISE {
+        let moved = hp.x * to.ratio;
+        to.change = moved + select(hp.x * to.decay, vec4(0.0), L2);
+        to.w = select(w, decayed(w, exact, first) - moved, is_finite4(to.change));
+    } else {
+        to.change = hp.x * (to.ratio + select(to.decay, vec4(0.0), L2));
+        to.w = select(w, w - to.change, is_finite4(to.change));
+    }
     return to;
 }

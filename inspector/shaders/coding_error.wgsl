@@ -4,6 +4,7 @@
 
 struct Settings {
     hp: vec4<f32>,
+    exact: vec4<f32>,
     bias: vec4<f32>,
     chunks: u32,
     histograms: u32,     // word of `result` at which they begin
@@ -172,7 +173,7 @@ fn coding_error(
         if element < count {
             let m0 = decode_m(m_packed[i], m_scale[block]);
             let v0 = decode_v(v_packed[i], v_scale[block]);
-            let to = adam(w[i], g[i], m0, v0, grad_stats[1], hp, settings.bias, 0u);
+            let to = adam(w[i], g[i], m0, v0, grad_stats[1], hp, settings.exact, settings.bias, 0u);
             m1 = select(vec4(0.0), coded_m(to.m), inside);
             // As limited as what is coded, but no root.
             v1 = select(vec4(0.0), clamp(to.v, vec4(0.0), vec4(LARGEST_CODABLE)), inside & !is_nan4(to.v));

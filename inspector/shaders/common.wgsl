@@ -86,8 +86,25 @@ struct Update {
     w: vec4<f32>,
 }
 
-// The update itself. hp: lr, beta1, beta2, weight decay. bias: beta1^t, beta2^t, eps, -; precise:
-// 1/(1-beta1^t), 1/(1-beta2^t), eps, 1-beta2. `first` is the index of the first of the four elements.
+// a * b + c rounded once. A device may round the product of fma() too, which shows where c all but cancels it. So what the
+// product lost is worked out, of parts of a and b whose products are exact, and what the sum lost, and put back.
+fn fused(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>) -> vec4<f32> {
+    let a_high = bitcast<vec4<f32>>(bitcast<vec4<u32>>(a) & vec4(0xfffff000u));
+    let b_high = bitcast<vec4<f32>>(bitcast<vec4<u32>>(b) & vec4(0xfffff000u));
+    let a_low = a - a_high;
+    let b_low = b - b_high;
+    let product = a * b;
+    let of_product = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low;
+    let sum = product + c;
+    let swap = abs(product) > abs(c);
+    let of_sum = select(product, c, swap) - (sum - select(c, product, swap));
+    let lost = of_sum + of_product;
+    return sum + select(vec4(0.0), lost, is_finite4(lost));
+}
+
+// The update itself. hp: lr, beta1, beta2, weight decay. bias: beta1^t, beta2^t, eps, -. PRECISE: rounded in the order in
+// which PyTorch does on a CPU, with bias: 1/(1-beta1^t), 1/(1-beta2^t), eps, 1-beta2, and exact: 1-beta1, 1-lr*decay,
+// lr/(1-beta1^t), sqrt(1-beta2^t). `first` is the index of the first of the four elements.
 fn adam(
     w: vec4<f32>,
     g: vec4<f32>,
@@ -95,6 +112,7 @@ fn adam(
     v: vec4<f32>,
     clip_scale: f32,
     hp: vec4<f32>,
+    exact: vec4<f32>,
     bias: vec4<f32>,
     first: u32,
 ) -> Update {
@@ -102,26 +120,43 @@ fn adam(
     var to: Update;
     to.grad = select(1.0, clip_scale, FUSED) * select(vec4(0.0), g, is_finite4(g));
     to.decay = decay * w;
-    if L2 {
-        to.grad += to.decay;
-    }
-    to.m = hp.y * m + (1.0 - hp.y) * to.grad;
     if PRECISE {
-        to.v = hp.z * v + bias.w * (to.grad * to.grad);
+        if L2 {
+            to.grad = fused(vec4(decay), w, to.grad);
+        }
+        // From the nearer end, as lerp_ does.
+        let near = exact.x < 0.5;
+        let part = vec4(select(exact.x - 1.0, exact.x, near));
+        to.m = fused(part, to.grad - m, select(to.grad, m, near));
+        to.v = fused(bias.w * to.grad, to.grad, hp.z * v);
         to.m_hat = to.m * bias.x;
         to.v_hat = to.v * bias.y;
+        to.denominator = sqrt(to.v) / exact.w + bias.z;
+        to.ratio = to.m_hat / to.denominator;
+        let moved = exact.z * to.m / to.denominator;
+        to.change = moved + select(hp.x * to.decay, vec4(0.0), L2);
+        to.w = select(w, decayed(w, exact, first) - moved, is_finite4(to.change));
     } else {
+        if L2 {
+            to.grad += to.decay;
+        }
+        to.m = hp.y * m + (1.0 - hp.y) * to.grad;
         to.v = hp.z * v + (1.0 - hp.z) * (to.grad * to.grad);
         to.m_hat = to.m / max(1.0 - bias.x, 1e-12);
         to.v_hat = to.v / max(1.0 - bias.y, 1e-12);
+        to.denominator = sqrt(to.v_hat) + bias.z;
+        to.ratio = to.m_hat / to.denominator;
+        if L2 {
+            to.change = hp.x * to.ratio;
+        } else {
+            to.change = hp.x * (to.ratio + to.decay);
+        }
+        to.w = select(w, w - to.change, is_finite4(to.change));
     }
-    to.denominator = sqrt(to.v_hat) + bias.z;
-    to.ratio = to.m_hat / to.denominator;
-    if L2 {
-        to.change = hp.x * to.ratio;
-    } else {
-        to.change = hp.x * (to.ratio + to.decay);
-    }
-    to.w = select(w, w - to.change, is_finite4(to.change));
     return to;
+}
+
+// PRECISE: w after the decay, which is rounded before it is moved.
+fn decayed(w: vec4<f32>, exact: vec4<f32>, first: u32) -> vec4<f32> {
+    return w * select(1.0, exact.y, first < WD_ELEMENTS && !L2);
 }

@@ -6,7 +6,7 @@
 @group(0) @binding(3) var<storage, read> v: array<f32>;
 @group(0) @binding(4) var<storage, read> grad_stats: array<f32, 2>;
 @group(0) @binding(5) var<uniform> index: vec2<u32>;  // in w and g, in m and v
-@group(0) @binding(6) var<uniform> hp: vec4<f32>;
+@group(0) @binding(6) var<uniform> hp: array<vec4<f32>, 2>;
 @group(0) @binding(7) var<uniform> bias: vec4<f32>;
 @group(0) @binding(8) var<storage, read_write> lines: array<f32, 10>;
 
@@ -18,7 +18,7 @@ fn explain() {
     let g0 = vec4(g[index.x]);
     let m0 = vec4(m[index.y]);
     let v0 = vec4(v[index.y]);
-    let to = updated(w0, g0, m0, v0, grad_stats[1], hp, bias, first);
+    let to = updated(w0, g0, m0, v0, grad_stats[1], hp[0], hp[1], bias, first);
     lines[0] = to.grad.x;
     lines[1] = to.m.x;
     lines[2] = to.v.x;

@@ -6,6 +6,7 @@
 
 struct Settings {
     hp: vec4<f32>,
+    exact: vec4<f32>,
     bias: vec4<f32>,
     first_chunk: u32,
     chunks: u32,
@@ -271,7 +272,8 @@ fn with_update(before: Tally, to: Update, w0: vec4<f32>, element: u32, mine: vec
         let half = bitcast<vec4<u32>>(after) & vec4(MAGNITUDE);
         t.f16_over += count4(half - vec4(F16_INFINITE) < vec4(EXPONENT_MASK - F16_INFINITE));
         t.f16_under += count4(half - vec4(1u) < vec4(F16_ZERO));
-        t.below_eps += count4(mine & (root < vec4(eps)));
+        // A rule that divides by nothing has no use for ε.
+        t.below_eps += count4(mine & (root < vec4(eps)) & (to.denominator != vec4(0.0)));
     }
     return t;
 }
@@ -354,7 +356,7 @@ fn param_stats(
             g1 = g[at];
             m1 = m[at];
             v1 = v[at];
-            let to = updated(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.bias, decays);
+            let to = updated(w0, g0, m0, v0, grad_stats[1], settings.hp, settings.exact, settings.bias, decays);
             let squares = vec4(
                 square(in_w.squares, w0), square(in_g.squares, g0), square(in_m.squares, m0),
                 square(in_v.squares, v0),

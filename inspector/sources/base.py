@@ -87,6 +87,21 @@ class HasForm(Protocol):
 
 
 @runtime_checkable
+class FromWeights(Protocol):
+    """A source whose gradients are worked out from the weights of now; those of any other come whatever they are.
+
+    `gradients` may be called on several threads at once, each with weights of its own.
+    """
+
+    closed_loop: bool
+
+
+def is_closed_loop(source: Source) -> bool:
+    """True where what an update does shows in the next gradients."""
+    return isinstance(source, FromWeights) and source.closed_loop
+
+
+@runtime_checkable
 class HasRemarks(Protocol):
     """A source that was taken with reservations."""
 

@@ -14,6 +14,7 @@ import ctypes
 import math
 import os
 import sysconfig
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -532,17 +533,43 @@ def one_blas_thread() -> Iterator[None]:
     OpenBLAS's threads wait for each other by spinning, and matrices this small gain nothing from them. While
     other programs had both cores of a machine, as a software GPU driver may, a step took up to 320 ms with
     them and about 20 ms without.
+
+    How many there are holds for the whole process: while several threads are in here, the last puts it back.
     """
     openblas = _openblas()
     if openblas is None:
         yield
         return
-    before = openblas.scipy_openblas_get_num_threads64_()
-    openblas.scipy_openblas_set_num_threads64_(1)
+    _inside.enter(openblas)
     try:
         yield
     finally:
-        openblas.scipy_openblas_set_num_threads64_(before)
+        _inside.leave(openblas)
+
+
+class _Inside:
+    """How many threads want OpenBLAS to have one thread, and how many it had before the first of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._before = 1
+
+    def enter(self, openblas: ctypes.CDLL) -> None:
+        with self._lock:
+            if not self._count:
+                self._before = openblas.scipy_openblas_get_num_threads64_()
+                openblas.scipy_openblas_set_num_threads64_(1)
+            self._count += 1
+
+    def leave(self, openblas: ctypes.CDLL) -> None:
+        with self._lock:
+            self._count -= 1
+            if not self._count:
+                openblas.scipy_openblas_set_num_threads64_(self._before)
+
+
+_inside = _Inside()
 
 
 @cache
@@ -573,6 +600,8 @@ class CharLm:
     The batch of a step depends on the seed and the step alone, so a step taken twice gives the same bits.
     Raises UsageError where Python's standard library has no source files to train on.
     """
+
+    closed_loop = True
 
     def __init__(self, config: CharLmConfig = DEFAULT_CONFIG, *, schedule: Schedule | None = None) -> None:
         self.config = config

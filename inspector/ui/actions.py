@@ -31,6 +31,7 @@ from inspector.runtime.commands import (
 from inspector.runtime.snapshots import Snapshot
 from inspector.statistics import StatsLevel
 from inspector.ui.arrangements import COMPARE, DIAGNOSE, PROFILE, STEP
+from inspector.ui.going_on import going_on
 from inspector.ui.icons import IconName, icon
 
 
@@ -79,6 +80,8 @@ SPECS = (
     _Spec("stay", "Stop rebuilding", ("Esc",),
           "Stay at what was recorded of the step, without its buffers; or end the search for a step", None,
           CancelSeek()),
+    _Spec("end_work", "End what goes on", ("Ctrl+.",),
+          "End what keeps the worker, whatever it is; what was there before stays"),
     _Spec("bookmark", "Bookmark…", ("Ctrl+B",), "Put a bookmark with a note at this step, or change its note",
           "bookmark"),
     _Spec("follow", "Follow the recording", ("F",),
@@ -95,7 +98,8 @@ SPECS = (
           SetStats("full")),
     _Spec("recover", "Recover the device", (), "Make a new device and go on from the last state kept", None,
           RecoverDevice()),
-    _Spec("open", "Open file…", ("Ctrl+O",), "Open a state file, safetensors with w/… and g/…, or a packed recording"),
+    _Spec("open", "Open file…", ("Ctrl+O",),
+          "Open a state file with w/… and g/…, a packed recording, or kernels (.wgsl)"),
     _Spec("open_recording", "Open recording…", ("Ctrl+Shift+O",), "Open a recording, the folder NAME.session"),
     _Spec("restart", "Restart the source", ("Ctrl+R",),
           "Open the source again and begin at its start; what this run has done is dropped"),
@@ -133,6 +137,7 @@ SPECS = (
     _Spec("theme_system", "As the system", (), "Light or dark, as the system is"),
     _Spec("theme_light", "Light", (), "Dark on light, whatever the system is"),
     _Spec("theme_dark", "Dark", (), "Light on dark, whatever the system is"),
+    _Spec("guide", "Guide", ("Shift+F1",), "Five tasks step by step, in a window beside this one"),
     _Spec("keys", "Keys", ("F1", "?"), "All keys at a glance"),
     _Spec("restore_layout", "Restore default layout", ("Ctrl+Shift+R",), "Put every panel back in its place"),
 )  # fmt: skip
@@ -191,6 +196,7 @@ class Actions(QObject):
             self[f"stats_{level}"].setCheckable(True)
             levels.addAction(self[f"stats_{level}"])
         self["run"].triggered.connect(self._toggle_run)
+        self["end_work"].triggered.connect(self._end_work)
         self["break_nonfinite"].setCheckable(True)
         self["break_nonfinite"].triggered.connect(lambda wanted: send(SetBreakpoint(NONFINITE, wanted)))
         self["record"].setCheckable(True)
@@ -246,6 +252,11 @@ class Actions(QObject):
         self._why_not.update(why_not)
         self._allow(self._now)
 
+    def _end_work(self) -> None:
+        now = going_on(self._snapshot) if self._snapshot is not None else None
+        if now is not None and now.end is not None:
+            self._send(now.end)
+
     def _toggle_run(self) -> None:
         self._send(Pause() if self._running else Run())
 
@@ -291,6 +302,9 @@ def reasons(
         result.update(dict.fromkeys(("loop", "loop_clear"), NO_RANGE))
     if snapshot.recording is not None:
         result.pop("record", None)
+    now = going_on(snapshot)
+    if now is None or now.end is None:
+        result["end_work"] = "nothing goes on" if now is None else "this has to come to its end"
     if snapshot.mode != "lost":
         result["recover"] = "the device is working"
     if not snapshot.beside.overlays:

@@ -6,8 +6,10 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any, Protocol
 
@@ -19,6 +21,7 @@ from inspector.runtime.commands import Command
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks
 from inspector.ui.bus import Bus
+from inspector.ui.deferred import DeferredView, Gate, Readying
 from inspector.ui.main_window import MainWindow
 from inspector.ui.options import read_options
 from inspector.ui.preferences import dress
@@ -77,79 +80,87 @@ class WorkerLink:
         return worker is None or worker.close(timeout)
 
 
+KINDS = {
+    "map": "map_view.MapView",
+    "pipeline": "pipeline_view.PipelineView",
+    "plots": "plots_view.PlotsView",
+    "board": "board_view.BoardView",
+    "histograms": "histogram_view.HistogramView",
+    "microscope": "microscope_view.MicroscopeView",
+    "shaders": "shaders_view.ShadersView",
+    "lockstep": "lockstep_view.LockstepView",
+    "timing": "timing_view.TimingView",
+    "profile": "profile_view.ProfileView",
+    "memory": "memory_view.MemoryView",
+    "values": "values_view.ValuesView",
+    "hyper": "hyper_view.HyperView",
+    "findings": "findings_view.FindingsView",
+    "policies": "policies_view.PoliciesView",
+    "breakpoints": "breakpoints_view.BreakpointsView",
+    "bookmarks": "bookmarks_view.BookmarksView",
+    "timeline": "timeline_view.TimelineView",
+    "params": "params_view.ParamsView",
+    "states": "states_view.StatesView",
+    "ranks": "ranks_view.RanksView",
+    "race": "race_view.RaceView",
+    "surface": "surface_view.SurfaceView",
+    "compare": "compare_view.CompareView",
+    "verify": "verify_view.VerifyView",
+    "start": "start_view.StartView",
+    "settings": "settings_view.SettingsView",
+}
+"""The class of each view and its module; imported only where the view is made."""
+AT_ONCE = ("profile",)
+"""Of the views that share a panel those that are not deferred: it takes up samples unseen."""
+NEEDED: Mapping[str, Callable[[Snapshot], bool]] = {
+    "states": lambda snapshot: snapshot.plan is not None and bool(snapshot.plan.states),
+    "ranks": lambda snapshot: snapshot.recorded is not None and bool(snapshot.recorded.ranks),
+}
+"""Of views that are shown on demand: the moments that they are for."""
+
+
+def kind_of(name: str) -> type[View]:
+    """The class of a view."""
+    module, _, kind = KINDS[name].partition(".")
+    found: type[View] = getattr(import_module(f"inspector.ui.{module}"), kind)
+    return found
+
+
+def make_view(name: str) -> View:
+    """One view."""
+    return kind_of(name)()
+
+
 def make_views() -> dict[str, View]:
     """Every view there is, by name."""
     return {name: make_view(name) for panel in docks.PANELS for name in panel.views}
 
 
-def make_view(name: str) -> View:
-    """One view; each is imported only when it is made."""
-    from inspector.ui.board_view import BoardView
-    from inspector.ui.bookmarks_view import BookmarksView
-    from inspector.ui.breakpoints_view import BreakpointsView
-    from inspector.ui.compare_view import CompareView
-    from inspector.ui.findings_view import FindingsView
-    from inspector.ui.histogram_view import HistogramView
-    from inspector.ui.hyper_view import HyperView
-    from inspector.ui.lockstep_view import LockstepView
-    from inspector.ui.map_view import MapView
-    from inspector.ui.memory_view import MemoryView
-    from inspector.ui.microscope_view import MicroscopeView
-    from inspector.ui.params_view import ParamsView
-    from inspector.ui.pipeline_view import PipelineView
-    from inspector.ui.plots_view import PlotsView
-    from inspector.ui.policies_view import PoliciesView
-    from inspector.ui.profile_view import ProfileView
-    from inspector.ui.ranks_view import RanksView
-    from inspector.ui.settings_view import SettingsView
-    from inspector.ui.shaders_view import ShadersView
-    from inspector.ui.start_view import StartView
-    from inspector.ui.timeline_view import TimelineView
-    from inspector.ui.timing_view import TimingView
-    from inspector.ui.values_view import ValuesView
-    from inspector.ui.verify_view import VerifyView
-
-    kinds: dict[str, Callable[[], View]] = {
-        "map": MapView,
-        "pipeline": PipelineView,
-        "plots": PlotsView,
-        "board": BoardView,
-        "histograms": HistogramView,
-        "microscope": MicroscopeView,
-        "shaders": ShadersView,
-        "lockstep": LockstepView,
-        "timing": TimingView,
-        "profile": ProfileView,
-        "memory": MemoryView,
-        "values": ValuesView,
-        "hyper": HyperView,
-        "findings": FindingsView,
-        "policies": PoliciesView,
-        "breakpoints": BreakpointsView,
-        "bookmarks": BookmarksView,
-        "timeline": TimelineView,
-        "params": ParamsView,
-        "ranks": RanksView,
-        "compare": CompareView,
-        "verify": VerifyView,
-        "start": StartView,
-        "settings": SettingsView,
-    }
-    return kinds[name]()
+def deferred_views(gate: Gate | None = None) -> dict[str, View]:
+    """The same, those that share a panel each made when it is first seen, and not before the gate is open."""
+    made: dict[str, View] = {}
+    for panel in docks.PANELS:
+        for name in panel.views:
+            if len(panel.views) > 1 and name not in AT_ONCE:
+                made[name] = DeferredView(partial(kind_of, name), gate, NEEDED.get(name))
+            else:
+                made[name] = make_view(name)
+    return made
 
 
 def run_window(
     make_worker: Callable[[], WorkerLike],
     *,
     settings_path: str | None = None,
-    views: Callable[[], dict[str, View]] = make_views,
+    views: Callable[[], dict[str, View]] | None = None,
     on_ready: Callable[[MainWindow], None] | None = None,
     on_made: Callable[[MainWindow], None] | None = None,
 ) -> int:
     """Show the window until it is closed; returns the exit code.
 
-    `make_worker` is called on the UI thread once the window has been painted. `on_made` is told the window before
-    it is shown, `on_ready` once it is painted.
+    `make_worker` is called on the UI thread once the window has been painted, and views that share a panel are made
+    from then on, unless `views` makes others. `on_made` is told the window before it is shown, `on_ready` once it is
+    painted.
     """
     # Not while starting: there is no garbage yet, and looking for it takes a quarter of a second.
     gc.disable()
@@ -161,15 +172,20 @@ def run_window(
     dress(app, options, options.font_scale)
     link = WorkerLink(make_worker)
     bus = Bus(link.send)
-    window = MainWindow(bus, views(), settings=settings)
+    gate = Gate()
+    window = MainWindow(bus, deferred_views(gate) if views is None else views(), settings=settings)
     if on_made is not None:
         on_made(window)
+
+    readying = Readying(window.views.values(), window)
 
     def start() -> None:
         try:
             link.start(bus.post_from_worker, bus.wait_until_idle)
         except InspectorError as error:
             window.tell_problem(str(error))
+        gate.open()
+        readying.start()
         if on_ready is not None:
             on_ready(window)
 

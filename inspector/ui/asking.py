@@ -14,6 +14,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui.widgets import ask_file
 
 if TYPE_CHECKING:
+    from inspector.ui.guide_window import GuideWindow
     from inspector.ui.keys import KeysDialog
 
 
@@ -28,10 +29,22 @@ class Asking(QObject):
         self._arrived = arrived
         self._snapshot: Snapshot | None = None
         self.keys: KeysDialog | None = None
+        self.guide: GuideWindow | None = None
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """What the next question is about."""
         self._snapshot = snapshot
+
+    def show_guide(self) -> None:
+        """Five tasks step by step, in a window of their own."""
+        from inspector.ui.guide_window import GuideWindow
+
+        if self.guide is None:
+            self.guide = GuideWindow(self._window)
+        if not self.guide.isVisible():
+            self.guide.place(self._window)
+        self.guide.show()
+        self.guide.raise_()
 
     def show_keys(self, text: str) -> None:
         """All keys, as rich text, in a window of their own."""

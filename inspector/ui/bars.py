@@ -49,7 +49,7 @@ class BarChart(Chart):
 
     def colour(self, lane: Lane) -> QColor:
         """What the bars of a lane are drawn in."""
-        return theme.LANE_COLOURS[lane]
+        return theme.lane_mark(lane)
 
     def show_bars(
         self,

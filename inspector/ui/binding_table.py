@@ -14,11 +14,23 @@ from inspector.ui import format as fmt
 from inspector.ui.tables import FIGURES, LEAST_ROWS, WORDS, row_height, set_widths
 
 COLUMNS = ("slot", "name", "buffer", "access", "offset (bytes)", "size (bytes)", "elements")
+MEANS = (
+    "@binding of group 0 in the WGSL.",
+    "What the kernel calls it; of a uniform with the value that it is given.",
+    "The buffer that is bound: a lane, or a small one beside them.",
+    "Whether the kernel reads it, writes it, or both.",
+    "Where the binding begins in its buffer, in bytes.",
+    "How much of the buffer is bound, in bytes.",
+    "The same in elements; of a uniform its type.",
+)
 BYTES = "464,071,680"
-SAMPLES = ("8", "   β₁ᵗ = 1.3900845e−06", "grad_stats", "read write", BYTES, BYTES, "116,017,920")
+SAMPLES = (
+    "8", "   lr/(1-β₁ᵗ) = 0.00033210332", "grad_stats", "read write", BYTES, BYTES, "array<vec4<f32>, 2>",
+)  # fmt: skip
 RIGHT = {4, 5, 6}
 
-HP_NAMES = ("lr", "β₁", "β₂", "λ")
+HP_NAMES = ("lr", "β₁", "β₂", "λ", "1-β₁", "1-lr·λ", "lr/(1-β₁ᵗ)", "√(1-β₂ᵗ)")
+"""Of hp; the last four are there for Adam's kernels."""
 
 Line = tuple[str, ...]
 
@@ -32,6 +44,7 @@ class BindingTable(QTableWidget):
         for column, title in enumerate(COLUMNS):
             header = QTableWidgetItem(title)
             header.setTextAlignment(FIGURES if column in RIGHT else WORDS)
+            header.setToolTip(MEANS[column])
             self.setHorizontalHeaderItem(column, header)
         self.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
         self.setSelectionMode(QTableWidget.SelectionMode.NoSelection)

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from functools import partial
 
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, QRect, QSize, Qt
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QMenu, QVBoxLayout, QWidget
 
@@ -14,6 +14,7 @@ from inspector.layout import Layout
 from inspector.runtime.commands import SetStats, ViewLines
 from inspector.runtime.plotted import MEASURES, OF_RUN
 from inspector.runtime.snapshots import Snapshot
+from inspector.ui import theme
 from inspector.ui.board_bar import BoardBar
 from inspector.ui.board_export import save_plot
 from inspector.ui.board_model import (
@@ -40,13 +41,14 @@ KEYS = (
     ("+ / −, ← / →", "zoom and move"),
     ("Home", "all steps, and follow the run"),
 )
+CHOOSER = QSize(620, 380)
+"""As large as the chooser of lines is where there is room for it."""
 
 
 class BoardView(LazyView):
     """A column or more of plots over the same steps. Only those in sight have widgets, and are sent anything."""
 
     LOCAL_KEYS = KEYS
-    STEPS_ALONG_X = True
     PERIOD_S = 0.2
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -121,8 +123,8 @@ class BoardView(LazyView):
         """Choose lines, for a plot of their own or for the current one."""
         plot = self.board.plot
         self._offer()
-        self.chooser.open(can_add=not new and plot is not None and plot.fall is None, param=self._param)
         self._place_chooser()
+        self.chooser.open(can_add=not new and plot is not None and plot.fall is None, param=self._param)
 
     def toggle_log(self) -> None:
         """The y axis of the current plot as powers of ten, or as it is."""
@@ -204,8 +206,17 @@ class BoardView(LazyView):
             self.command.emit(wanted)
 
     def _place_chooser(self) -> None:
-        width, height = min(self.width() - 16, 620), min(self.height() - 36, 380)
-        self.chooser.setGeometry(8, 30, max(width, 1), max(height, 1))
+        """Below the bar, over whatever of the window it needs: the panel itself may be too low for a list."""
+        window = self.window()
+        if self.chooser.parentWidget() is not window:
+            self.chooser.setParent(window)
+        room = window.rect().adjusted(*(2 * theme.GRID,) * 2, *(-2 * theme.GRID,) * 2)
+        place = QRect(
+            self.mapTo(window, QPoint(2 * theme.GRID, self.bar.height())), CHOOSER.boundedTo(room.size())
+        )
+        place.moveRight(min(place.right(), room.right()))
+        place.moveBottom(min(place.bottom(), room.bottom()))
+        self.chooser.setGeometry(place)
 
     # --- files
 
@@ -239,12 +250,14 @@ class BoardView(LazyView):
     def hideEvent(self, event: QHideEvent) -> None:
         """Nobody looks: nothing has to be sent. What is plotted goes on being kept."""
         super().hideEvent(event)
+        self.chooser.hide()
         self._ask()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """The chooser stays inside."""
         super().resizeEvent(event)
-        self._place_chooser()
+        if self.chooser.isVisible():
+            self._place_chooser()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """See LOCAL_KEYS."""

@@ -28,6 +28,7 @@ class BookmarksModel(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS = frozenset({STEP})
+    MEANS = ("The step that is marked; Enter goes there.", "What somebody wrote down for it; F2 changes it.")
     noted = Signal(int, str)
 
     def __init__(self) -> None:
@@ -95,12 +96,13 @@ class BookmarksView(View):
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.empty.setWordWrap(True)
         self.empty.setContentsMargins(8, 8, 8, 8)
-        self._pages = QStackedLayout()
-        self._pages.addWidget(self.empty)
-        self._pages.addWidget(self.table)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
+        self._pages = QStackedLayout()
+        # In its place first: it shows the first page at once, which would else be a window of its own.
         outer.addLayout(self._pages)
+        self._pages.addWidget(self.empty)
+        self._pages.addWidget(self.table)
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """List the bookmarks of this moment."""

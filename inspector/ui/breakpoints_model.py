@@ -32,6 +32,12 @@ class BreakpointsModel(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS = frozenset({HITS})
+    MEANS = (
+        "METRIC OP NUMBER, of params as in update_ratio@*.attn.* > 0.01; or finding:RULE. Ticked where it is enabled.",
+        STOPS_HELP,
+        "In how many steps of this run it has held.",
+        "The step of its last stop, and what made it true there.",
+    )
     ticked = Signal(object, bool)
 
     def __init__(self) -> None:

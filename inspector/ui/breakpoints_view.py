@@ -39,7 +39,8 @@ KEYS = (
 )
 EMPTY = (
     "No breakpoints. A condition stops the run in the step in which it holds: nonfinite > 0, clip_scale < 0.1, "
-    "update_ratio@*.attn.* > 0.01, finding:norm-overflow; with , once or , hit 3 behind it."
+    "update_ratio@*.attn.* > 0.01, finding:norm-overflow. With “, once” behind it the run stops once, with "
+    "“, hit 3” from the third time on."
 )
 HINT = "METRIC OP NUMBER, or METRIC@PARAM-GLOB OP NUMBER, or finding:RULE; then , once or , hit N"
 NOTE_LINES = 3
@@ -84,6 +85,7 @@ class BreakpointsView(View):
         completer.activated.connect(self._on_edited)
         self.field.setCompleter(completer)
         self.add_button = QPushButton("Add")
+        self.add_button.setToolTip("Stop the run in every step in which the condition holds (Enter)")
         self.add_button.clicked.connect(self._add)
         self.remove_button = QPushButton("Remove")
         self.remove_button.setToolTip("Remove the selected breakpoint (Delete)")

@@ -21,6 +21,8 @@ LEFT_WIDTH = 56
 """The same for every plot, so that plots above each other share their x axis to the pixel."""
 EDGE_INSET = 6
 MIN_TICK_DISTANCE = 18
+DOT_RADIUS = 3
+"""Pixels, of what is drawn for a value that has no neighbour."""
 TITLE_POS = QPointF(theme.GRID, 1)
 
 TickText = Callable[[float], str]
@@ -42,6 +44,9 @@ class Axis(pg.AxisItem):  # type: ignore[misc]
         self._text = text
         self.enableAutoSIPrefix(False)
         self.setStyle(tickLength=-theme.GRID, hideOverlappingLabels=True)
+
+    def updateAutoSIPrefix(self) -> None:
+        """There are none: the label, which pyqtgraph writes anew at each move of the axis, stays as it is."""
 
     def set_log(self, log: bool) -> None:
         """Take the numbers of the axis as powers of ten, or as they are."""
@@ -147,6 +152,8 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
         self.box.disableAutoRange()
         self.box.setMouseEnabled(x=True, y=False)
         self.box.setDefaultPadding(0)
+        # pyqtgraph leaves it to the next paint, which makes the plot stale while it is painted: it is painted twice.
+        self.box.sigRangeChanged.connect(self.box.prepareForPaint)
         self.setMouseTracking(True)
         self._title_back = QGraphicsRectItem(self.box)
         self._title_back.setPen(QPen(Qt.PenStyle.NoPen))
@@ -220,7 +227,9 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
             low, high = low - margin, high + margin
         height = max(self.box.height(), 24.0)
         line = QFontMetricsF(theme.ui_font(-1)).height()
-        top, bottom = min(line + 2, height * 0.4), min(2 * EDGE_INSET, height * 0.2)
+        # Below the title and its ground, with half a dot of a value of its own.
+        top = min(TITLE_POS.y() + math.ceil(line) + DOT_RADIUS, height * 0.4)
+        bottom = min(2 * EDGE_INSET, height * 0.2)
         unit = (high - low) / max(height - top - bottom, 8.0)
         self.box.setYRange(low - bottom * unit, high + top * unit, padding=0)
 
@@ -323,6 +332,12 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
         self._title.setBrush(c.text)
         self._title_back.setBrush(theme.faded(c.base, 0.75))
         self._title_back.setRect(self._title.boundingRect())
+
+
+def set_points(item: Any, x: Any, y: Any) -> None:
+    """Give a curve or scatter item of pyqtgraph its points; without any it is hidden: painting nothing takes time."""
+    item.setData(x, y)
+    item.setVisible(len(x) > 0)
 
 
 def line_pen(colour: QColor, style: Qt.PenStyle = Qt.PenStyle.SolidLine, *, hairline: bool = False) -> QPen:

@@ -44,7 +44,7 @@ def of_views(
 ) -> Iterator[Doable]:
     """The keys that mean something in one view: to choose one goes to the view first, as `go` does."""
     for name, view in views.items():
-        for written, what in view.LOCAL_KEYS:
+        for written, what in view.kind().LOCAL_KEYS:
             keys = presses(written)
             for press, each in zip(keys, told_apart(what, len(keys)), strict=True):
                 help_text = f"A key of this panel ({written})"

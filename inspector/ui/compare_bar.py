@@ -13,6 +13,7 @@ from inspector.ui import theme
 from inspector.ui.session_dialog import SessionDialog
 
 PER_CENT = 100
+FIELD_HELP = "The folder of a recording, or the zip file that one was packed in"
 
 
 class CompareBar(QWidget):
@@ -44,7 +45,7 @@ class CompareBar(QWidget):
         before, self._beside = self._beside, beside
         open_ = beside.recording
         self.a.setPlaceholderText(f"{Path(open_).name} (open)" if open_ else "a recording")
-        self.a.setToolTip(self.a.text() or open_ or "")
+        self.a.setToolTip(self.a.text() or open_ or FIELD_HELP)
         if not self.b.text():
             under = [o.path for o in beside.overlays if not is_same(o.path, open_)]
             before_under = [o.path for o in before.overlays]
@@ -61,7 +62,12 @@ class CompareBar(QWidget):
         """Start what is named, or end what goes on."""
         if self._going:
             self.command.emit(CancelDiff())
-        elif not self._missing():
+        else:
+            self.start()
+
+    def start(self) -> None:
+        """Hold the two against each other, where both are named and it does not go on yet."""
+        if not self._going and not self._missing():
             self.command.emit(DiffSessions(self.a.text().strip(), self.b.text().strip()))
 
     @property
@@ -77,7 +83,7 @@ class CompareBar(QWidget):
         self.button.setText("Cancel" if self._going else "Compare")
         missing = "" if self._going else self._missing()
         self.button.setEnabled(not missing)
-        tip = "End the comparison" if self._going else "Hold the two against each other (Enter in a field)"
+        tip = "End the comparison" if self._going else "Hold the two against each other (Enter)"
         self.button.setToolTip(f"{tip}\nNot now: {missing}" if missing else tip)
 
     def _field(self, name: str, hint: str) -> QLineEdit:
@@ -85,6 +91,7 @@ class CompareBar(QWidget):
         field = QLineEdit()
         field.setObjectName(f"compare_{name}")
         field.setPlaceholderText(hint)
+        field.setToolTip(FIELD_HELP)
         field.setAccessibleName(f"recording {name}")
         field.setMinimumWidth(80)
         field.textChanged.connect(self._show_button)

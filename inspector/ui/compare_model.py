@@ -33,6 +33,14 @@ class WorstParams(ColumnsModel):
 
     COLUMNS = ("param", "max ULP", "at step", "‖Δ‖ / ‖a‖", "at step")
     FIGURE_COLUMNS = frozenset(range(1, 5))
+    MEANS = (
+        "The param. A click selects it everywhere; a click on a column's name sorts by it.",
+        "The most float32 values that an element of b is away from that of a, over all steps captured in both. – where "
+        "none is; NaN where only one of them is NaN.",
+        "The first step at which it is so many.",
+        "The largest ‖b − a‖ / ‖a‖ over all steps captured in both.",
+        "The first step at which it is so large.",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,15 +83,9 @@ class WorstParams(ColumnsModel):
             return self.alignment(column)
         if role == Qt.ItemDataRole.ToolTipRole:
             if column == ULP and self._worst is not None:
-                return f"{ulp_text(int(self._worst.ulp[self._order[row]]))} ULP. {_TOOLTIPS[ULP]}"
-            return self.names[row] if column == PARAM else _TOOLTIPS[column]
+                return f"{ulp_text(int(self._worst.ulp[self._order[row]]))} ULP. {self.MEANS[ULP]}"
+            return self.names[row] if column == PARAM else self.MEANS[column]
         return None
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name, and what it means."""
-        if orientation == Qt.Orientation.Horizontal and role == Qt.ItemDataRole.ToolTipRole:
-            return _TOOLTIPS[section]
-        return super().headerData(section, orientation, role)
 
     def _text(self, param: int, column: int) -> str:
         worst = self._worst
@@ -163,6 +165,12 @@ class SettingRows(_TextRows[Setting]):
 
     COLUMNS = ("from step", "setting", "a", "b")
     FIGURE_COLUMNS = frozenset((0,))
+    MEANS = (
+        "The first step from which on the two go with different values.",
+        "A hyper-parameter, or a choice of the form of the step.",
+        "Its value in recording a.",
+        "Its value in recording b.",
+    )
 
     def texts(self, row: Setting) -> tuple[str, ...]:
         """One row a setting and change."""
@@ -174,6 +182,12 @@ class TimingRows(_TextRows[Timing]):
 
     COLUMNS = ("kernel", "a", "b", "b / a")
     FIGURE_COLUMNS = frozenset((1, 2, 3))
+    MEANS = (
+        "The kernel and its block; its dispatches of a step are added up.",
+        "Median time in recording a, of samples that are not cold.",
+        "Median time in recording b, of samples that are not cold.",
+        "The median of b over that of a: below 1 where b is faster.",
+    )
 
     def texts(self, row: Timing) -> tuple[str, ...]:
         """One row a kernel."""
@@ -189,13 +203,3 @@ def ulp_text(ulp: int) -> str:
 
 def _setting(value: object) -> str:
     return shortest(value) if isinstance(value, float) else str(value)
-
-
-_TOOLTIPS = (
-    "The param. A click selects it everywhere; a click on a column's name sorts by it.",
-    "The most float32 values that an element of b is away from that of a, over all steps captured in both. – where "
-    "none is; NaN where only one of them is NaN.",
-    "The first step at which it is so many.",
-    "The largest ‖b − a‖ / ‖a‖ over all steps captured in both.",
-    "The first step at which it is so large.",
-)

@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 import numpy as np
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from inspector.floats import F64Array
@@ -15,7 +14,6 @@ from inspector.history import EMPTY_HISTORY, History, Series
 from inspector.session.diff_report import DiffReport, ParamCurves
 from inspector.stores import LANES, Lane
 from inspector.ui import format as fmt
-from inspector.ui import theme
 from inspector.ui.bars import BarChart, low_axis
 from inspector.ui.compare_model import ulp_text
 from inspector.ui.magnitudes import LOG_FLOOR, bar_heights, power_of_two
@@ -32,6 +30,9 @@ class UlpHistogram(BarChart):
         self._counts: tuple[int, ...] = ()
         self._lane: Lane = "w"
         super().__init__(LANES, counts=True, filled=True, text=_bin_tick, parent=parent)
+        self.setToolTip(
+            "How many elements are how many float32 values (ULP) apart, over all steps captured in both."
+        )
         self.show_report(None, "w", "")
 
     def show_report(self, report: DiffReport | None, lane: Lane, absent: str) -> None:
@@ -80,6 +81,10 @@ class ParamOverSteps(QWidget):
         self._hovered: float | None = None
         self._history: History = EMPTY_HISTORY
         self.charts = {RELATIVE: StepChart(log=True), ULP: StepChart(log=True)}
+        self.charts[RELATIVE].setToolTip("‖b − a‖ / ‖a‖ of the selected param in each step captured in both.")
+        self.charts[ULP].setToolTip(
+            "The most float32 values (ULP) that an element of the param is apart, by step."
+        )
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
@@ -100,7 +105,7 @@ class ParamOverSteps(QWidget):
         for name, chart in self.charts.items():
             there = name in self._history.series
             chart.show_history(self._history, [name] if there else [])
-            chart.set_colours({name: _colour(lane)})
+            chart.set_lanes({name: lane})
             values = self._history.series[name].last if there else np.empty(0)
             chart.set_message(self._absence(name, values, absent))
             chart.bottom.setStyle(showValues=not chart.message)
@@ -171,10 +176,6 @@ def _history(curves: ParamCurves | None, lane: Lane) -> History:
     gaps = {name: np.isnan(values).astype(np.uint32) for name, values in columns.items()}
     series = {name: Series(values, values, values, gaps[name]) for name, values in columns.items()}
     return History(1, steps, MappingProxyType(series), 1)
-
-
-def _colour(lane: Lane) -> QColor:
-    return theme.LANE_COLOURS[lane]
 
 
 def _bin_tick(at: float) -> str:

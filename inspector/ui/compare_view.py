@@ -36,15 +36,20 @@ from inspector.ui.compare_model import (
     WorstParams,
 )
 from inspector.ui.compare_plots import ParamOverSteps, UlpHistogram
+from inspector.ui.shortcuts import bind
 from inspector.ui.tables import dense_table, row_height, set_widths
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
 
-KEYS = (("D", "go to the first difference"), ("W G M V", "the lane that is compared"))
+KEYS = (
+    ("Enter", "compare the two"),
+    ("D", "go to the first difference"),
+    ("W G M V", "the lane that is compared"),
+)
 HELP = "Two recordings of the same params are held against each other: name them and press Compare."
 GOING = "Comparing …"
 NOTHING = "Nothing is compared yet."
-BY_ULP, SETTINGS, TIMES = "By ULP", "Settings", "Kernel times"
+BY_ULP, SETTINGS, TIMES = "By ULP", "Settings", "Times"
 TAB_TIPS = (
     "Elements by how many ULP they are apart, over all steps captured in both",
     "Settings that differ, and from which step on",
@@ -145,6 +150,7 @@ class CompareView(LazyView):
             shortcut = QShortcut(QKeySequence(key), self)
             shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
             shortcut.activated.connect(act)
+        bind(self.table, [("Return", self.bar.start)])
 
     # --- from outside
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from PySide6.QtCore import QByteArray, QSettings
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QTabWidget, QWidget
 
+from inspector.ui.tab_groups import GroupedTabs, TabGroup
 from inspector.ui.view import View
 
 LAYOUT_VERSION = 2
@@ -27,39 +28,32 @@ class Panel:
     key: str
     front: str = ""
     """The view that the key brings to the front; "" for the one that is there."""
+    groups: tuple[TabGroup, ...] = ()
+    """Of more views than a row of tabs has room for."""
 
 
+VIEW_GROUPS = (
+    TabGroup("Curves", "Numbers over steps", ("plots", "board", "histograms", "ranks")),
+    TabGroup(
+        "State", "What w, g, m and v hold and take", ("params", "states", "microscope", "lockstep", "memory")
+    ),
+    TabGroup("Kernels", "The WGSL, and what it costs", ("shaders", "timing", "profile")),
+    TabGroup(
+        "Compare",
+        "One run or rule held against another",
+        ("race", "surface", "compare", "verify", "policies"),
+    ),
+    TabGroup("Window", "What to open, and how the window is set", ("start", "settings")),
+)
 PANELS = (
     Panel("map", "Mega-buffer map", ("map",), "Alt+1"),
     Panel("pipeline", "Pipeline", ("pipeline",), "Alt+2"),
-    Panel(
-        "plots",
-        "Plots",
-        (
-            "plots",
-            "board",
-            "histograms",
-            "microscope",
-            "shaders",
-            "lockstep",
-            "timing",
-            "profile",
-            "memory",
-            "params",
-            "ranks",
-            "compare",
-            "verify",
-            "policies",
-            "start",
-            "settings",
-        ),
-        "Alt+3",
-    ),
+    Panel("plots", "Views", tuple(name for group in VIEW_GROUPS for name in group.views), "Alt+3", groups=VIEW_GROUPS),
     Panel("values", "Values", ("values",), "Alt+4"),
     Panel("hyper", "Hyper-parameters", ("hyper",), "Alt+5"),
     Panel("findings", "Findings", ("findings", "breakpoints", "bookmarks"), "Alt+6", "findings"),
     Panel("timeline", "Timeline", ("timeline",), "Alt+7"),
-)
+)  # fmt: skip
 TAB_TITLES = {
     "plots": "Metrics",
     "board": "Plots",
@@ -71,7 +65,10 @@ TAB_TITLES = {
     "profile": "Profile",
     "memory": "Memory",
     "params": "Params",
+    "states": "Param state",
     "ranks": "Ranks",
+    "race": "Race",
+    "surface": "Surface",
     "compare": "Compare",
     "verify": "Recorded vs here",
     "start": "Start",
@@ -84,7 +81,9 @@ TAB_TITLES = {
 TAB_KEYS = {
     "params": "Alt+8", "lockstep": "Alt+9", "compare": "Ctrl+D", "start": "Alt+0", "breakpoints": "Ctrl+Shift+B",
     "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M", "settings": "Ctrl+,",
-    "microscope": "Ctrl+E", "shaders": "Ctrl+T", "board": "Ctrl+Shift+G",
+    "microscope": "Ctrl+E", "shaders": "Ctrl+T", "board": "Ctrl+Shift+G", "plots": "Ctrl+Shift+M",
+    "histograms": "Ctrl+H", "timing": "Ctrl+K", "profile": "Ctrl+Shift+F", "ranks": "Ctrl+Shift+N",
+    "race": "Ctrl+Shift+E", "surface": "Ctrl+Shift+L",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 
@@ -107,7 +106,7 @@ def make_docks(window: QMainWindow, views: Mapping[str, View]) -> dict[str, QDoc
             continue
         dock = QDockWidget(panel.title, window)
         dock.setObjectName(f"dock_{panel.name}")
-        dock.setWidget(_tabs(members) if len(panel.views) > 1 else next(iter(members.values())))
+        dock.setWidget(_tabs(panel, members) if len(panel.views) > 1 else next(iter(members.values())))
         docks[panel.name] = dock
     return docks
 
@@ -118,8 +117,13 @@ def docks_of(window: QMainWindow) -> dict[str, QDockWidget]:
     return {name: dock for name, dock in made if dock is not None}
 
 
-def save(window: QMainWindow, settings: QSettings, views: Mapping[str, View]) -> QSettings:
-    """Keep geometry and places; returns the settings written, new ones where the file was damaged."""
+def save(
+    window: QMainWindow, settings: QSettings, views: Mapping[str, View], arrangement: str = ""
+) -> QSettings:
+    """Keep geometry and places; returns the settings written, new ones where the file was damaged.
+
+    `arrangement` names the built-in one that the panels are in, "" where they were moved.
+    """
     if settings.status() == QSettings.Status.FormatError:
         # Qt refuses to write over what it cannot read; nothing in there can be used anyway.
         path = settings.fileName()
@@ -131,6 +135,7 @@ def save(window: QMainWindow, settings: QSettings, views: Mapping[str, View]) ->
     for name, view in views.items():
         if text := view.kept_text():
             settings.setValue(f"views/{name}", text)
+    settings.setValue("window/arrangement", arrangement)
     settings.setValue("window/front", list(views_in_front(views)))
     settings.sync()
     return settings
@@ -204,12 +209,15 @@ def _show_wanted(tabs: QTabWidget, view: View, wanted: bool) -> None:
     tabs.setTabVisible(tabs.indexOf(view), wanted)
 
 
-def _tabs(views: Mapping[str, View]) -> QWidget:
-    tabs = QTabWidget()
+def _tabs(panel: Panel, views: Mapping[str, View]) -> QWidget:
+    tabs = GroupedTabs(panel.groups) if panel.groups else QTabWidget()
     tabs.setDocumentMode(True)
     for name, view in views.items():
-        number = tabs.addTab(view, TAB_TITLES[name])
-        if view.ON_DEMAND:
+        if isinstance(tabs, GroupedTabs):
+            number = tabs.add_view(name, view, TAB_TITLES[name])
+        else:
+            number = tabs.addTab(view, TAB_TITLES[name])
+        if view.on_demand:
             tabs.setTabVisible(number, False)
             view.wanted.connect(partial(_show_wanted, tabs, view))
     return tabs

@@ -7,7 +7,7 @@ import pyqtgraph as pg
 
 from inspector.floats import F64Array
 from inspector.ui import theme
-from inspector.ui.chart import Chart
+from inspector.ui.chart import Chart, set_points
 
 MARK_SIZE = 9
 
@@ -23,6 +23,7 @@ class EdgeMarks:
         }
         for item in self._items.values():
             item.setZValue(500)
+            item.hide()
             chart.box.addItem(item, ignoreBounds=True)
         self.restyle()
 
@@ -32,7 +33,7 @@ class EdgeMarks:
             x = thinned(steps[name], self._chart.pixels_per_x())
             y = self._chart.edge_y(top=name == "posinf")
             if len(x) or len(item.data):
-                item.setData(x=x, y=[y] * len(x))
+                set_points(item, x, [y] * len(x))
 
     def drawn(self, name: str) -> list[float]:
         """The x of the marks of that kind."""
@@ -45,8 +46,8 @@ class EdgeMarks:
                 item.setPen(pg.mkPen(theme.colours().text))
                 item.setBrush(None)
             else:
-                item.setPen(pg.mkPen(theme.NONFINITE))
-                item.setBrush(pg.mkBrush(theme.NONFINITE))
+                item.setPen(pg.mkPen(theme.nonfinite_mark()))
+                item.setBrush(pg.mkBrush(theme.nonfinite_mark()))
 
 
 def thinned(x: F64Array, pixels_per_x: float) -> F64Array:

@@ -14,6 +14,14 @@ from inspector.ui import theme
 from inspector.ui.tables import FIGURES, WORDS, AnyIndex, row_height
 
 COLUMNS = ("cause", "severity", "step", "findings", "param", "message")
+MEANS = (
+    "What the findings below it have in common; of a finding the dispatch that it was found at.",
+    "error: the step is wrong. warning: it probably is not what was meant. info: worth knowing.",
+    "The step in which it was found; of a cause the first.",
+    "How many findings a cause has.",
+    "The param that it was found in, where it is one.",
+    "What was found, in words with its figures.",
+)
 CAUSE, SEVERITY, STEP, COUNT, PARAM, MESSAGE = range(len(COLUMNS))
 AT_ONCE = 200
 """More new findings than this are taken in by a reset, which costs less than a row at a time."""
@@ -125,11 +133,13 @@ class FindingsModel(QAbstractItemModel):
         return len(COLUMNS)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name."""
+        """The column's name, and what it means."""
         if orientation != Qt.Orientation.Horizontal:
             return None
         if role == Qt.ItemDataRole.DisplayRole:
             return COLUMNS[section]
+        if role in (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleDescriptionRole):
+            return MEANS[section]
         return _side(section) if role == Qt.ItemDataRole.TextAlignmentRole else None
 
     def data(self, index: AnyIndex, role: int = 0) -> Any:

@@ -17,7 +17,7 @@ from inspector.ui import format as fmt
 from inspector.ui.tables import AnyIndex, ColumnsModel, dense_table, set_widths
 
 COLUMNS = ("group", "params", "t", "lr", "λ", "β₁", "β₂", "ε")
-HELP = (
+MEANS = (
     "The param group. One with several rows has params that have taken fewer steps than others, or sit this one out.",
     "How many params.",
     "The step that this one is to them, which their bias correction counts by. idle: they have no gradient and take no "
@@ -67,6 +67,7 @@ class GroupModel(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS: ClassVar[frozenset[int]] = frozenset(range(1, len(COLUMNS)))
+    MEANS = MEANS
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,14 +109,8 @@ class GroupModel(ColumnsModel):
         if role == Qt.ItemDataRole.ToolTipRole:
             each = self.rows[index.row()]
             more = f" and {each.params - 1:,} more" if each.params > 1 else ""
-            return f"{each.first}{more}\n{HELP[index.column()]}"
+            return f"{each.first}{more}\n{MEANS[index.column()]}"
         return None
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name, and what it means."""
-        if role == Qt.ItemDataRole.ToolTipRole and orientation == Qt.Orientation.Horizontal:
-            return HELP[section]
-        return super().headerData(section, orientation, role)
 
 
 class GroupTable:

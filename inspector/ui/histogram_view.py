@@ -90,7 +90,7 @@ class HistogramView(LazyView):
         self.chart.setToolTip("Ctrl and a click go to the next element of a bin.")
         self.chart.box.setMouseEnabled(x=False, y=False)
         self.bars = {lane: pg.PlotCurveItem([0, 1], [0], stepMode="center") for lane in LANES}
-        self.eps_line = pg.InfiniteLine(angle=90, label="ε²", labelOpts={"position": 0.82})
+        self.eps_line = pg.InfiniteLine(angle=90, label="ε²", labelOpts={"position": 0.6})
         for item in (*self.bars.values(), self.eps_line):
             self.chart.box.addItem(item, ignoreBounds=True)
         self.eps_line.hide()
@@ -321,7 +321,7 @@ class HistogramView(LazyView):
 
     def _restyle(self) -> None:
         for lane, item in self.bars.items():
-            colour = theme.LANE_COLOURS[lane]
+            colour = theme.lane_mark(lane)
             item.setPen(line_pen(colour))
             item.setBrush(pg.mkBrush(theme.faded(colour, 0.3)))
             self.lane_boxes[lane].setStyleSheet(f"color: {theme.ink(colour, theme.colours().window).name()};")

@@ -196,6 +196,8 @@ class HyperView(View):
         scroll.setAccessibleName("Hyper-parameters")
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidgetResizable(True)
+        # The keys go to the fields, which it follows.
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         scroll.setWidget(body)
         scroll.setMinimumHeight(LEAST_HEIGHT)
         outer = QVBoxLayout(self)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from PySide6.QtCore import QObject, QSettings
 
+from inspector.ui.deferred import when_made
 from inspector.ui.shaders_model import MOST_DRAFTS
-from inspector.ui.shaders_view import ShadersView
 from inspector.ui.view import View
 
 KEY = "shaders"
@@ -48,8 +48,13 @@ class KeptDrafts(QObject):
     def __init__(self, window: QObject, settings: Callable[[], QSettings | None], view: View | None) -> None:
         super().__init__(window)
         self._settings = settings
+        when_made(view, self._join)
+
+    def _join(self, view: View) -> None:
+        from inspector.ui.shaders_view import ShadersView
+
         if isinstance(view, ShadersView):
-            if (given := settings()) is not None:
+            if (given := self._settings()) is not None:
                 view.take_drafts(kept(given))
             view.drafts_changed.connect(self._keep)
 

@@ -23,6 +23,8 @@ class KeysDialog(QDialog):
         super().__init__(parent)
         self.setObjectName("keys_dialog")
         self.setWindowTitle("Keys")
+        # Of a tool window the keys of the window behind it go on working.
+        self.setWindowFlag(Qt.WindowType.Tool)
         self.setModal(False)
         self.label = QLabel(self)
         self.label.setTextFormat(Qt.TextFormat.RichText)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from PySide6.QtCore import QByteArray, QObject, QSettings, Qt, Signal
+from PySide6.QtCore import QByteArray, QEvent, QObject, QSettings, Qt, Signal
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QWidget
 
-from inspector.ui.arrangements import Arrangement, place
+from inspector.ui.arrangements import BUILT_IN, STEP, Arrangement, place, topology, topology_of
 from inspector.ui.docks import LAYOUT_VERSION, bring_to_front, names, views_in_front
 from inspector.ui.fuzzy import Texts
 from inspector.ui.palette import Answer, Palette, Row
 from inspector.ui.view import View
 
 KEY = "layouts"
+SMALL = " small"
 MOST_LAYOUTS = 50
 MOST_LETTERS = 60
 MOST_BYTES = 1 << 16
@@ -79,6 +81,14 @@ def _shares(value: object) -> dict[str, tuple[float, float]]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The built-in arrangement that the panels were put into, and in which form."""
+
+    arrangement: Arrangement
+    form: Arrangement
+
+
 class Layouts(QObject):
     """Puts the panels as an arrangement has them, and keeps those that a person saves.
 
@@ -101,19 +111,68 @@ class Layouts(QObject):
         self._palette = palette
         self._settings = settings
         self.kept = kept_layouts(settings())
+        self._placed: Placed | None = None
+        self._placing = False
+        for dock in docks.values():
+            dock.dockLocationChanged.connect(self._on_moved)
+        window.installEventFilter(self)
 
     def apply(self, arrangement: Arrangement) -> None:
         """Put every panel where a built-in arrangement has it."""
         before = self._window.focusWidget()
-        place(self._window, self._docks, arrangement)
+        self.place(arrangement)
         bring_to_front(self._views, arrangement.front)
-        self._give_keys(before)
+        # What an arrangement is for is worked with by keys; the one with every panel is for nothing of its own.
+        front = None if arrangement is STEP else self._views.get(arrangement.front[0])
+        self._give_keys(before if front is None else front.key_target())
+
+    def place(self, arrangement: Arrangement) -> None:
+        """The same, whatever views are before others and whatever has the keys.
+
+        While no panel is moved, opened or closed, it takes the form that fits the size of the window.
+        """
+        form = arrangement.fitting(self._window.size())
+        with self._own_moves():
+            place(self._window, self._docks, form)
+        self._placed = Placed(arrangement, form)
+
+    def untouched(self) -> str:
+        """The name of the built-in arrangement that the panels are in; "" where they were moved since."""
+        placed = self._placed
+        if placed is None or topology_of(placed.form, self._docks) != topology(self._window, self._docks):
+            return ""
+        return placed.arrangement.name
+
+    def kept_text(self) -> str:
+        """What `take_up` needs to know of the arrangement; "" where panels were moved."""
+        name, placed = self.untouched(), self._placed
+        return f"{name}{SMALL}" if name and placed is not None and placed.form != placed.arrangement else name
+
+    def take_up(self, text: str) -> None:
+        """The panels are as a built-in arrangement had them when `kept_text` told this, in a window of any size."""
+        for arrangement in BUILT_IN:
+            if text.removesuffix(SMALL) == arrangement.name:
+                form = (arrangement.small or arrangement) if text.endswith(SMALL) else arrangement
+                self._placed = Placed(arrangement, form)
+                if arrangement.fitting(self._window.size()) != form:
+                    self.place(arrangement)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Another form of the arrangement, where the window has become too small for this one or large enough."""
+        if event.type() == QEvent.Type.Resize and watched is self._window and self._placed is not None:
+            placed = self._placed
+            if placed.arrangement.fitting(self._window.size()) != placed.form and self.untouched():
+                before = self._window.focusWidget()
+                self.place(placed.arrangement)
+                self._give_keys(before)
+        return False
 
     def apply_kept(self, name: str) -> None:
         """Put every panel where it was when the layout was saved, in a window of this size."""
         for each in self.kept:
             if each.name == name:
                 before = self._window.focusWidget()
+                self._placed = None
                 if not self._window.restoreState(each.state, LAYOUT_VERSION):
                     self.told.emit(f"The layout {name} cannot be read; save it anew, or delete it.")
                     return
@@ -155,6 +214,18 @@ class Layouts(QObject):
     def ask_delete(self) -> None:
         """Ask which layout to delete."""
         self._choose("Layout to delete", self.delete)
+
+    @contextmanager
+    def _own_moves(self) -> Iterator[None]:
+        self._placing = True
+        try:
+            yield
+        finally:
+            self._placing = False
+
+    def _on_moved(self) -> None:
+        if not self._placing:
+            self._placed = None
 
     def _give_keys(self, before: QWidget | None) -> None:
         """To what had them, or to a view that is there: never to the bar, where they would change what runs."""

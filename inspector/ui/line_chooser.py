@@ -48,6 +48,7 @@ class LineChooser(QFrame):
         for edit, name in ((self.metric_edit, "metric"), (self.param_edit, "param")):
             edit.setPlaceholderText(f"{name}: type a few letters")
             edit.setAccessibleName(f"Find a {name}")
+            edit.setToolTip(f"A few letters of the {name}, in their order; Down goes to the list")
             edit.setClearButtonEnabled(True)
             edit.installEventFilter(self)
         for listed, name in ((self.metrics, "Metrics"), (self.params, "Params")):
@@ -61,6 +62,8 @@ class LineChooser(QFrame):
         self.words.setWordWrap(True)
         self.add_button = QPushButton("Add to the plot (Enter)")
         self.new_button = QPushButton("New plot (Ctrl+Enter)")
+        self.add_button.setToolTip("Draw the metric of the params chosen in the plot that is selected")
+        self.new_button.setToolTip("Draw it in a plot of its own, below the others")
         self.add_button.clicked.connect(lambda: self._take(new=False))
         self.new_button.clicked.connect(lambda: self._take(new=True))
         grid = QGridLayout(self)

@@ -15,7 +15,6 @@ from inspector.history import EMPTY_HISTORY, History
 from inspector.runtime.beside import Overlay
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.ui import format as fmt
-from inspector.ui import theme
 from inspector.ui.bars import low_axis
 from inspector.ui.curves import has_values
 from inspector.ui.lockstep_model import percent
@@ -27,6 +26,14 @@ from inspector.ui.step_chart import StepChart
 DRIFT, M_ERROR, V_ERROR = "lockstep/drift", "coding/m", "coding/v"
 START = "L starts 8-bit state beside."
 NEXT_STEP = "After the next step (F11)."
+
+
+MEANS = (
+    "‖Δw‖ / ‖w‖: how far the weights of the run with 8-bit state are from those of the run with float32 state.",
+    "Root mean square error of m and v in each block of 256 elements of the param; ▼ marks the worst block.",
+    "Root mean square error of coding m and v, over the root mean square of each.",
+    "How many elements of m and v err by how much, in powers of two. Logarithmic counts.",
+)
 
 
 class LockstepGrid(QWidget):
@@ -58,14 +65,14 @@ class LockstepGrid(QWidget):
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setSpacing(0)
         for i, each in enumerate((self.drift, self.blocks, self.errors, self.histogram)):
+            each.setToolTip(MEANS[i])
             each.setFocusPolicy(Qt.FocusPolicy.NoFocus)
             grid.addWidget(each, i // 2, i % 2)
         for i in range(2):
             grid.setRowStretch(i, 1)
             grid.setColumnStretch(i, 1)
-        lanes = theme.LANE_COLOURS
-        self.drift.set_colours({DRIFT: lanes["w"]})
-        self.errors.set_colours({M_ERROR: lanes["m"], V_ERROR: lanes["v"]})
+        self.drift.set_lanes({DRIFT: "w"})
+        self.errors.set_lanes({M_ERROR: "m", V_ERROR: "v"})
 
     @property
     def _over_steps(self) -> tuple[StepChart, StepChart]:

@@ -35,6 +35,15 @@ class ParamErrors(ColumnsModel):
 
     COLUMNS = ("param", "drift", "max |Δw|", "m error", "v error", "lost", "worst m · v")
     FIGURE_COLUMNS = frozenset(range(1, 7))
+    MEANS = (
+        "The param. A click selects it everywhere; a click on a column's name sorts by it.",
+        "‖Δw‖ / ‖w‖: how far the weights of the two runs are apart.",
+        "The largest |Δw| of any element.",
+        "Root mean square error of coding m, over the root mean square of m. – where m is float32.",
+        "Root mean square error of coding v, over the root mean square of v. – where v is float32.",
+        "Elements whose v became 0 while m did not: their next update divides by little more than ε.",
+        "The blocks of 256 elements whose m and whose v err most.",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,12 +85,6 @@ class ParamErrors(ColumnsModel):
         """One row a param."""
         return len(self.names)
 
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name, and what it means."""
-        if orientation == Qt.Orientation.Horizontal and role == Qt.ItemDataRole.ToolTipRole:
-            return _TOOLTIPS[section]
-        return super().headerData(section, orientation, role)
-
     def data(self, index: AnyIndex, role: int = 0) -> Any:
         """The text of a cell."""
         name, column = self.names[index.row()], index.column()
@@ -90,7 +93,7 @@ class ParamErrors(ColumnsModel):
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return self.alignment(column)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return name if column == PARAM else _TOOLTIPS[column]
+            return name if column == PARAM else self.MEANS[column]
         return None
 
     def _text(self, name: str, column: int) -> str:
@@ -141,6 +144,13 @@ class MemoryRows(ColumnsModel):
 
     COLUMNS = ("state", *LANES, "total", "of float32", "allocated")
     FIGURE_COLUMNS = frozenset(range(1, 8))
+    MEANS = (
+        "How m and v are kept.",
+        *(f"Bytes of the elements of {lane}, its codes and scales." for lane in LANES),
+        "Bytes of all elements, codes and scales; gaps between params are not counted.",
+        "The total over that of float32 state.",
+        "Bytes of the buffers on the device, gaps between params included.",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,30 +189,7 @@ class MemoryRows(ColumnsModel):
             return "–" if role == Qt.ItemDataRole.DisplayRole else "No such run is on the device."
         return si_bytes(nbytes) if role == Qt.ItemDataRole.DisplayRole else f"{nbytes:,} bytes"
 
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name, and what it means."""
-        if orientation == Qt.Orientation.Horizontal and role == Qt.ItemDataRole.ToolTipRole:
-            return _MEMORY_TOOLTIPS.get(self.COLUMNS[section], "Bytes of its elements, codes and scales.")
-        return super().headerData(section, orientation, role)
-
 
 def percent(share: float) -> str:
     """A share in three digits: 0.412 %, 12.3 %."""
     return f"{fmt.number(100 * share, 3)} %" if math.isfinite(share) else fmt.NA
-
-
-_TOOLTIPS = (
-    "The param. A click selects it everywhere; a click on a column's name sorts by it.",
-    "‖Δw‖ / ‖w‖: how far the weights of the two runs are apart.",
-    "The largest |Δw| of any element.",
-    "Root mean square error of coding m, over the root mean square of m. – where m is float32.",
-    "Root mean square error of coding v, over the root mean square of v. – where v is float32.",
-    "Elements whose v became 0 while m did not: their next update divides by little more than ε.",
-    "The blocks of 256 elements whose m and whose v err most.",
-)
-_MEMORY_TOOLTIPS = {
-    "state": "How m and v are kept.",
-    "total": "Bytes of all elements, codes and scales; gaps between params are not counted.",
-    "allocated": "Bytes of the buffers on the device, gaps between params included.",
-    "of float32": "The total over that of float32 state.",
-}

@@ -80,7 +80,7 @@ class BlockChart(BarChart):
     def _restyle_items(self) -> None:
         super()._restyle_items()
         for lane, item in self.worst.items():
-            item.setBrush(pg.mkBrush(theme.LANE_COLOURS[lane]))
+            item.setBrush(pg.mkBrush(theme.lane_mark(lane)))
             item.setPen(line_pen(theme.colours().text))
 
 

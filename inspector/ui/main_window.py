@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import permutations
+from functools import partial
+from pathlib import Path
 
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
@@ -11,6 +12,7 @@ from PySide6.QtWidgets import QMainWindow, QToolBar, QWidget
 
 from inspector.runtime.commands import (
     Command,
+    Follow,
     OpenSource,
     Play,
     RecoverDevice,
@@ -24,11 +26,11 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
 from inspector.ui import kept_breakpoints, tab_order, theme
 from inspector.ui.actions import Actions
-from inspector.ui.arrangements import STEP, place
+from inspector.ui.arrangements import STEP
 from inspector.ui.asking import Asking
 from inspector.ui.banner import Banner
-from inspector.ui.breakpoints_view import BreakpointsView
 from inspector.ui.bus import Bus
+from inspector.ui.deferred import real, when_made
 from inspector.ui.findings_view import FindingsView
 from inspector.ui.focus_ring import FocusRing
 from inspector.ui.form_menu import FormMenu
@@ -38,7 +40,6 @@ from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
 from inspector.ui.pipeline_view import PipelineView
 from inspector.ui.preferences import Preferences
-from inspector.ui.shaders_view import ShadersView
 from inspector.ui.start_view import StartView, always_listed
 from inspector.ui.status import StatusLine
 from inspector.ui.timeline_view import TimelineView
@@ -50,7 +51,7 @@ from inspector.ui.ways import Ways
 
 DEFAULT_SIZE = QSize(1440, 900)
 TITLE = "Optimizer inspector"
-GOES_ON = (StepDispatch, StepIteration, Run, Play)
+GOES_ON = (StepDispatch, StepIteration, Run, Play, OpenSource, Follow)
 
 
 class MainWindow(QMainWindow):
@@ -77,7 +78,7 @@ class MainWindow(QMainWindow):
         self._placed = False
         self._front = ""
         self.views = dict(views)
-        self._pacer = Pacer(self.views.values(), self)
+        self._pacer = Pacer(self.views.values(), self, working=bus.working)
         self.snapshot: Snapshot | None = None
         self._landed: Hit | None = None
         self.actions_by_name = Actions(self, self.send)
@@ -117,8 +118,8 @@ class MainWindow(QMainWindow):
         self.status.working.sent(command)
         start, plots = self.views.get("start"), self.views.get("plots")
         if isinstance(command, GOES_ON) and start is not None and start.isVisible() and plots is not None:
-            # Who sets a run going wants to see it go.
-            panels.show_tab(plots)
+            # Who opens a run or sets it going wants to see it.
+            self.show_view("plots")
         self._bus.send(command)
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
@@ -137,11 +138,18 @@ class MainWindow(QMainWindow):
         self._pacer.show_snapshot(snapshot)
         self._land(snapshot.stop)
 
+    @property
+    def at_rest(self) -> bool:
+        """True once every view shows the newest moment."""
+        return self._pacer.at_rest
+
     def _land(self, stop: Hit | None) -> None:
         """Select what a breakpoint stopped at, once."""
         landed, self._landed = self._landed, stop
         if stop is None or stop is landed or stop.param is None:
             return
+        # What is selected has to be there.
+        self._pacer.finish()
         self.ways.navigator.landed(stop.param, stop.index or 0)
         for view in self.views.values():
             view.select_element(stop.param, stop.index or 0)
@@ -154,11 +162,22 @@ class MainWindow(QMainWindow):
 
     def _edit_kernel(self) -> None:
         """Go to the WGSL of the dispatch that is selected."""
-        pipeline, shaders = self.views.get("pipeline"), self.views.get("shaders")
-        if isinstance(pipeline, PipelineView) and isinstance(shaders, ShadersView):
+        from inspector.ui.shaders_view import ShadersView
+
+        pipeline, shaders = self.views.get("pipeline"), real(self.views.get("shaders"), ShadersView)
+        if isinstance(pipeline, PipelineView) and shaders is not None:
             self.ways.go_to_view("shaders")
             if pipeline.kernel:
                 shaders.show_kernel(pipeline.kernel)
+
+    def _take_kernels(self, files: list[Path]) -> None:
+        """Show WGSL files where kernels are edited."""
+        from inspector.ui.shaders_view import ShadersView
+
+        shaders = real(self.views.get("shaders"), ShadersView)
+        if shaders is not None:
+            self.ways.go_to_view("shaders")
+            shaders.take_files(files)
 
     def _find_value(self, text: str | bool = "") -> None:
         """Go to the values with what to look for: to be typed, or `text` in all params."""
@@ -176,8 +195,11 @@ class MainWindow(QMainWindow):
             view.select_element(name, index)
 
     def show_view(self, name: str) -> None:
-        """Bring a view to the front of its panel."""
+        """Bring a view to the front of its panel, and that before others in its place."""
         panels.show_tab(self.views[name])
+        panel = next((each.name for each in panels.PANELS if name in each.views), "")
+        if panel in self.docks:
+            self.docks[panel].raise_()
 
     def begin_with(self, name: str) -> None:
         """Show a view before others of its panel from the start, and give it the keys."""
@@ -200,17 +222,21 @@ class MainWindow(QMainWindow):
         if self._settings is not None:
             if self.snapshot is not None:
                 kept_breakpoints.keep(self._settings, self.snapshot.breakpoints)
-            self._settings = panels.save(self, self._settings, self.views)
+            arrangement = self.ways.layouts.kept_text()
+            self._settings = panels.save(self, self._settings, self.views, arrangement)
         event.accept()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         if not self._placed:
             self._placed = True
+            self._bus.watch_input(self.windowHandle())
             # Sizes of docks hold only once the window has its own.
-            if self._settings is None or not panels.restore(self, self._settings, self.views):
+            if self._settings is not None and panels.restore(self, self._settings, self.views):
+                self.ways.layouts.take_up(str(self._settings.value("window/arrangement", "")))
+            else:
                 # What was brought to the front before, and has the keys, stays so.
-                place(self, self.docks)
+                self.ways.layouts.place(STEP)
             if self._front:
                 self.show_view(self._front)
             # What was kept may be from a moment with a message.
@@ -236,7 +262,7 @@ class MainWindow(QMainWindow):
         self.setStatusBar(self.status)
         for action in (self.toolbar.toggleViewAction(), self._banner_bar.toggleViewAction()):
             action.setEnabled(False)
-        place(self, self.docks)
+        self.ways.layouts.place(STEP)
         self._banner_bar.hide()
 
     def _connect(self) -> None:
@@ -247,6 +273,7 @@ class MainWindow(QMainWindow):
         self.toolbar.open_file.connect(self._choose_file)
         self.opening.chosen.connect(lambda spec: self.send(OpenSource(spec)))
         self.opening.problem.connect(self.tell_problem)
+        self.opening.kernels_chosen.connect(self._take_kernels)
         self.toolbar.step_edit.left.connect(self._give_keys_to_map)
         self.transport.command.connect(self.send)
         self.transport.left.connect(self._give_keys_to_map)
@@ -254,9 +281,8 @@ class MainWindow(QMainWindow):
         if isinstance(timeline, TimelineView):
             timeline.loop_wanted.connect(self.transport.set_loop)
             self.transport.loop_changed.connect(timeline.show_loop)
-        for one, other in permutations([view for view in self.views.values() if view.STEPS_ALONG_X], 2):
-            one.moved.connect(other.show_range)
         self._play_by_space()
+        self.status.working.ended.connect(self.send)
         self.banner.recover.connect(lambda: self.send(RecoverDevice()))
         self.banner.opened.connect(self._banner_bar.setVisible)
         acts["dismiss"].triggered.connect(self.banner.dismiss)
@@ -275,6 +301,7 @@ class MainWindow(QMainWindow):
         acts["next_nonfinite"].triggered.connect(lambda: self._find_value("nonfinite"))
         acts["save_report"].triggered.connect(self.asking.ask_report)
         acts["what_if"].triggered.connect(self.asking.ask_what_if)
+        acts["guide"].triggered.connect(self.asking.show_guide)
         acts["keys"].triggered.connect(lambda: self.asking.show_keys(self.ways.keys_text()))
         acts["restore_layout"].triggered.connect(self.restore_default_layout)
         self.menus.panel_wanted.connect(self.ways.go_to)
@@ -288,15 +315,21 @@ class MainWindow(QMainWindow):
             view.param_selected.connect(self.select_param)
             view.element_selected.connect(self.select_element)
             view.range_wanted.connect(self._show_range)
+            view.moved.connect(partial(self._show_range, moved=view))
             view.condition_wanted.connect(self._offer_breakpoint)
-        findings = self.views.get("findings")
-        if isinstance(findings, FindingsView) and "policies" in self.views:
-            findings.policies_wanted.connect(lambda: self.show_view("policies"))
-        start = self.views.get("start")
-        if isinstance(start, StartView):
-            start.left.connect(self._leave_start)
-            start.show_recent(self.opening.recent())
-            self.opening.recent_changed.connect(start.show_recent)
+        when_made(self.views.get("findings"), self._join_findings)
+        when_made(self.views.get("start"), self._join_start)
+
+    def _join_findings(self, view: View) -> None:
+        if isinstance(view, FindingsView) and "policies" in self.views:
+            view.policies_wanted.connect(lambda: self.show_view("policies"))
+
+    def _join_start(self, view: View) -> None:
+        if isinstance(view, StartView):
+            view.left.connect(self._leave_start)
+            view.guide_wanted.connect(self.asking.show_guide)
+            view.show_recent(self.opening.recent())
+            self.opening.recent_changed.connect(view.show_recent)
 
     def _show_titles(self, snapshot: Snapshot) -> None:
         title = f"{snapshot.source} — {TITLE}" if snapshot.source else TITLE
@@ -332,14 +365,16 @@ class MainWindow(QMainWindow):
         self.show_view("plots")
         self._give_keys_to_map()
 
-    def _show_range(self, start: float, stop: float) -> None:
+    def _show_range(self, start: float, stop: float, moved: View | None = None) -> None:
         for view in self.views.values():
-            if view.STEPS_ALONG_X:
+            if view is not moved:
                 view.show_range(start, stop)
 
     def _offer_breakpoint(self, condition: str) -> None:
         """A breakpoint made of what was seen, to be looked over before it is added."""
-        view = self.views.get("breakpoints")
-        if isinstance(view, BreakpointsView):
+        from inspector.ui.breakpoints_view import BreakpointsView
+
+        view = real(self.views.get("breakpoints"), BreakpointsView)
+        if view is not None:
             self.ways.go_to("findings", "breakpoints")
             view.offer(condition)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QFocusEvent,
@@ -18,13 +16,15 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from inspector.layout import Layout, Segment
-from inspector.runtime.snapshots import MapImage
-from inspector.stepping import MapRequest, Quantity
+from inspector.mapping import MapRequest, Quantity
+from inspector.runtime.map_picture import MapImage
 from inspector.stores import Lane, store_at
 from inspector.ui import format as fmt
 from inspector.ui.map_geometry import Bracket, SegmentIndex, Viewport, whole
-from inspector.ui.map_paint import NOT_KEPT, MapPainter
-from inspector.ui.map_rows import LEFT, RIGHT, lane_rects
+from inspector.ui.map_legend import under_pixel
+from inspector.ui.map_overview import element_under
+from inspector.ui.map_paint import MapPainter
+from inspector.ui.map_rows import LEFT, RIGHT, lane_rects, overview_height, overview_rect
 from inspector.ui.widgets import CentredWords
 
 EMPTY_TEXT = (
@@ -34,12 +34,15 @@ EMPTY_TEXT = (
 KEYS = (
     ("+ / −, wheel", "zoom in or out"),
     ("← / →, drag", "move along the buffers"),
+    ("Page up / down", "one screen back or forward"),
     ("Home", "show everything"),
     ("[ / ]", "select the param before or after"),
     ("Enter, double-click", "zoom to the param"),
     ("Esc", "select no param"),
 )
 ZOOM_STEP = 1.5
+PARAM_PIXELS = 48
+"""So wide a param is shown that was gone to: its name has room."""
 SPOT_PIXELS = 6
 """So wide an element is shown that was gone to."""
 DRAG_FROM = 4
@@ -75,6 +78,8 @@ class MapCanvas(QWidget):
         self._brackets: tuple[Bracket, ...] = ()
         self._pressed_at: QPointF | None = None
         self._dragged_from: float | None = None
+        self._over_overview = False
+        """True while a press on the overview lasts."""
         self.clicked_at = QPointF()
 
     # ── what is shown ──
@@ -128,6 +133,12 @@ class MapCanvas(QWidget):
         height = max(int(lane_rects(self.size())["w"].height()), 1)
         return self.view.request(height, quantity, self.devicePixelRatioF())
 
+    def overview_request(self, quantity: Quantity) -> MapRequest | None:
+        """The pixels of the whole lanes below, None while they are not shown."""
+        if self.view is None or not overview_height(self.size()):
+            return None
+        return whole(self.view.total, self.view.width).request(1, quantity, self.devicePixelRatioF())
+
     def lanes_width(self) -> int:
         """Pixels between the gutters."""
         return max(self.width() - LEFT - RIGHT, 1)
@@ -159,6 +170,19 @@ class MapCanvas(QWidget):
             middle = self.view.x_of((segment.offset + segment.stop) / 2)
             self._move(self.view.panned(middle - self.view.width / 2))
 
+    def show_param(self, name: str) -> None:
+        """Bring a param into sight, at least `PARAM_PIXELS` wide."""
+        if self.view is None or self.index is None or name not in self.index.layout:
+            return
+        segment = self.index.layout[name]
+        closer = PARAM_PIXELS * self.view.per_pixel / max(segment.numel, 1)
+        if closer <= 1:
+            self.reveal(name)
+            return
+        view = self.view.zoomed(closer, self.view.width / 2)
+        middle = view.x_of((segment.offset + segment.stop) / 2)
+        self._move(view.panned(middle - view.width / 2))
+
     def show_element(self, element: int) -> None:
         """Bring an element into the middle, at least `SPOT_PIXELS` wide, and mark where it is."""
         if self.view is None or not 0 <= element < self.view.total:
@@ -168,6 +192,12 @@ class MapCanvas(QWidget):
         self.spot = element
         self._move(view.panned(view.x_of(element + 0.5) - view.width / 2))
         self.update()
+
+    def _show_under(self, position: QPointF) -> None:
+        """Bring what a point of the overview stands for into the middle."""
+        if self.view is not None:
+            element = element_under(position, self.view, overview_rect(self.size()))
+            self._move(self.view.panned(self.view.x_of(element) - self.view.width / 2))
 
     def _move(self, view: Viewport) -> None:
         if view != self.view:
@@ -199,8 +229,8 @@ class MapCanvas(QWidget):
         if found is None or self.index is None:
             return ""
         element, lane = found
-        if lane is not None and not self._painter.keeps(lane):
-            return NOT_KEPT.format(lane=lane)
+        if lane is not None and (reason := self._painter.reason(lane)):
+            return reason
         layout = self.index.layout
         store = store_at(layout, lane or "w", element)
         kept = f"buffer {store.buffer}" if lane else "each float32 buffer"
@@ -234,20 +264,9 @@ class MapCanvas(QWidget):
 
     def _pixel_lines(self, position: QPointF, lane: Lane) -> list[str]:
         pixel = self.pixel_at(position, lane)
-        if pixel is None or self.image is None:
+        if pixel is None or self.image is None or lane not in self.image.values:
             return []
-        (row, column), request = pixel, self.image.request
-        value = float(self.image.values[lane][row, column])
-        bad = int(self.image.nonfinite[lane][row, column])
-        several = request.elements_per_pixel / request.height
-        what = {"change": f"change of {lane}", "magnitude": f"|{lane}|"}.get(request.quantity, lane)
-        lines = []
-        if request.quantity != "nonfinite":
-            about = f" (largest of {fmt.short_count(math.ceil(several))} here)" if several > 1 else ""
-            lines.append(f"{what} = {fmt.exact(value)}{about}")
-        if bad or request.quantity == "nonfinite":
-            lines.append(f"{fmt.count(bad)} non-finite under this pixel")
-        return lines
+        return under_pixel(self.image, lane, *pixel)
 
     # ── events ──
 
@@ -284,9 +303,15 @@ class MapCanvas(QWidget):
         if event.button() == Qt.MouseButton.LeftButton:
             self._pressed_at = event.position()
             self._dragged_from = None
+            self._over_overview = overview_rect(self.size()).contains(event.position())
+            if self._over_overview:
+                self._show_under(event.position())
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         if self._pressed_at is None or self.view is None:
+            return
+        if self._over_overview:
+            self._show_under(event.position())
             return
         if self._dragged_from is None:
             if abs(event.position().x() - self._pressed_at.x()) < DRAG_FROM:
@@ -299,18 +324,19 @@ class MapCanvas(QWidget):
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         if event.button() != Qt.MouseButton.LeftButton or self._pressed_at is None:
             return
-        if self._dragged_from is None and self.index is not None:
+        if self._dragged_from is None and self.index is not None and not self._over_overview:
             segment, found = self.segment_at(event.position()), self.element_at(event.position())
             self.param_picked.emit(segment.name if segment else "")
             if segment is not None and found is not None:
                 self.clicked_at = event.position()
                 self.element_picked.emit(segment.name, found[0] - segment.offset, found[1])
         self._pressed_at = self._dragged_from = None
+        self._over_overview = False
         self.unsetCursor()
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         segment = self.segment_at(event.position())
-        if segment is not None:
+        if segment is not None and not overview_rect(self.size()).contains(event.position()):
             self.zoom_to(segment.name)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -323,6 +349,8 @@ class MapCanvas(QWidget):
             self.zoom(1 / ZOOM_STEP)
         elif key in (Qt.Key.Key_Left, Qt.Key.Key_Right):
             self._move(self.view.panned(self.view.width / (8 if key == Qt.Key.Key_Right else -8)))
+        elif key in (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown):
+            self._move(self.view.panned(self.view.width * (1 if key == Qt.Key.Key_PageDown else -1)))
         elif key == Qt.Key.Key_Home:
             self.show_all()
         elif key in (Qt.Key.Key_BracketLeft, Qt.Key.Key_BracketRight):

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from inspector.layout import F32_BYTES, Layout, Segment
+from inspector.mapping import MapRequest, Quantity
 from inspector.plan import Binding, Plan
-from inspector.stepping import MapRequest, Quantity
 from inspector.stores import LANES, Lane, stores
 
 MAX_PIXELS_PER_ELEMENT = 64.0

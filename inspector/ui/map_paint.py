@@ -9,17 +9,20 @@ import numpy.typing as npt
 from PySide6.QtCore import QLineF, QRectF, QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QImage, QPainter, QPen
 
-from inspector.runtime.snapshots import MapImage
+from inspector.colormap import LOGARITHMIC
+from inspector.runtime.map_picture import MapImage
 from inspector.stores import LANES, Lane
 from inspector.ui import theme
 from inspector.ui.format import number
 from inspector.ui.map_geometry import CELL_BORDERS_FROM, Bracket, SegmentIndex, Viewport, ticks
-from inspector.ui.map_legend import ALL_NONFINITE, gradient, nonfinite_text, scale_text
+from inspector.ui.map_labels import paint_blocks, paint_gaps
+from inspector.ui.map_legend import ALL_NONFINITE, gradient, lane_reason, nonfinite_text, scale_text
+from inspector.ui.map_marks import draw_edges, draw_flags, flagged
+from inspector.ui.map_overview import Overview
 from inspector.ui.map_rows import (
     BLOCKS,
     BRACKET,
     CELL_TEXT_FROM,
-    FLAG,
     LEFT,
     NAMES,
     RIGHT,
@@ -27,14 +30,13 @@ from inspector.ui.map_rows import (
     bracket_height,
     fits,
     lane_rects,
-    runs,
+    overview_height,
     shortened,
     span,
     text_width,
     visible,
 )
 
-NOT_KEPT = "This optimizer keeps no {lane}."
 _Centre = Qt.AlignmentFlag.AlignCenter
 _LeftMiddle = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 
@@ -47,13 +49,14 @@ class MapPainter:
         self._images: dict[Lane, QImage] = {}
         # A QImage made of an array does not keep it alive.
         self._pixels: list[npt.NDArray[np.uint8]] = []
-        self._flags: dict[Lane, list[tuple[int, int]]] = {}
+        self._overview = Overview()
         self._scales: dict[Lane, tuple[str, str]] = {}
 
     def set_image(self, image: MapImage | None) -> None:
         """Take the worker's pixels over, without copying."""
         self._source = image
-        self._images, self._flags, self._pixels = {}, {}, []
+        self._images, self._scales, self._pixels = {}, {}, []
+        self._overview.set_image(image.overview if image is not None else None)
         for lane in image.rgba if image is not None else ():
             assert image is not None
             rgba = np.ascontiguousarray(image.rgba[lane])
@@ -62,11 +65,10 @@ class MapPainter:
             self._images[lane] = picture
             self._pixels.append(rgba)
             self._scales[lane] = (scale_text(image, lane), nonfinite_text(image, lane))
-            self._flags[lane] = runs(np.any(image.nonfinite[lane] > 0, axis=0))
 
-    def keeps(self, lane: Lane) -> bool:
-        """False where pixels came without that lane: the optimizer does not keep it."""
-        return self._source is None or lane in self._source.rgba
+    def reason(self, lane: Lane) -> str:
+        """Why a lane has no pixels; "" where it has, or where none have come."""
+        return "" if self._source is None else lane_reason(self._source, lane)
 
     def paint(
         self,
@@ -87,23 +89,23 @@ class MapPainter:
         painter.setClipRect(QRectF(LEFT, 0, view.width + 1, size.height()))
         self._rulers(painter, view, bottom)
         self._blocks(painter, view, index)
-        edges = index.edges(view) + LEFT
+        edges = index.edges(view)
         gaps = index.gaps(view)
         for lane, rect in rects.items():
-            if not self.keeps(lane):
+            if reason := self.reason(lane):
                 painter.fillRect(rect, c.window)
                 painter.setPen(c.muted)
-                painter.drawText(rect.translated(8, 0), int(_LeftMiddle), NOT_KEPT.format(lane=lane))
+                painter.drawText(rect.translated(8, 0), int(_LeftMiddle), reason)
                 continue
             self._lane(painter, view, index, lane, rect)
             for gap in gaps:
                 area = QRectF(LEFT + gap.x, rect.top(), gap.width, rect.height()).intersected(rect)
                 painter.fillRect(area, c.gap)
                 painter.fillRect(area, QBrush(c.muted, Qt.BrushStyle.Dense7Pattern))
-            painter.setPen(QPen(self._over_data(0.5), 1))
-            painter.drawLines([QLineF(x + 0.5, rect.top(), x + 0.5, rect.bottom()) for x in edges])
+            draw_edges(painter, edges, view.width, rect, self._over_data(0.5))
             self._flagged(painter, view, lane, rect)
         self._names(painter, view, index, edges)
+        paint_gaps(painter, view, gaps)
         self._pages(painter, view, index, bottom)
         for bracket in brackets:
             self._bracket(painter, view, bracket, rects[bracket.lane], bracket_height(size))
@@ -111,6 +113,7 @@ class MapPainter:
         if spot is not None:
             self._spot(painter, view, spot, rects)
         painter.setClipping(False)
+        self._overview.paint(painter, size, view)
         self._gutters(painter, size, rects)
 
     def paint_empty(self, painter: QPainter, size: QSize, text: str) -> None:
@@ -183,6 +186,7 @@ class MapPainter:
             painter.fillRect(area, QBrush(self._over_data(0.35), Qt.BrushStyle.BDiagPattern))
         if 1 / view.per_pixel >= CELL_BORDERS_FROM:
             self._cells(painter, view, lane, rect)
+        paint_blocks(painter, index.layout, lane, view, rect, self._over_data(0.7))
 
     def _cells(self, painter: QPainter, view: Viewport, lane: Lane, rect: QRectF) -> None:
         first, last = int(view.start), int(min(view.stop, view.total)) + 1
@@ -208,23 +212,24 @@ class MapPainter:
         quantity = self._source.request.quantity if self._source is not None else "nonfinite"
         if quantity == "nonfinite":
             return theme.faded(theme.colours().text, alpha)
-        return theme.faded(QColor("white" if quantity == "magnitude" else "black"), alpha)
+        return theme.faded(QColor("white" if quantity in (*LOGARITHMIC, "age") else "black"), alpha)
 
     def _flagged(self, painter: QPainter, view: Viewport, lane: Lane, rect: QRectF) -> None:
-        if self._source is None:
+        """Marks of the columns where elements are not finite, seen beside data of any colour."""
+        if self._source is None or lane not in self._source.summaries:
             return
         left, width = view.place(self._source.request)
         column = width / self._source.request.width
-        for first, last in self._flags.get(lane, ()):
-            x, wide = LEFT + left + first * column, max((last - first) * column, FLAG)
-            painter.fillRect(QRectF(x, rect.bottom() - FLAG, wide, FLAG), theme.NONFINITE)
-            painter.fillRect(QRectF(x, rect.top(), wide, FLAG), theme.NONFINITE)
+        mask = flagged(self._source.summaries[lane].columns, left, column, view.width)
+        draw_flags(painter, mask, rect)
 
-    def _names(self, painter: QPainter, view: Viewport, index: SegmentIndex, edges: Iterable[float]) -> None:
+    def _names(
+        self, painter: QPainter, view: Viewport, index: SegmentIndex, edges: npt.NDArray[np.int64]
+    ) -> None:
         c = theme.colours()
         top = RULER + BLOCKS
-        painter.setPen(QPen(c.line, 1))
-        painter.drawLines([QLineF(x + 0.5, top, x + 0.5, top + NAMES) for x in edges])
+        row = QRectF(LEFT, top, view.width, NAMES)
+        draw_edges(painter, edges, view.width, row, c.line)
         metrics = QFontMetricsF(painter.font(), painter.device())
         for segment in index.wide(view, 26):
             seen = visible(span(view, segment.offset, segment.stop, top + 1, NAMES - 2), view)
@@ -310,10 +315,13 @@ class MapPainter:
             ("block", RULER, BLOCKS),
             ("param", RULER + BLOCKS, NAMES),
             ("elements", bottom, RULER),
+            ("whole", bottom + RULER, overview_height(size)),
         ):
+            if not height:
+                continue
             painter.drawText(QRectF(4, y, LEFT - 8, height), int(_LeftMiddle), text)
         for lane, rect in rects.items():
-            painter.fillRect(QRectF(LEFT - 10, rect.top(), 6, rect.height()), theme.LANE_COLOURS[lane])
+            painter.fillRect(QRectF(LEFT - 10, rect.top(), 6, rect.height()), theme.lane_mark(lane))
             font = theme.ui_font(1)
             font.setBold(True)
             painter.setFont(font)
@@ -325,10 +333,12 @@ class MapPainter:
             self._legend(painter, lane, area)
 
     def _legend(self, painter: QPainter, lane: Lane, area: QRectF) -> None:
-        if self._source is None or not self.keeps(lane):
+        if lane not in self._scales or self._source is None:
             return
         c = theme.colours()
         scale, bad = self._scales[lane]
+        if not fits(painter, scale, area.width()):
+            scale = scale_text(self._source, lane, 1)
         bar = QRectF(area.left(), area.top(), area.width(), 6)
         quantity = "nonfinite" if bad == ALL_NONFINITE else self._source.request.quantity
         painter.fillRect(bar, QBrush(gradient(quantity, bar)))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtGui import QHideEvent, QShowEvent, QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
 
 from inspector.floats import bits
+from inspector.mapping import QUANTITIES, Quantity
 from inspector.plan import Plan
 from inspector.runtime.commands import FindValue, ViewMap
-from inspector.runtime.snapshots import MapImage, Snapshot
-from inspector.stepping import QUANTITIES, Cursor, MapRequest, Quantity
+from inspector.runtime.map_picture import MapImage
+from inspector.runtime.snapshots import Snapshot
+from inspector.stepping import Cursor
 from inspector.stores import Lane
 from inspector.ui import format as fmt
 from inspector.ui import theme
@@ -39,18 +44,22 @@ class MapView(View):
         self.quantity.setObjectName("map_quantity")
         for quantity in QUANTITIES:
             self.quantity.addItem(QUANTITY_TEXT[quantity], quantity)
-            self.quantity.setItemData(self.quantity.count() - 1, QUANTITY_HELP[quantity], 3)
+            self.quantity.setItemData(
+                self.quantity.count() - 1, QUANTITY_HELP[quantity], Qt.ItemDataRole.ToolTipRole
+            )
         self.note = ElidedLabel(self)
         self.note.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.scale = QLabel(self)
         self._plan: Plan | None = None
         self._cursor: Cursor | None = None
-        self._asked: MapRequest | None = None
+        self._asked = ViewMap(None)
+        self._reasons: Mapping[Quantity, str] = MappingProxyType({})
         self._sought: FindValue | None = None
         """The element of the pixel that was clicked, of those under it."""
         self._frame = QTimer(self, singleShot=True, interval=FRAME_MS)
         self._frame.timeout.connect(self._ask)
         self.quantity.currentIndexChanged.connect(self._on_quantity)
+        self.quantity.setToolTip(QUANTITY_HELP[self.shown_quantity()])
         self.canvas.viewport_changed.connect(self._on_viewport)
         self.canvas.param_picked.connect(self._on_picked)
         self.canvas.element_picked.connect(self._on_element_picked)
@@ -63,6 +72,10 @@ class MapView(View):
             self.canvas.set_layout(snapshot.plan.layout if snapshot.plan else None)
             self._show_dispatch()
         absent = absent_text(snapshot, snapshot.map)
+        if not absent and snapshot.map is not None:
+            self._grey_out(snapshot.map.reasons)
+            if snapshot.map.request.quantity == self.shown_quantity():
+                absent = snapshot.map.reason
         self.canvas.set_absent(absent)
         if absent:
             self.canvas.set_image(None)
@@ -74,9 +87,19 @@ class MapView(View):
             if found.param is not None:
                 self.element_selected.emit(found.param, found.index)
 
+    def is_waiting(self) -> bool:
+        image, asked = self.canvas.image, self._asked.request
+        if not self.isVisible() or self._plan is None or self.canvas.absent.text():
+            return False
+        return self._frame.isActive() or (asked is not None and (image is None or image.request != asked))
+
     def select_param(self, name: str) -> None:
         self.canvas.set_selected(name)
         self.canvas.reveal(name)
+
+    def show_param(self, name: str) -> None:
+        """Bring a param into the middle, close enough to be seen."""
+        self.canvas.show_param(name)
 
     def show_spot(self, element: int) -> None:
         """Bring an element of the mega-buffers into the middle, close enough to tell it from its neighbours."""
@@ -94,9 +117,9 @@ class MapView(View):
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
         self._frame.stop()
-        if self._asked is not None:
-            self._asked = None
-            self.command.emit(ViewMap(None))
+        if self._asked.request is not None:
+            self._asked = ViewMap(None)
+            self.command.emit(self._asked)
 
     def _lay_out(self) -> None:
         bar = QHBoxLayout()
@@ -127,8 +150,12 @@ class MapView(View):
         outer.addWidget(self.canvas, 1)
 
     def _on_quantity(self) -> None:
-        self.quantity.setToolTip(QUANTITY_HELP[self.shown_quantity()])
+        self._on_quantity_help()
         self._frame.start()
+
+    def _on_quantity_help(self) -> None:
+        quantity = self.shown_quantity()
+        self.quantity.setToolTip(_help(quantity, self._reasons.get(quantity, "")))
 
     def _on_viewport(self) -> None:
         view = self.canvas.view
@@ -154,10 +181,29 @@ class MapView(View):
         self.command.emit(self._sought)
 
     def _ask(self) -> None:
-        request = self.canvas.request(self.shown_quantity()) if self.isVisible() else None
-        if request != self._asked:
-            self._asked = request
-            self.command.emit(ViewMap(request))
+        asked, quantity = ViewMap(None), self.shown_quantity()
+        if self.isVisible():
+            asked = ViewMap(self.canvas.request(quantity), self.canvas.overview_request(quantity))
+        if asked != self._asked:
+            self._asked = asked
+            self.command.emit(asked)
+
+    def _grey_out(self, reasons: Mapping[Quantity, str]) -> None:
+        """Quantities that need what the run does not keep cannot be chosen, and say why."""
+        if reasons == self._reasons:
+            return
+        self._reasons = reasons
+        model = self.quantity.model()
+        for i, quantity in enumerate(QUANTITIES):
+            reason = reasons.get(quantity, "")
+            # What is chosen stays: it may be known again at the next moment.
+            flags = Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsEnabled
+            if reason:
+                flags = Qt.ItemFlag.NoItemFlags
+            if isinstance(model, QStandardItemModel):
+                model.item(i).setFlags(flags)
+            self.quantity.setItemData(i, _help(quantity, reason), Qt.ItemDataRole.ToolTipRole)
+        self._on_quantity_help()
 
     def _show_dispatch(self) -> None:
         plan, cursor = self._plan, self._cursor
@@ -183,15 +229,18 @@ def shown_under(image: MapImage, lane: Lane, row: int, column: int) -> tuple[Que
         return None
     request = image.request
     value = np.float32(image.values[lane][row, column])
-    each = request.elements_per_pixel / request.height
-    low = request.start + column * request.elements_per_pixel + row * each
-    within = int(low), max(int(np.ceil(low + each)) + 1, int(low) + 1)
+    within = request.under(row, column, image.pixels[lane].cell, image.pixels[lane].end)
     if image.nonfinite[lane][row, column] > 0:
         return Query("nonfinite", "nonfinite"), within
     if request.quantity not in ("value", "magnitude") or not np.isfinite(value):
         return None
     key = int(bits(np.array([abs(value)], np.float32))[0])
     return Query("magnitudes", f"|x| = {fmt.exact(abs(value))}", key, key), within
+
+
+def _help(quantity: Quantity, reason: str) -> str:
+    """What a quantity is, and why it cannot be shown now."""
+    return f"{reason}\n{QUANTITY_HELP[quantity]}" if reason else QUANTITY_HELP[quantity]
 
 
 def _zoom_text(per_pixel: float) -> str:

@@ -47,12 +47,13 @@ class MatrixPane(QWidget):
         row = QHBoxLayout()
         row.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, 0)
         row.setSpacing(theme.GRID)
-        for combo, name in (
-            (self.lane, "lane shown"),
-            (self.moment, "moment shown"),
-            (self.scale, "colours"),
+        for combo, name, tip in (
+            (self.lane, "lane shown", "Which of w, g, m and v is drawn"),
+            (self.moment, "moment shown", "Before or after the last dispatch, or their difference"),
+            (self.scale, "colours", "What the colours span"),
         ):
             combo.setAccessibleName(name)
+            combo.setToolTip(tip)
             combo.currentIndexChanged.connect(self._ask_soon)
             row.addWidget(combo)
         row.addWidget(self.note, 1)

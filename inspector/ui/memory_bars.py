@@ -9,6 +9,7 @@ from PySide6.QtGui import QBrush, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from inspector.memory_bill import Kind, Part
+from inspector.stores import Lane
 from inspector.ui import theme
 from inspector.ui.memory_model import BillRows
 from inspector.ui.tables import AnyIndex, row_height
@@ -24,13 +25,13 @@ LEGEND: tuple[tuple[Kind, str, str], ...] = (
 
 def brush(kind: Kind, name: str) -> QBrush:
     """What a part is filled with: the colours of the lanes; copies of the weights are hatched."""
-    lanes = theme.LANE_COLOURS
     if kind in ("master", "mirror"):
         pattern = Qt.BrushStyle.BDiagPattern if kind == "master" else Qt.BrushStyle.HorPattern
-        return QBrush(theme.ink(lanes["w"]), pattern)
+        return QBrush(theme.lane_mark("w"), pattern)
     if kind == "state":
-        return QBrush(lanes["m"] if name == "m" else lanes["v"] if name == "v" else theme.colours().muted)
-    return QBrush(lanes["w" if kind == "weights" else "g"])
+        moments: dict[str, Lane] = {"m": "m", "v": "v"}
+        return QBrush(theme.lane_mark(moments[name]) if name in moments else theme.colours().muted)
+    return QBrush(theme.lane_mark("w" if kind == "weights" else "g"))
 
 
 def spans(parts: Iterable[tuple[Part, int]], most: int, width: float) -> list[tuple[Part, float, float]]:
@@ -66,6 +67,10 @@ class Legend(QWidget):
         super().__init__(parent)
         self.setObjectName("memory-legend")
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self.setToolTip(
+            "What the bars are made of. Master copy: weights in float32 beside those in half precision. f16 mirror: "
+            "weights rounded to float16 for the forward pass."
+        )
         self.setAccessibleName("parts of the bars: " + ", ".join(text for _, _, text in LEGEND))
         theme.changes().changed.connect(self.update)
 

@@ -27,6 +27,19 @@ class BillRows(ColumnsModel):
         "optimizer", "precision", "total", "on each", "per element", *(f"{gb} GB" for gb in DEVICE_GB), "parts",
     )  # fmt: skip
     FIGURE_COLUMNS = frozenset(range(TOTAL, BAR))
+    MEANS = (
+        "Optimizers that keep the same buffers share a row.",
+        "In what weights, gradients and the optimizer's state are kept.",
+        "Everything once: weights, gradients, state, master copy and mirror. Units are powers of ten.",
+        "What lies on each of the devices in the ZeRO stage chosen.",
+        "The total over the number of elements of the weights.",
+        *(
+            f"The fewest devices of {gb} GB (10⁹ bytes) that hold it in the ZeRO stage chosen, activations not "
+            "counted; none where no number does."
+            for gb in DEVICE_GB
+        ),
+        "What lies on each device, against the row that takes most.",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,12 +74,6 @@ class BillRows(ColumnsModel):
             return self._in_full(index.row(), column)
         return None
 
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name, and what it means."""
-        if orientation == Qt.Orientation.Horizontal and role == Qt.ItemDataRole.ToolTipRole:
-            return _TOOLTIPS.get(section, _DEVICES_TOOLTIP)
-        return super().headerData(section, orientation, role)
-
     def _text(self, bill: Bill, column: int) -> str:
         if column == OPTIMIZER:
             return ", ".join((bill.optimizer, *bill.also))
@@ -98,17 +105,3 @@ class BillRows(ColumnsModel):
                 return f"What ZeRO stage {self.stage} leaves whole on each does not fit into {capacity} GB."
             return f"{text} of {capacity} GB at least, activations not counted"
         return self._text(bill, column)
-
-
-_TOOLTIPS = {
-    OPTIMIZER: "Optimizers that keep the same buffers share a row.",
-    PRECISION: "In what weights, gradients and the optimizer's state are kept.",
-    TOTAL: "Everything once: weights, gradients, state, master copy and mirror. Units are powers of ten.",
-    ON_EACH: "What lies on each of the devices in the ZeRO stage chosen.",
-    PER_ELEMENT: "The total over the number of elements of the weights.",
-    BAR: "What lies on each device, against the row that takes most.",
-}
-_DEVICES_TOOLTIP = (
-    "The fewest devices of so many GB (10⁹ bytes) that hold it in the ZeRO stage chosen, activations not counted; "
-    "none where no number does."
-)

@@ -36,7 +36,7 @@ from inspector.ui.memory_bars import BarDelegate, Legend
 from inspector.ui.memory_model import BAR, SAMPLES, BillRows
 from inspector.ui.tables import dense_table, set_widths
 from inspector.ui.view import LazyView
-from inspector.ui.widgets import ElidedLabel
+from inspector.ui.widgets import ElidedLabel, WrappedLabel
 
 KEYS = (
     ("M", "another number of elements"),
@@ -47,6 +47,8 @@ KEYS = (
 EVERY = "all precisions"
 STAGE_TEXTS = ("0: nothing sharded", "1: state", "2: + gradients", "3: + weights")
 NO_SOURCE = "Give a number of elements, as in 70B, or open a source."
+LEAST_WIDTH = 88
+"""Pixels of a list of choices in a narrow panel."""
 BAR_WIDTH = 160
 """Pixels that a bar has at least."""
 
@@ -77,7 +79,8 @@ class MemoryView(LazyView):
         self.devices = QSpinBox()
         self.stage = QComboBox()
         self.precision = QComboBox()
-        self.said = ElidedLabel()
+        self.said = WrappedLabel()
+        self.said.setContentsMargins(theme.GRID, 0, theme.GRID, theme.GRID)
         self.legend = Legend()
         self.run = ElidedLabel()
         self.run.setObjectName("memory-of-run")
@@ -87,6 +90,7 @@ class MemoryView(LazyView):
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
         outer.addLayout(self._bar)
+        outer.addWidget(self.said)
         outer.addWidget(self.table, 1)
         outer.addWidget(self.legend)
         outer.addWidget(self.run)
@@ -95,7 +99,7 @@ class MemoryView(LazyView):
 
     def _make_bar(self) -> None:
         self.elements.setPlaceholderText("as open")
-        self.elements.setMaximumWidth(110)
+        self.elements.setFixedWidth(self.fontMetrics().horizontalAdvance("116,017,920 W"))
         self.elements.setClearButtonEnabled(True)
         self.elements.setToolTip(
             "A number of elements instead of the model that is open, as in 70B or 1.3e9 (M)"
@@ -105,6 +109,9 @@ class MemoryView(LazyView):
         self.devices.setGroupSeparatorShown(True)
         self.devices.setToolTip("Devices that it is spread over (D)")
         self.devices.valueChanged.connect(self._show_bills)
+        for box in (self.stage, self.precision):
+            # As wide as there is room for: in a narrow panel the text is cut, and the list has it whole.
+            box.setMinimumWidth(LEAST_WIDTH)
         self.stage.addItems(STAGE_TEXTS)
         self.stage.setCurrentIndex(STAGES[-1])
         self.stage.setToolTip("What ZeRO shards over the devices; the rest lies on each of them whole (Z)")
@@ -125,7 +132,7 @@ class MemoryView(LazyView):
                 self._bar.addWidget(label)
             widget.setAccessibleName(name or "precision")
             self._bar.addWidget(widget)
-        self._bar.addWidget(self.said, 1)
+        self._bar.addStretch(1)
         acts: tuple[Callable[[], None], ...] = (
             self._edit_elements, self._edit_devices, lambda: _next(self.stage), lambda: _next(self.precision),
         )  # fmt: skip
@@ -145,9 +152,10 @@ class MemoryView(LazyView):
     def _update(self, snapshot: Snapshot) -> None:
         if snapshot.memory is self._picture:
             return
-        self._picture = snapshot.memory
+        before, self._picture = self._picture, snapshot.memory
         self._show_use()
-        if self._count is None:
+        billed = before is not None and snapshot.memory is not None and before.bills is snapshot.memory.bills
+        if self._count is None and not billed:
             self._work_out()
 
     def _on_elements(self) -> None:
@@ -195,15 +203,23 @@ class MemoryView(LazyView):
             self.run.setToolTip("")
             return
         lanes = " · ".join(f"{_name(u)} {si_bytes(u.computed)}" for u in use)
+        for lane, what, nbytes in self._picture.in_place if self._picture else ():
+            lanes += f" ({si_bytes(nbytes)} of {lane}: {what})"
+        scratch = self._picture.scratch_bytes if self._picture else 0
+        looking = (self._picture.map_bytes, self._picture.undo_bytes) if self._picture else (0, 0)
         computed, allocated = sum(u.computed for u in use), sum(u.allocated for u in use)
         self.run.setText(
             f"This run: {lanes} = {si_bytes(computed)} computed; {si_bytes(allocated)} allocated on the device, "
-            f"of which {si_bytes(allocated - computed)} are gaps between params."
+            f"of which {si_bytes(allocated - computed)} are gaps between params. Beside it "
+            f"{si_bytes(looking[0])} for the map, {si_bytes(looking[1])} for going back"
+            + (f", {si_bytes(scratch)} of scratch buffers." if scratch else ".")
         )
         rows = "".join(
             f"<tr><td>{_name(u)}</td><td align='right'>{u.computed:,}</td><td align='right'>{u.allocated:,}</td></tr>"
             for u in use
         )
+        for name, nbytes in zip(("map", "going back"), looking, strict=True):
+            rows += f"<tr><td>{name}</td><td></td><td align='right'>{nbytes:,}</td></tr>"
         self.run.setToolTip(
             f"<table cellpadding='2'><tr><td>bytes</td><td>computed</td><td>allocated</td></tr>{rows}</table>"
         )

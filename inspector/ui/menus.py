@@ -31,7 +31,7 @@ RUN: Groups = (
 TIME: Groups = (
     ("play", "slower", "faster"),
     ("loop", "loop_start", "loop_end", "loop_clear"),
-    ("stay", "bookmark"),
+    ("stay", "end_work", "bookmark"),
 )
 EDIT: Groups = (("undo", "redo"),)
 GO: Groups = (
@@ -41,7 +41,7 @@ GO: Groups = (
     ("edit_kernel",),
     ("back", "forward"),
 )
-HELP: Groups = (("keys",),)
+HELP: Groups = (("guide", "keys"),)
 THEMES: Groups = (("theme_system", "theme_light", "theme_dark"),)
 LAYOUTS: Groups = (
     ("layout_step", "layout_profile", "layout_diagnose", "layout_compare"),

@@ -27,6 +27,7 @@ class LinesModel(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS = frozenset({F32, F64, ULP})
+    MEANS = MEANS
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,12 +49,6 @@ class LinesModel(ColumnsModel):
     def row_total(self) -> int:
         """The lines."""
         return len(self.rows)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name, and what it is on hovering."""
-        if role == Qt.ItemDataRole.ToolTipRole and orientation == Qt.Orientation.Horizontal:
-            return MEANS[section]
-        return super().headerData(section, orientation, role)
 
     def data(self, index: AnyIndex, role: int = 0) -> Any:
         """The text of a cell; what is not finite in its colour."""

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtGui import (
+    QFontMetrics,
+    QHelpEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QPolygonF,
+)
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from inspector.floats import F32Array, F64Array
@@ -74,6 +83,10 @@ class TrailPlot(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(100, 16)
+        self.setToolTip(
+            "w, g, m and v of the element over steps, each on a scale of its own; to the right its ends. Triangles are "
+            "steps at which it is not finite; a click goes to a step."
+        )
         self.trail: ElementTrail = NO_TRAIL
         self.current: int | None = None
         self.picked: int | None = None
@@ -166,7 +179,7 @@ class TrailPlot(QWidget):
             else:
                 painter.drawText(beside, middle, fmt.number(high if abs(high) >= abs(low) else low, 3))
         painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(theme.NONFINITE)
+        painter.setBrush(theme.nonfinite_mark())
         for step in drawn.bad.tolist():
             x = self.x_of(step)
             top = QPointF(x, band.top() + 2 * MARK)
@@ -209,8 +222,16 @@ class TrailPlot(QWidget):
         below = QRectF(LEFT, bottom, self._width, self.height() - bottom)
         if self.trail.span is None:
             return
-        painter.drawText(below, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, f"step {first:,}")
-        painter.drawText(below, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, f"{last:,}")
+        start, end = self.step_texts(first, last)
+        painter.drawText(below, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, start)
+        painter.drawText(below, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, end)
+
+    def step_texts(self, first: int, last: int) -> tuple[str, str]:
+        """The ends of the axis in words: they are left out before they would lie on each other."""
+        metrics, end = QFontMetrics(theme.ui_font(-1)), f"{last:,}"
+        starts = (f"step {first:,}", f"{first:,}")
+        fitting = (s for s in starts if metrics.horizontalAdvance(f"{s}  {end}") <= self._width)
+        return next(fitting, ""), end
 
     # --- reading
 

@@ -40,6 +40,8 @@ class Navigator(QObject):
     moved = Signal()
     recent_changed = Signal(tuple)
     param_wanted = Signal(str)
+    param_sought = Signal(str)
+    """A param that was gone to by its name, once it is selected."""
     element_wanted = Signal(str, int)
     spot_wanted = Signal(int)
     """An element of the mega-buffers, be it in a gap."""
@@ -113,12 +115,16 @@ class Navigator(QObject):
             segment = layout.segments[i]
             block = "weight decay" if segment.block == "wd" else "no weight decay"
             what = f"{fmt.plural(segment.numel, 'element')} from {segment.offset:,} on, {block}"
-            act = partial(self.param_wanted.emit, segment.name)
+            act = partial(self._go_to_param, segment.name)
             rows.append(Row(segment.name, act, fmt.shape(segment.param.shape), what))
         more = (
             f"The first {MOST_PARAMS} of {len(layout.segments):,} params" if len(rows) == MOST_PARAMS else ""
         )
         return Answer(rows, more)
+
+    def _go_to_param(self, name: str) -> None:
+        self.param_wanted.emit(name)
+        self.param_sought.emit(name)
 
     def _offset(self, typed: str) -> Answer:
         layout = self._layout

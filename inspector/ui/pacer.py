@@ -1,10 +1,10 @@
-"""Which view is shown a snapshot when: while a run goes on, one view a turn of the event loop."""
+"""Which view is shown a snapshot when: one view a turn of the event loop, so that each is painted before the next."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 from PySide6.QtCore import QObject, QTimer
 
@@ -13,20 +13,23 @@ from inspector.ui.view import View
 
 
 class Pacer(QObject):
-    """Keeps the turns of the event loop short while a run goes on, so that keys and the mouse come in between.
+    """Keeps the turns of the event loop short, so that keys and the mouse come in between.
 
-    A run that rests is shown to every view at once.
+    What nobody sees is shown at once where the run rests, as it costs nothing; while a run goes on it takes its turn.
     """
 
     def __init__(
         self,
-        views: Iterable[View],
+        views: Collection[View],
         parent: QObject | None = None,
         *,
+        working: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`working` is told of each turn that is to come."""
         super().__init__(parent)
-        self._views = tuple(views)
+        self._views = views
+        self._working = working
         self._clock = clock
         self._shown_at: dict[View, float] = {}
         self._due: deque[View] = deque()
@@ -34,25 +37,38 @@ class Pacer(QObject):
         self._turn = QTimer(self, singleShot=True, interval=0)
         self._turn.timeout.connect(self._show_next)
 
+    @property
+    def at_rest(self) -> bool:
+        """True once every view that is due has been shown the newest moment."""
+        return not self._due
+
     def show_snapshot(self, snapshot: Snapshot) -> None:
-        """Show this moment now or in the turns to come; a newer one takes its place."""
+        """Show this moment in the turns to come; a newer one takes its place."""
         self._snapshot = snapshot
-        if snapshot.mode != "running":
-            self._due.clear()
-            for view in self._views:
-                self._show(view)
-            return
         now = self._clock()
-        for view in self._views:
-            waited = now - self._shown_at.get(view, -float("inf"))
-            if waited >= view.PERIOD_S and view not in self._due:
+        for view in tuple(self._views):
+            if snapshot.mode != "running" and not view.isVisible():
+                self._show(view)
+            elif view not in self._due and (snapshot.mode != "running" or self._is_due(view, now)):
                 self._due.append(view)
-        self._turn.start()
+        self._go_on()
+
+    def finish(self) -> None:
+        """Show what is due at once."""
+        while self._due:
+            self._show(self._due.popleft())
+
+    def _is_due(self, view: View, now: float) -> bool:
+        return now - self._shown_at.get(view, -float("inf")) >= view.period_s
 
     def _show_next(self) -> None:
         if self._due:
             self._show(self._due.popleft())
+        self._go_on()
+
+    def _go_on(self) -> None:
         if self._due:
+            self._working()
             self._turn.start()
 
     def _show(self, view: View) -> None:

@@ -128,6 +128,7 @@ class Palette(QFrame):
         self.field = QLineEdit(self)
         self.field.setObjectName("palette_field")
         self.field.setAccessibleName("What to do, or where to go")
+        self.field.setToolTip("A few letters, in their order; arrows choose, Enter does it, Esc closes")
         self.field.setClearButtonEnabled(True)
         self.model = RowsModel(self)
         self.list = QListView(self)

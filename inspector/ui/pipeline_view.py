@@ -33,6 +33,14 @@ class PipelineModel(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS = frozenset({TIME, GROUPS, ELEMENTS, BLOCK})
+    MEANS = (
+        "Whether it has run in this step, runs next, or is to come.",
+        "The entry point that is dispatched, and the block that it works on.",
+        "What it took the last time: GPU time by timestamp queries; cpu where there are none. Cold: at low clocks.",
+        "Workgroups of 256 threads, along x, y and z.",
+        "Elements of the mega-buffers that it works on.",
+        "wd: weight decay applies. no-wd: it does not.",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,9 +160,9 @@ class PipelineView(View):
         self.table.addAction(here)
         self.table.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
         self.setFocusProxy(self.table)
-        self.heading = QLabel("Bindings")
+        self.heading = ElidedLabel()
+        self.heading.setText("Bindings")
         self.heading.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, theme.GRID)
-        self.heading.setMinimumWidth(1)
         self.results = ElidedLabel()
         self.results.setObjectName("step_results")
         self.results.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, 0)

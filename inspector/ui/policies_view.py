@@ -24,7 +24,8 @@ COLUMNS = (
 )  # fmt: skip
 POLICY, COUNTS, NORM, SCALE, MOVED, W_BAD, M_BAD, V_BAD, PARAMS, W, M, V = range(len(COLUMNS))
 MEANS = (
-    "", "Whether the step counts in t", "As this policy computes it, before clipping", "What multiplies gradients",
+    "An optimizer, and what it does with NaN and infinite gradients",
+    "Whether the step counts in t", "As this policy computes it, before clipping", "What multiplies gradients",
     "Over weights that are finite before and after", *(f"Elements of {lane} not finite afterwards" for lane in "wmv"),
     "Params with any element not finite afterwards", *(f"{lane} of the element after the step" for lane in "wmv"),
 )  # fmt: skip
@@ -44,6 +45,7 @@ class PoliciesModel(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS = frozenset(range(NORM, len(COLUMNS)))
+    MEANS = MEANS
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,12 +64,6 @@ class PoliciesModel(ColumnsModel):
     def row_total(self) -> int:
         """The policies, and the element before the step where one is shown."""
         return 0 if self.table is None else len(self.table.outcomes) + (self.table.param is not None)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name, and what it is on hovering."""
-        if role == Qt.ItemDataRole.ToolTipRole and orientation == Qt.Orientation.Horizontal:
-            return MEANS[section]
-        return super().headerData(section, orientation, role)
 
     def data(self, index: AnyIndex, role: int = 0) -> Any:
         """The text of a cell; what is not finite in its colour."""

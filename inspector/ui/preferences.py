@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QApplication
 
 from inspector.ui import theme
 from inspector.ui.actions import Actions
+from inspector.ui.deferred import when_made
 from inspector.ui.docks import names
 from inspector.ui.navigator import Navigator
 from inspector.ui.options import THEMES, Options, read_options, write_options
@@ -44,13 +45,21 @@ class Preferences(QObject):
             action.triggered.connect(
                 lambda _checked=False, name=name: self._take(replace(self.options, theme=name))
             )
-        self._page = page if isinstance(page, SettingsView) else None
-        if self._page is not None:
-            self._page.show_options(self.options, kept.fileName() if kept is not None else "")
-            self._page.changed.connect(self._take)
+        self._page: SettingsView | None = None
+        self._adapters: Callable[[], tuple[str, ...]] = tuple
+        when_made(page, self._join)
+
+    def _join(self, page: View) -> None:
+        if isinstance(page, SettingsView):
+            self._page = page
+            kept = self._settings()
+            page.adapters = self._adapters
+            page.show_options(self.options, kept.fileName() if kept is not None else "")
+            page.changed.connect(self._take)
 
     def offer(self, adapters: Callable[[], tuple[str, ...]]) -> None:
         """Where the page gets the names of adapters from."""
+        self._adapters = adapters
         if self._page is not None:
             self._page.adapters = adapters
 

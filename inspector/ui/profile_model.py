@@ -18,12 +18,12 @@ from inspector.ui.tables import AnyIndex, ColumnsModel
 RECENT = 256
 """Points of the history that the figures are taken over."""
 COLUMNS = (
-    "kernel", "median", "of step", "GB/s", "of copy", "floor", "B/element", "calls", "last", "min", "p95", "warm",
-    "cold",
+    "kernel", "median", "of step", "GB/s", "of copy", "floor", "B/element", "GFLOP/s", "calls", "last", "min", "p95",
+    "warm", "cold",
 )  # fmt: skip
 SAMPLES = (
-    "reduce_norm_sq_final", "88.8 ms", "100.0 %", "8,888", "88.8 %", "88.8 ms", "88.8", "888", *3 * ("88.8 ms",),
-    "888", "888",
+    "reduce_norm_sq_final", "88.8 ms", "100.0 %", "8,888", "88.8 %", "88.8 ms", "88.8", "88,888", "888",
+    *3 * ("88.8 ms",), "888", "888",
 )  # fmt: skip
 """Text about as wide as any in its column."""
 MEASURE_FIRST = "n/a: measure the copy first"
@@ -34,6 +34,22 @@ class ProfileModel(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS = frozenset(range(1, len(COLUMNS)))
+    MEANS = (
+        "The kernel and its block; its dispatches of a step are added up. Last: the whole step.",
+        f"The median of the warm times among the last {RECENT} recorded points.",
+        "The median over that of the whole step.",
+        "Bytes read plus written over the median, in 10⁹ bytes a second.",
+        "GB/s over what a plain copy reaches on this device.",
+        "The time its bytes take at the bandwidth of a copy.",
+        "Bytes read plus written for each element it works on; n/a where it works on none.",
+        "10⁹ additions and multiplications a second, of products of matrices; n/a of all other kernels.",
+        "Dispatches in one step.",
+        "The latest warm time.",
+        f"The shortest warm time among the last {RECENT} recorded points.",
+        f"95 of 100 warm times among the last {RECENT} recorded points are no longer.",
+        "Times that count.",
+        "Times at low clocks, after the GPU had idled: left out.",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,12 +118,6 @@ class ProfileModel(ColumnsModel):
         """One row a kernel, and the step."""
         return len(self._works)
 
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name, and what it means."""
-        if orientation == Qt.Orientation.Horizontal and role == Qt.ItemDataRole.ToolTipRole:
-            return _TOOLTIPS[section]
-        return super().headerData(section, orientation, role)
-
     def data(self, index: AnyIndex, role: int = 0) -> Any:
         """The text of a cell; the step in bold."""
         cost, column = self.costs[index.row()], index.column()
@@ -120,7 +130,7 @@ class ProfileModel(ColumnsModel):
         if role == Qt.ItemDataRole.ToolTipRole:
             if COLUMNS[column] in ("floor", "of copy") and self.copy_gbps is None:
                 return MEASURE_FIRST
-            return _TOOLTIPS[column] if column else cost.name
+            return self.MEANS[column] if column else cost.name
         return None
 
     def _texts(self, cost: KernelCost) -> tuple[str, ...]:
@@ -132,6 +142,7 @@ class ProfileModel(ColumnsModel):
             fmt.percent(cost.share),
             fmt.milliseconds(self.floor_ms(cost.name)),
             fmt.number(cost.bytes_per_element, 3) if cost.elements else fmt.NA,
+            fmt.bandwidth(cost.gflops),
             fmt.count(cost.dispatches),
             fmt.milliseconds(cost.last_ms),
             fmt.milliseconds(cost.min_ms),
@@ -139,20 +150,3 @@ class ProfileModel(ColumnsModel):
             fmt.count(cost.samples),
             fmt.count(cost.cold_samples),
         )
-
-
-_TOOLTIPS = (
-    "The kernel and its block; its dispatches of a step are added up. Last: the whole step.",
-    f"The median of the warm times among the last {RECENT} recorded points.",
-    "The median over that of the whole step.",
-    "Bytes read plus written over the median, in 10⁹ bytes a second.",
-    "GB/s over what a plain copy reaches on this device.",
-    "The time its bytes take at the bandwidth of a copy.",
-    "Bytes read plus written for each element it works on; n/a where it works on none.",
-    "Dispatches in one step.",
-    "The latest warm time.",
-    f"The shortest warm time among the last {RECENT} recorded points.",
-    f"95 of 100 warm times among the last {RECENT} recorded points are no longer.",
-    "Times that count.",
-    "Times at low clocks, after the GPU had idled: left out.",
-)

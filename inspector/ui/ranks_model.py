@@ -24,7 +24,7 @@ COLUMNS = (
     "step time",
     "parts in",
 )
-HELP = (
+MEANS = (
     "The process, with the line that it has in the plot.",
     "Elements that it keeps, copies of what others keep as well among them.",
     "The last step that it recorded, and whether its recording goes on or was interrupted: the run is shown as far as "
@@ -53,6 +53,7 @@ class RanksModel(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS = frozenset(range(1, 7))
+    MEANS = MEANS
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,14 +130,8 @@ class RanksModel(ColumnsModel):
             return self._colour(row, column)
         if role == Qt.ItemDataRole.ToolTipRole:
             more = {LAST: self.parts[row].reason, PARTED: self.text(row, PARTED)}.get(column)
-            return f"{more}\n{HELP[column]}" if more else HELP[column]
+            return f"{more}\n{MEANS[column]}" if more else MEANS[column]
         return None
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name, and what it means."""
-        if role == Qt.ItemDataRole.ToolTipRole and orientation == Qt.Orientation.Horizontal:
-            return HELP[section]
-        return super().headerData(section, orientation, role)
 
     def _colour(self, row: int, column: int) -> Any:
         wrong = (column == PARTED and self.steps and self.steps[row].parted) or (

@@ -94,6 +94,9 @@ class SettingsView(View):
         self._add("Memory for &going back, MiB", self.undo_mb, NEXT_SOURCE)
         self.start_page = QCheckBox("Begin with the start page where no source is named")
         self.start_page.setObjectName("start_page_option")
+        self.start_page.setToolTip(
+            "Otherwise the window begins with the live model, paused before its first dispatch"
+        )
         self.start_page.toggled.connect(self._on_edited)
         self._form.addRow("", self.start_page)
         self.defaults = QPushButton("All as &delivered")

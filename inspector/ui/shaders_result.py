@@ -24,6 +24,7 @@ class TrialModel(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS = frozenset(range(1, len(COLUMNS))) - {WHERE}
+    MEANS = MEANS
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,12 +47,6 @@ class TrialModel(ColumnsModel):
         return (
             self.trial.rows[index] if self.trial is not None and 0 <= index < len(self.trial.rows) else None
         )
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name, and what it is on hovering."""
-        if role == Qt.ItemDataRole.ToolTipRole and orientation == Qt.Orientation.Horizontal:
-            return MEANS[section]
-        return super().headerData(section, orientation, role)
 
     def data(self, index: AnyIndex, role: int = 0) -> Any:
         """The text of a cell; what is far from float64 in its colour."""
@@ -80,6 +75,10 @@ class MessagesModel(ColumnsModel):
 
     COLUMNS = ("line", "what is wrong")
     FIGURE_COLUMNS = frozenset({0})
+    MEANS = (
+        "Where in the text: a click goes there.",
+        "What the compiler, or the check of its bindings, says of it.",
+    )
 
     def __init__(self) -> None:
         super().__init__()

@@ -26,6 +26,10 @@ BUILT_IN = (
     ("Reference layout", GPT_116M, "116 M elements in 74 tensors, with gradients made on the GPU"),
 )
 """Title, source and what it is."""
+GUIDE = (
+    "Guide",
+    "five tasks step by step: step, record your own run, stop at a fault, ask what if, see what kernels cost",
+)
 KEYS = (("Enter", "open what is selected"),)
 HELP = (
     "Enter or a double click opens. A recording, a state file, a dump or the files of a checkpoint (weights and "
@@ -36,18 +40,25 @@ NO_RECENT = "What you open is listed here."
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the page: a heading, a source to open, or, without `spec`, a remark."""
+    """A line of the page: a heading, a source to open, the guide, or, without any of these, a remark."""
 
     title: str
     text: str = ""
     spec: str | None = None
     heading: bool = False
+    guide: bool = False
+
+    @property
+    def chosen(self) -> bool:
+        """True where something happens when it is chosen."""
+        return self.spec is not None or self.guide
 
 
 def rows(recent: Sequence[str]) -> list[Row]:
     """What the page lists; a file that is gone is said to be."""
     found = [Row("Start with", heading=True)]
     found += [Row(title, text, spec) for title, spec, text in BUILT_IN]
+    found.append(Row(*GUIDE, guide=True))
     examples = [(example, example.path) for example in EXAMPLES]
     if any(path for _, path in examples):
         found.append(Row("Example recordings", heading=True))
@@ -93,7 +104,7 @@ class StartModel(ColumnsModel):
         return len(self.rows)
 
     def flags(self, index: AnyIndex) -> Qt.ItemFlag:
-        if self.rows[index.row()].spec is None:
+        if not self.rows[index.row()].chosen:
             return Qt.ItemFlag.NoItemFlags
         return Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsSelectable
 
@@ -104,7 +115,7 @@ class StartModel(ColumnsModel):
         if role == Qt.ItemDataRole.ToolTipRole:
             return row.text or None
         if role == Qt.ItemDataRole.ForegroundRole:
-            muted = row.spec is None or index.column() == 1
+            muted = not row.chosen or index.column() == 1
             return theme.colours().muted if muted else None
         if role == Qt.ItemDataRole.FontRole and row.heading:
             font = QFont(theme.ui_font())
@@ -114,11 +125,13 @@ class StartModel(ColumnsModel):
 
 
 class StartView(View):
-    """The list with a line of help below it. `left` says that the page has served its purpose."""
+    """The list with a line of help below it. `left` says that the page has served its purpose, `guide_wanted` that
+    somebody wants to be shown about."""
 
     LOCAL_KEYS = KEYS
 
     left = Signal()
+    guide_wanted = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -148,7 +161,7 @@ class StartView(View):
         chosen = self._row(self.table.currentIndex())
         self.model.show_rows(rows(recent))
         same = next((i for i, row in enumerate(self.model.rows) if row == chosen), None)
-        first = next(i for i, row in enumerate(self.model.rows) if row.spec is not None)
+        first = next(i for i, row in enumerate(self.model.rows) if row.chosen)
         self.table.setCurrentIndex(self.model.index(first if same is None else same, 0))
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
@@ -160,6 +173,8 @@ class StartView(View):
 
     def _on_activated(self, index: QModelIndex) -> None:
         row = self._row(index)
+        if row is not None and row.guide:
+            self.guide_wanted.emit()
         if row is None or row.spec is None:
             return
         if row.spec != self._open:

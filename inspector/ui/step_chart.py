@@ -14,8 +14,9 @@ from PySide6.QtWidgets import QWidget
 from inspector.history import EMPTY_HISTORY, History
 from inspector.runtime.beside import Overlay
 from inspector.runtime.snapshots import Mark
+from inspector.stores import Lane
 from inspector.ui import theme
-from inspector.ui.chart import Axis, Chart, Dash, line_pen
+from inspector.ui.chart import Axis, Chart, Dash, line_pen, set_points
 from inspector.ui.curves import EMPTY_CURVE, MAX_POINTS, NO_STEPS, Curve, curve
 from inspector.ui.edge_marks import EdgeMarks
 from inspector.ui.overlay_style import DASHES, SYMBOLS, colour_of, shown
@@ -52,8 +53,8 @@ class StepChart(Chart):
         self.cross_line = pg.InfiniteLine(angle=90)
         for item in (self._mark_lines, self.current_line, self.cross_line, self.progress_dot):
             self.box.addItem(item, ignoreBounds=True)
-        self.current_line.hide()
-        self.cross_line.hide()
+        for each in (self.current_line, self.cross_line, self.progress_dot, self._mark_lines):
+            each.hide()
         self.box.sigXRangeChanged.connect(self._on_x_range_changed)
         self.box.sigYRangeChanged.connect(self._draw_edges)
         theme.changes().changed.connect(self._restyle_items)
@@ -158,7 +159,7 @@ class StepChart(Chart):
             drawn = (float(step), math.log10(value) if self._log else value)
         if drawn != self._progress:
             self._progress = drawn
-            self.progress_dot.setData(*([[x] for x in drawn] if drawn else ([], [])))
+            set_points(self.progress_dot, *([[x] for x in drawn] if drawn else ([], [])))
             self._stale = True
 
     @property
@@ -169,6 +170,7 @@ class StepChart(Chart):
     def show_marks(self, marks: tuple[Mark, ...]) -> None:
         """Draw the marks as lines."""
         self._marks = marks
+        self._mark_lines.setVisible(bool(marks) and not self.message)
         self._style_marks()
         self._draw_edges()
 
@@ -200,6 +202,10 @@ class StepChart(Chart):
         self.box.setXRange(*edges, padding=0)
         self.box.sigRangeChangedManually.emit(self.box.mouseEnabled())
         return True
+
+    def set_lanes(self, lanes: Mapping[str, Lane]) -> None:
+        """Draw these metrics in the colours of their lanes."""
+        self.set_colours({name: theme.LANE_COLOURS[lane] for name, lane in lanes.items()})
 
     def set_colours(self, colours: Mapping[str, QColor]) -> None:
         """Draw these metrics in colours of their own rather than that of text."""
@@ -242,7 +248,7 @@ class StepChart(Chart):
     def _on_message(self) -> None:
         # A line would cross the words.
         self.current_line.setVisible(self._current is not None and not self.message)
-        self._mark_lines.setVisible(not self.message)
+        self._mark_lines.setVisible(bool(self._marks) and not self.message)
 
     def _on_x_range_changed(self) -> None:
         self._stale = True
@@ -268,13 +274,13 @@ class StepChart(Chart):
     def _style_trace(self, name: str) -> None:
         colours = theme.colours()
         chosen = name == self._selected
-        own = self._colours.get(name, colours.text)
+        own = theme.mark(self._colours.get(name, colours.text))
         self._traces[name].set_colour(colours.accent if chosen else own)
 
     def _style_under(self, key: tuple[int, str]) -> None:
         slot, name = key
         # Where colours say what a line is of, the dash alone says whose it is.
-        self._under[key].set_colour(self._colours.get(name, colour_of(slot)))
+        self._under[key].set_colour(theme.mark(self._colours.get(name, colour_of(slot))))
 
     def _restyle_items(self) -> None:
         colours = theme.colours()

@@ -14,6 +14,8 @@ AnyIndex = QModelIndex | QPersistentModelIndex
 FIGURES = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 WORDS = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 
+SORT_SIGN = 12
+"""Pixels beside the name of a column for the sign that the table is sorted by it."""
 LEAST_ROWS = 2
 """A table may become as low as this many rows, so that many fit in a small window."""
 
@@ -24,6 +26,8 @@ class ColumnsModel(QAbstractTableModel):
     COLUMNS: ClassVar[tuple[str, ...]]
     FIGURE_COLUMNS: ClassVar[frozenset[int]]
     """Flush right."""
+    MEANS: ClassVar[tuple[str, ...]] = ()
+    """What each column shows, told where its name is pointed at."""
 
     def row_total(self) -> int:
         """How many rows there are."""
@@ -42,11 +46,13 @@ class ColumnsModel(QAbstractTableModel):
         return 0 if parent.isValid() else len(self.COLUMNS)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name."""
+        """The column's name, and what it means."""
         if orientation != Qt.Orientation.Horizontal:
             return None
         if role == Qt.ItemDataRole.DisplayRole:
             return self.COLUMNS[section]
+        if role in (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleDescriptionRole) and self.MEANS:
+            return self.MEANS[section]
         return self.alignment(section) if role == Qt.ItemDataRole.TextAlignmentRole else None
 
 
@@ -89,7 +95,7 @@ def set_widths(table: QTableView, samples: tuple[str, ...], *, stretch: int | No
     header = table.horizontalHeader()
     for column, sample in enumerate(samples):
         title = str(table.model().headerData(column, Qt.Orientation.Horizontal) or "")
-        width = max(metrics.horizontalAdvance(sample), metrics.horizontalAdvance(title))
+        width = max(metrics.horizontalAdvance(sample), metrics.horizontalAdvance(title) + SORT_SIGN)
         table.setColumnWidth(column, width + 4 * theme.GRID)
         if column == stretch:
             header.setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)

@@ -157,9 +157,21 @@ def ink(colour: QColor, background: QColor | None = None) -> QColor:
     return _until(colour, background, AA_CONTRAST)
 
 
-def mark(colour: QColor, background: QColor | None = None) -> QColor:
-    """`colour`, moved as far as a line or a sign has to stand out from `background`."""
-    return _until(colour, background, MARK_CONTRAST)
+def mark(colour: QColor) -> QColor:
+    """`colour`, moved as far as a line, a bar or a sign has to stand out from plots and from the window."""
+    c = colours()
+    # The one that is nearer to it decides, so that it is the same in a plot and in the legend beside it.
+    return _until(colour, min((c.base, c.window), key=lambda ground: contrast(colour, ground)), MARK_CONTRAST)
+
+
+def lane_mark(lane: Lane) -> QColor:
+    """Of lines, bars and signs of a lane, wherever they are."""
+    return mark(LANE_COLOURS[lane])
+
+
+def nonfinite_mark() -> QColor:
+    """Of signs of what is not finite."""
+    return mark(NONFINITE)
 
 
 def _until(colour: QColor, background: QColor | None, least: float) -> QColor:

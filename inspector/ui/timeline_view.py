@@ -42,7 +42,6 @@ class TimelineView(View):
     loop_wanted = Signal(object)
     """(first, last) of the steps to loop over."""
 
-    STEPS_ALONG_X = True
     PERIOD_S = 0.1
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -41,6 +41,13 @@ class TimingModel(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS = frozenset(range(2, len(COLUMNS)))
+    MEANS = (
+        "The kernel and its block, with the line that it has in the plot; its dispatches of a step are added up.",
+        "gpu: timestamp queries. cpu: wall time. cold: measured at low clocks, after the GPU had idled.",
+        "The latest time of this kernel.",
+        f"The median over the last {RECENT} recorded points; n/a is left out.",
+        "Its part of the step, by the latest times.",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +149,7 @@ class TimingModel(ColumnsModel):
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return self.alignment(column)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return _TOOLTIPS[column] if column else self.kernels[index.row()]
+            return self.MEANS[column] if column else self.kernels[index.row()]
         return None
 
 
@@ -160,12 +167,3 @@ def _clock(times: list[KernelTime]) -> str:
         return ""
     clock = "cpu" if any(t.clock == "cpu" for t in times) else "gpu"
     return f"{clock}, cold" if any(t.cold for t in times) else clock
-
-
-_TOOLTIPS = (
-    "",
-    "gpu: timestamp queries. cpu: wall time. cold: measured at low clocks, after the GPU had idled.",
-    "The latest time of this kernel.",
-    f"The median over the last {RECENT} recorded points; n/a is left out.",
-    "Its part of the step, by the latest times.",
-)

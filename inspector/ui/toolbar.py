@@ -38,7 +38,7 @@ CHOICES: tuple[tuple[str, Sequence[str], str], ...] = (
      "How the gradient norm is summed: two-pass gives the same bits every run, atomic adds in any order"),
     ("dispatch", DISPATCH_FORMS, "One update for the wd and one for the no-wd block, or one a param"),
     ("numerics", NUMERICS,
-     "published: 1-β in float32 as the kernels came; precise: bias terms in float64 on the host"),
+     "published: 1-β in float32 as the kernels came; precise: 1-β in float64, rounded as by PyTorch on a CPU"),
 )  # fmt: skip
 BUTTONS = (
     ("undo_iteration", False),

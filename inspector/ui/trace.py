@@ -9,7 +9,7 @@ from PySide6.QtGui import QColor
 
 from inspector.floats import F64Array
 from inspector.ui import theme
-from inspector.ui.chart import Chart, Dash, dashed_pen, line_pen
+from inspector.ui.chart import Chart, Dash, dashed_pen, line_pen, set_points
 from inspector.ui.curves import EMPTY_CURVE, Curve
 from inspector.ui.line_sample import Symbol
 
@@ -42,9 +42,9 @@ class Trace:
     def draw(self, drawn: Curve) -> None:
         self.curve = drawn
         self._set_line_pen()
-        self.line.setData(drawn.x, drawn.last)
-        self.envelope.setData(*drawn.envelope())
-        self.dots.setData(*(self._spread(drawn) if self._marked else drawn.lonely()))
+        set_points(self.line, drawn.x, drawn.last)
+        set_points(self.envelope, *drawn.envelope())
+        set_points(self.dots, *(self._spread(drawn) if self._marked else drawn.lonely()))
 
     @staticmethod
     def _spread(drawn: Curve) -> tuple[F64Array, F64Array]:

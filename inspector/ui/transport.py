@@ -32,6 +32,7 @@ class NoteEdit(InlineEdit):
         self.setMaxLength(MOST_NOTE)
         self.setFixedWidth(NOTE_WIDTH)
         self.step = 0
+        self.setToolTip("The note of a bookmark at this step")
 
     def ask(self, step: int, note: str) -> None:
         """Begin with the note that is there."""

@@ -24,6 +24,10 @@ PAGE_ROWS = 1 << 16
 PENDING = "…"
 FLAT, MULTI, FIRST_LANE = 0, 1, 2
 INF_ULP = 1 << 32
+INDEX_HELP = (
+    "The element by its number in the param, counted row by row from 0.",
+    "The same by its place along each dimension of the param.",
+)
 MOMENT_HELP: dict[Moment, str] = {
     "before": "as it was before the last dispatch",
     "after": "as it is",
@@ -151,8 +155,8 @@ class ValuesModel(QAbstractTableModel):
             if lane is None:
                 return ("flat", "index")[section]
             return f"Δ{lane}" if moment == "difference" else f"{lane} {moment}"
-        if role == Qt.ItemDataRole.ToolTipRole and lane is not None:
-            return f"{lane} {MOMENT_HELP[moment]}"
+        if role in (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleDescriptionRole):
+            return INDEX_HELP[section] if lane is None else f"{lane} {MOMENT_HELP[moment]}"
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return FIGURES
         if role == Qt.ItemDataRole.ForegroundRole and lane is not None:

@@ -17,7 +17,7 @@ PARAM, KIND, W, M, V, DIFFER, BEYOND = range(7)
 LANE_OF: dict[int, Lane] = {W: "w", M: "m", V: "v"}
 COLUMNS = ("param", "kind", "w ULP", "m ULP", "v ULP", "w differ", "beyond 2")
 MEANS = (
-    "",
+    "The param. A click selects it everywhere; a click on a column's name sorts by it",
     "What accounts for the difference",
     *(
         f"The largest difference of {lane}, in ULP at the larger of the value before the step and after it"
@@ -42,6 +42,7 @@ class VerdictRows(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS = frozenset(range(W, len(COLUMNS)))
+    MEANS = MEANS
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,12 +70,6 @@ class VerdictRows(ColumnsModel):
         self.layoutAboutToBeChanged.emit()
         self._arrange()
         self.layoutChanged.emit()
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name, and what it is on hovering."""
-        if role == Qt.ItemDataRole.ToolTipRole and orientation == Qt.Orientation.Horizontal:
-            return MEANS[section]
-        return super().headerData(section, orientation, role)
 
     def data(self, index: AnyIndex, role: int = 0) -> Any:
         """The text of a cell; a difference that is no rounding in its colour."""

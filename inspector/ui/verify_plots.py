@@ -13,7 +13,6 @@ from inspector.session.verdicts import ParamVerdict
 from inspector.step_ulp import BINS, bin_text
 from inspector.stores import Lane
 from inspector.ui import format as fmt
-from inspector.ui import theme
 from inspector.ui.bars import BarChart, low_axis
 from inspector.ui.magnitudes import LOG_FLOOR, bar_heights
 from inspector.ui.readouts import bucket_at, read_out
@@ -30,6 +29,7 @@ class UlpBars(BarChart):
         self._counts: dict[Lane, np.ndarray] = {}
         self._of = ""
         super().__init__(LANES, counts=True, filled=False, text=_tick, parent=parent)
+        self.setToolTip("How many elements of w, m and v are apart by how many ULP, recorded against here.")
         self.show_params((), "", "")
 
     def show_params(self, params: Sequence[ParamVerdict], of: str, absent: str) -> None:
@@ -70,9 +70,10 @@ class WorstOverSteps(StepChart):
         self._shown: History = EMPTY_HISTORY
         self._at: float | None = None
         low_axis(self)
-        self.set_colours({lane: theme.LANE_COLOURS[lane] for lane in LANES})
+        self.set_lanes({lane: lane for lane in LANES})
         self.hovered.connect(self._on_hovered)
         self.all_wanted.connect(self.show_all)
+        self.setToolTip("The largest difference of w, m and v in ULP, of each step that was compared.")
         self.show_worst(EMPTY_HISTORY, "")
 
     def show_worst(self, history: History, absent: str) -> None:

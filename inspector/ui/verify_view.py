@@ -69,6 +69,8 @@ class VerifyView(LazyView):
         for widget, share in ((self.table, 6), (self.bars, 3), (self.over_steps, 3)):
             across.addWidget(widget)
             across.setStretchFactor(across.count() - 1, share)
+        # Else each begins with what it asks for, which is little for a table.
+        across.setSizes([560, 280, 280])
         self.says = QLabel()
         self.says.setWordWrap(True)
         self.says.setContentsMargins(8, 0, 8, theme.GRID)

@@ -45,10 +45,22 @@ class View(QWidget):
     """The keys that mean something in this view alone, as people read them, each with what it does."""
     SHOWS_FOCUS: ClassVar[bool] = False
     """True where the view itself shows that it has the keys."""
-    STEPS_ALONG_X: ClassVar[bool] = False
-    """True for a view that shows the same steps as others with such an axis."""
     PERIOD_S: ClassVar[float] = 0.0
     """While a run goes on, it is shown a snapshot no more often than this; 0 for every one."""
+
+    def kind(self) -> type[View]:
+        """The class that says what the view is like: its keys, for one."""
+        return type(self)
+
+    @property
+    def on_demand(self) -> bool:
+        """ON_DEMAND of the view."""
+        return self.ON_DEMAND
+
+    @property
+    def period_s(self) -> float:
+        """PERIOD_S of the view."""
+        return self.PERIOD_S
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Show this moment. Called on the UI thread at most once a frame; cheap where nothing changed."""
@@ -64,11 +76,18 @@ class View(QWidget):
             target = proxy
         return target
 
+    def show_param(self, name: str) -> None:
+        """A param was gone to by its name."""
+
     def show_spot(self, element: int) -> None:
         """An element of the mega-buffers, be it in a gap between params, was gone to."""
 
     def show_range(self, start: float, stop: float) -> None:
-        """Bring these steps into view, as another axis shows them."""
+        """Bring these steps into view, as another axis shows them; of no meaning to a view without such an axis."""
+
+    def is_waiting(self) -> bool:
+        """True while what it has asked for to be drawn has not come."""
+        return False
 
     def kept_text(self) -> str:
         """What of it is kept between runs of the program, as text; "" for nothing."""

@@ -69,7 +69,9 @@ class Ways(QObject):
     def keys_text(self) -> str:
         """All keys as rich text, by what is done with them."""
         titles = panels.view_titles()
-        of_views = ((f"In {titles[name].lower()}", view.LOCAL_KEYS) for name, view in self._views.items())
+        of_views = (
+            (f"In {titles[name].lower()}", view.kind().LOCAL_KEYS) for name, view in self._views.items()
+        )
         return keys_text(groups_of((each.entry for each in of_menus(self._window.menuBar())), of_views))
 
     def go_to_view(self, name: str) -> None:
@@ -108,6 +110,7 @@ class Ways(QObject):
         ways.param_wanted.connect(self.param_wanted)
         ways.element_wanted.connect(self.element_wanted)
         ways.spot_wanted.connect(self._show_spot)
+        ways.param_sought.connect(self._show_param)
         ways.view_wanted.connect(self._return_to)
         ways.moved.connect(self._show_ways)
         self.undoing.changed.connect(self._show_undo)
@@ -124,6 +127,10 @@ class Ways(QObject):
         self._actions["undo"].setText(f"Undo {self.undoing.undo_text}".strip())
         self._actions["redo"].setText(f"Redo {self.undoing.redo_text}".strip())
         self._actions.disable(self.undoing.why_not())
+
+    def _show_param(self, name: str) -> None:
+        for view in self._views.values():
+            view.show_param(name)
 
     def _show_spot(self, element: int) -> None:
         for view in self._views.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
@@ -20,6 +21,7 @@ from inspector.errors import UsageError
 from inspector.files import anything_at, check_writable
 from inspector.runtime.commands import CancelWhatIf, WhatIf
 from inspector.runtime.snapshots import Snapshot
+from inspector.session.examples import FOLDERS
 from inspector.session.policy import Policy
 from inspector.ui.record_dialog import ENDING, free_name, session_path
 
@@ -40,9 +42,7 @@ class WhatIfDialog(QDialog):
         recording = Path(snapshot.beside.recording or "")
         self._changes = snapshot.beside.changes
         self._asked = self._ran = False
-        self.path = QLineEdit(
-            str(free_name(f"{_stem(recording)}-what-if", recording.absolute().parent)), self
-        )
+        self.path = QLineEdit(str(free_name(f"{_stem(recording)}-what-if", folder_for(recording))), self)
         self.path.setObjectName("what_if_path")
         self.path.setAccessibleName("Session")
         self.path.setMinimumWidth(400)
@@ -138,6 +138,14 @@ class WhatIfDialog(QDialog):
             "The recorded gradients run again under the changed settings, from the first step on (an open loop: they "
             "stay those of the recorded weights). Both are then laid under the run."
         )
+
+
+def folder_for(recording: Path) -> Path:
+    """Where a run of it under other settings is offered to be put: beside it, or where the program runs if it is one of
+    the examples, whose folder belongs to the program, or nothing may be written there."""
+    beside = recording.absolute().parent
+    own = beside.resolve() in (folder.resolve() for folder in FOLDERS)
+    return Path.cwd() if own or not os.access(beside, os.W_OK) else beside
 
 
 def _stem(path: Path) -> str:

@@ -37,6 +37,19 @@ class ElidedLabel(QLabel):
         painter.end()
 
 
+class WrappedLabel(QLabel):
+    """A sentence on as many lines as it takes, in a column that may become narrow."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWordWrap(True)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+
+    def minimumSizeHint(self) -> QSize:
+        """As small as one may want it: in a panel that is too low for all, what is below it matters more."""
+        return QSize(1, 0)
+
+
 class CentredWords(QLabel):
     """Words in the middle of a painted widget. Opaque and of its own: what lies below is not painted with each word."""
 

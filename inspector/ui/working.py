@@ -1,46 +1,49 @@
-"""What is being worked at, once it takes longer than a moment: in words, with the seconds it has taken."""
+"""What is being worked at, once it takes longer than a moment: in words, how far it is, and a button that ends it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from PySide6.QtCore import QTimer
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QWidget
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QToolButton, QWidget
 
 from inspector.runtime import commands as c
 from inspector.runtime.snapshots import Snapshot
+from inspector.ui.going_on import GoingOn, going_on
 
 AFTER_MS = 300
 """What is done by then needs no words."""
 TICK_MS = 200
 WORDS: dict[type, str] = {
-    c.OpenSource: "opening the source",
-    c.SetVariant: "changing the form",
-    c.TryShader: "running the step again",
-    c.MeasureCopy: "measuring a copy",
-    c.SaveReport: "writing the report",
-    c.StartLockstep: "starting the second run",
-    c.StartRecording: "starting the recording",
-    c.StopRecording: "ending the recording",
-    c.RecoverDevice: "opening a new device",
-    c.UndoIteration: "going back",
-    c.UndoDispatch: "going back",
-    c.StepDispatch: "running a dispatch",
-    c.StepIteration: "running the step",
-    c.Pause: "finishing the step",
+    c.OpenSource: "Opening the source",
+    c.SetVariant: "Changing the form",
+    c.TryShader: "Running the step again",
+    c.MeasureCopy: "Measuring a copy",
+    c.SaveReport: "Writing the report",
+    c.StartLockstep: "Starting the second run",
+    c.StartRecording: "Starting the recording",
+    c.StopRecording: "Ending the recording",
+    c.RecoverDevice: "Opening a new device",
+    c.UndoIteration: "Going back",
+    c.UndoDispatch: "Going back",
+    c.StepDispatch: "Running a dispatch",
+    c.StepIteration: "Running the step",
+    c.Pause: "Finishing the step",
 }
-"""What commands do that may take longer and have no progress of their own."""
+"""What commands do until the worker tells of it, be it that they have no progress of their own."""
 
 
 class Working(QWidget):
-    """A bar that moves and a few words, there only while the worker is at something and has not answered."""
+    """A bar, a few words and a button, there only while something goes on. `ended` carries the command that ends it."""
+
+    ended = Signal(object)
 
     def __init__(self, parent: QWidget | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(parent)
         self.setObjectName("working")
         self._clock = clock
-        self._what = ""
+        self._now: GoingOn | None = None
         self._since = 0.0
         self.bar = QProgressBar(self)
         self.bar.setRange(0, 0)
@@ -49,10 +52,20 @@ class Working(QWidget):
         self.bar.setAccessibleName("The worker is busy")
         self.label = QLabel(self)
         self.label.setObjectName("working_text")
+        self.end = QToolButton(self)
+        self.end.setObjectName("working_end")
+        self.end.setText("End")
+        self.end.setToolTip("End what goes on; what was there before stays (Ctrl+.)")
+        self.end.setAccessibleName("End what goes on")
+        self.end.setAutoRaise(True)
+        # No higher than a line of text: a status bar is as high as what is hidden in it.
+        self.end.setFixedHeight(self.label.fontMetrics().height())
+        self.end.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.end.clicked.connect(self._on_end)
         row = QHBoxLayout(self)
         row.setContentsMargins(8, 0, 8, 0)
-        row.addWidget(self.bar)
-        row.addWidget(self.label)
+        for widget in (self.bar, self.label, self.end):
+            row.addWidget(widget)
         self._tick = QTimer(self, interval=TICK_MS)
         self._tick.timeout.connect(self._show)
         self.hide()
@@ -61,24 +74,40 @@ class Working(QWidget):
         """A command goes to the worker."""
         words = WORDS.get(type(command))
         if words is not None:
-            self._begin(words)
+            self._begin(GoingOn(words))
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
-        """The worker has answered; a source that is still being opened is not there yet."""
-        if snapshot.mode == "starting" and snapshot.source:
-            if self._what != WORDS[c.OpenSource]:
-                self._begin(WORDS[c.OpenSource])
-            return
-        self._what = ""
-        self._tick.stop()
-        self.hide()
+        """The worker has answered, or tells how far it is; a source that is being opened is not there yet."""
+        now = going_on(snapshot)
+        if now is None and snapshot.mode == "starting" and snapshot.source:
+            now = self._now or GoingOn(WORDS[c.OpenSource])
+        if now is None:
+            self._now = None
+            self._tick.stop()
+            self.hide()
+        elif self._now is None:
+            self._begin(now)
+        else:
+            # What was sent is what is told of now.
+            self._now = now
+            if self.isVisible():
+                self._show()
 
-    def _begin(self, words: str) -> None:
-        self._what, self._since = words, self._clock()
+    def _begin(self, now: GoingOn) -> None:
+        self._now, self._since = now, self._clock()
         self._tick.start()
 
     def _show(self) -> None:
-        waited = self._clock() - self._since
-        if self._what and waited * 1000 >= AFTER_MS:
-            self.label.setText(f"{self._what}, {waited:.0f} s" if waited >= 1 else f"{self._what}…")
-            self.show()
+        now, waited = self._now, self._clock() - self._since
+        if now is None or waited * 1000 < AFTER_MS:
+            return
+        seconds = f"{waited:.0f} s" if waited >= 1 else ""
+        self.label.setText(", ".join(part for part in (now.words, now.share, seconds) if part))
+        self.bar.setMaximum(now.of)
+        self.bar.setValue(min(now.done, now.of))
+        self.end.setVisible(now.end is not None)
+        self.show()
+
+    def _on_end(self) -> None:
+        if self._now is not None and self._now.end is not None:
+            self.ended.emit(self._now.end)

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from inspector.floats import BoolArray, F32Array, F64Array
-from inspector.hyper import Hyper, Numerics, bias_uniform, hp_uniform, max_grad_norm_uniform
+from inspector.hyper import (
+    Hyper,
+    Numerics,
+    bias_uniform,
+    exact_uniform,
+    hp_uniform,
+    max_grad_norm_uniform,
+)
 from inspector.layout import Layout
 from inspector.optimizers.evaluation import Array, FloatType, Line, Updated
 from inspector.param_hyper import param_step
@@ -70,9 +77,12 @@ def update(
     `l2` puts the decay into the gradient instead (Adam with L2 regularisation).
 
     published: the hyper-parameters as rounded to float32, in either dtype. precise: as rounded in float32,
-    and unrounded in float64. `scale` is the clip scale.
+    and unrounded in float64; and m, v and w in another order, see `peers.torch_fused_cpu`. `scale` is the clip scale.
     """
-    lr, beta1, beta2, decay, eps, first, second, one_minus_beta2 = _coefficients(hyper, step, numerics, dtype)
+    if numerics == "precise":
+        return _precise(w, g, m, v, scale, hyper, step, decays, dtype, l2)
+    lr, beta1, beta2, decay = (dtype(x) for x in hp_uniform(hyper, decays=True))
+    first, second, eps, _ = (dtype(x) for x in bias_uniform(hyper, step, numerics))
     one = dtype(1)
     w, g, m, v = (_cast(x, dtype) for x in (w, g, m, v))
     with np.errstate(all="ignore"):
@@ -82,24 +92,19 @@ def update(
         if l2:
             grad = grad + decayed
         m1 = beta1 * m + (one - beta1) * grad
-        v1 = beta2 * v + one_minus_beta2 * (grad * grad)
-        if numerics == "published":
-            m_hat = m1 / np.maximum(one - first, dtype(BIAS_FLOOR))
-            v_hat = v1 / np.maximum(one - second, dtype(BIAS_FLOOR))
-        else:
-            m_hat = m1 * first
-            v_hat = v1 * second
+        v1 = beta2 * v + (one - beta2) * (grad * grad)
+        m_hat = m1 / np.maximum(one - first, dtype(BIAS_FLOOR))
+        v_hat = v1 / np.maximum(one - second, dtype(BIAS_FLOOR))
         denominator = np.sqrt(v_hat) + eps
         ratio = m_hat / denominator
         change = lr * ratio if l2 else lr * (ratio + decayed)
         w1 = np.where(np.isfinite(change), w - change, w)
-    divide = numerics == "published"
     lines = (
-        Line("g'", "clipScale · (g if finite else 0)" + (" + λ·w" if l2 else ""), grad),
+        Line("g'", _gradient_formula(l2), grad),
         Line("m", "β₁·m + (1-β₁)·g'", m1),
         Line("v", "β₂·v + (1-β₂)·g'²", v1),
-        Line("m̂", "m / max(1-β₁ᵗ, 1e-12)" if divide else "m · 1/(1-β₁ᵗ)", m_hat),
-        Line("v̂", "v / max(1-β₂ᵗ, 1e-12)" if divide else "v · 1/(1-β₂ᵗ)", v_hat),
+        Line("m̂", "m / max(1-β₁ᵗ, 1e-12)", m_hat),
+        Line("v̂", "v / max(1-β₂ᵗ, 1e-12)", v_hat),
         Line("denominator", "√v̂ + ε", denominator),
         Line("ratio", "m̂ / denominator", ratio),
         Line("decay", "λ·w", decayed),
@@ -107,6 +112,105 @@ def update(
         Line("w", "w - update (w where the update is not finite)", w1),
     )
     return Updated(w1, m1, v1, lines)
+
+
+def _precise(
+    w: Array, g: Array, m: Array, v: Array, scale: Any, hyper: Hyper, step: int, decays: bool | BoolArray,
+    dtype: FloatType, l2: bool,
+) -> Updated:  # fmt: skip
+    """`update` with precise numerics: in the order in which PyTorch rounds on a CPU (`peers.torch_fused_cpu`)."""
+    c = precise_settings(hyper, step, dtype)
+    w, g, m, v = (_cast(x, dtype) for x in (w, g, m, v))
+    with np.errstate(all="ignore"):
+        lam = np.where(decays, c.decay, dtype(0))
+        decayed = lam * w
+        grad = dtype(scale) * np.where(np.isfinite(g), g, dtype(0))
+        if l2:
+            grad = _fused(lam, w, grad)
+        near = c.rest1 < 0.5
+        m1 = _fused(c.rest1, grad - m, m) if near else _fused(c.rest1 - dtype(1), grad - m, grad)
+        v1 = _fused(c.rest2 * grad, grad, c.beta2 * v)
+        m_hat, v_hat = m1 * c.first, v1 * c.second
+        denominator = np.sqrt(v1) / c.root + c.eps
+        ratio = m_hat / denominator
+        moved = c.rate * m1 / denominator
+        w1, change = decayed_and_moved(w, decayed, moved, c, decays, l2)
+    decayed_w = "w" if l2 else "w·(1-lr·λ)"
+    moves = "lr/(1-β₁ᵗ)·m / denominator"
+    lines = (
+        Line("g'", _gradient_formula(l2), grad),
+        Line("m", "m + (1-β₁)·(g'-m)" if near else "g' - β₁·(g'-m)", m1),
+        Line("v", "β₂·v + (1-β₂)·g'·g'", v1),
+        Line("m̂", "m · 1/(1-β₁ᵗ)", m_hat),
+        Line("v̂", "v · 1/(1-β₂ᵗ)", v_hat),
+        Line("denominator", "√v / √(1-β₂ᵗ) + ε", denominator),
+        Line("ratio", "m̂ / denominator", ratio),
+        Line("decay", "λ·w", decayed),
+        Line("update", moves if l2 else f"{moves} + lr·decay", change),
+        Line("w", f"{decayed_w} - {moves} (w where the update is not finite)", w1),
+    )
+    return Updated(w1, m1, v1, lines)
+
+
+@dataclass(frozen=True, slots=True)
+class PreciseSettings:
+    """What precise numerics make of the settings, in one type of float; see `precise_settings`."""
+
+    lr: Any
+    beta2: Any
+    decay: Any
+    eps: Any
+    first: Any
+    """1/(1-β₁ᵗ)"""
+    second: Any
+    """1/(1-β₂ᵗ)"""
+    rest1: Any
+    """1-β₁"""
+    rest2: Any
+    """1-β₂"""
+    kept: Any
+    """1-lr·λ"""
+    rate: Any
+    """lr/(1-β₁ᵗ)"""
+    root: Any
+    """√(1-β₂ᵗ)"""
+
+
+def precise_settings(hyper: Hyper, step: int, dtype: FloatType) -> PreciseSettings:
+    """In float32 as the kernels are given them, in float64 unrounded."""
+    if dtype is not np.float64:
+        lr, _, beta2, decay = hp_uniform(hyper, decays=True)
+        rest1, kept, rate, root = exact_uniform(hyper, step, decays=True)
+        first, second, eps, rest2 = bias_uniform(hyper, step, "precise")
+        return PreciseSettings(lr, beta2, decay, eps, first, second, rest1, rest2, kept, rate, root)
+    lr, beta1, beta2, decay, eps = (
+        np.float64(x) for x in (hyper.lr, hyper.beta1, hyper.beta2, hyper.weight_decay, hyper.eps)
+    )
+    with np.errstate(all="ignore"):
+        first, second = 1 / (1 - beta1**step), 1 / (1 - beta2**step)
+        return PreciseSettings(
+            lr, beta2, decay, eps, first, second, 1 - beta1, 1 - beta2, 1 - lr * decay,
+            lr / (1 - beta1**step), np.sqrt(1 - beta2**step),
+        )  # fmt: skip
+
+
+def decayed_and_moved(
+    w: Array, decayed: Array, moved: Array, settings: PreciseSettings, decays: bool | BoolArray, l2: bool
+) -> tuple[Array, Array]:
+    """w after a precise step that takes `moved` from it, and the whole change of it; `decayed` is λ·w."""
+    change = moved if l2 else moved + settings.lr * decayed
+    kept = w if l2 else w * np.where(decays, settings.kept, w.dtype.type(1))
+    return np.where(np.isfinite(change), kept - moved, w), change
+
+
+def _fused(a: Array, b: Array, c: Array) -> Array:
+    """a · b + c, in float32 rounded once: the product of two float32 is exact in float64."""
+    dtype = np.result_type(a, b, c)
+    return np.asarray(np.asarray(a, np.float64) * b + c, dtype)
+
+
+def _gradient_formula(l2: bool) -> str:
+    return "clipScale · (g if finite else 0)" + (" + λ·w" if l2 else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,24 +268,3 @@ def oracle_step(
 
 def _cast(values: Array, dtype: FloatType) -> Array:
     return np.asarray(values, dtype=dtype)
-
-
-def _coefficients(hyper: Hyper, step: int, numerics: Numerics, dtype: FloatType) -> tuple[Any, ...]:
-    """lr, β₁, β₂, λ, ε, first and second bias term, 1-β₂; see `update` for which are rounded."""
-    if numerics == "precise" and dtype is np.float64:
-        beta1, beta2 = np.float64(hyper.beta1), np.float64(hyper.beta2)
-        with np.errstate(all="ignore"):
-            terms = (1 / (1 - beta1**step), 1 / (1 - beta2**step))
-        return (
-            np.float64(hyper.lr),
-            beta1,
-            beta2,
-            np.float64(hyper.weight_decay),
-            np.float64(hyper.eps),
-            *terms,
-            1 - beta2,
-        )
-    lr_, beta1_, beta2_, decay_ = (dtype(x) for x in hp_uniform(hyper, decays=True))
-    bias = [dtype(x) for x in bias_uniform(hyper, step, numerics)]
-    one_minus_beta2 = bias[3] if numerics == "precise" else dtype(1) - beta2_
-    return lr_, beta1_, beta2_, decay_, bias[2], bias[0], bias[1], one_minus_beta2

@@ -16,7 +16,7 @@ import numpy as np
 from inspector.codecs import Codec, FloatType, Moments8bit, StateError, Values, ambiguous, encode, state_error
 from inspector.floats import BoolArray, F32Array, F64Array
 from inspector.hyper import Hyper, Numerics, hp_uniform
-from inspector.optimizers.adamw.oracle import update
+from inspector.optimizers.adamw.oracle import decayed_and_moved, precise_settings, update
 from inspector.optimizers.evaluation import Line, Updated
 
 LINEAR_EPS_FLOOR = 1e-6
@@ -136,19 +136,31 @@ def update_decoded(
     )
     if codec != "linear":
         return done, done.lines
-    return done, _limited(np.asarray(w, dtype), done, hyper, numerics, l2)
+    return done, _limited(np.asarray(w, dtype), done, hyper, step, decays, numerics, l2)
 
 
-def _limited(w: Values, done: Updated, hyper: Hyper, numerics: Numerics, l2: bool) -> tuple[Line, ...]:
+def _limited(
+    w: Values, done: Updated, hyper: Hyper, step: int, decays: bool | BoolArray, numerics: Numerics, l2: bool
+) -> tuple[Line, ...]:
     """The lines with the ratio limited, and what follows from it, in the type of `w`."""
-    lr = w.dtype.type(hp_uniform(hyper, decays=True)[0] if numerics == "published" else hyper.lr)
+    precise = precise_settings(hyper, step, w.dtype.type) if numerics == "precise" else None
+    lr = w.dtype.type(hp_uniform(hyper, decays=True)[0]) if precise is None else precise.lr
     with np.errstate(all="ignore"):
         limit = w.dtype.type(LINEAR_RATIO_LIMIT)
         ratio = np.clip(done.line("ratio"), -limit, limit)
-        change = lr * (ratio if l2 else ratio + done.line("decay"))
-        w1 = np.where(np.isfinite(change), w - change, w)
+        if precise is None:
+            change = lr * (ratio if l2 else ratio + done.line("decay"))
+            w1 = np.where(np.isfinite(change), w - change, w)
+        else:
+            w1, change = decayed_and_moved(w, done.line("decay"), lr * ratio, precise, decays, l2)
     values = {"ratio": ratio, "update": change, "w": w1}
     formulas = {"ratio": "m̂ / denominator, limited to [-1, 1]", "denominator": "√v̂ + max(ε, 1e-6)"}
+    if precise is not None:
+        formulas |= {
+            "denominator": "√v / √(1-β₂ᵗ) + max(ε, 1e-6)",
+            "update": "lr·ratio" if l2 else "lr·(ratio + decay)",
+            "w": ("w" if l2 else "w·(1-lr·λ)") + " - lr·ratio (w where the update is not finite)",
+        }
     return tuple(
         Line(line.name, formulas.get(line.name, line.formula), values.get(line.name, line.value))
         for line in done.lines

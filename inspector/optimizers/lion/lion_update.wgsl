@@ -21,7 +21,7 @@ fn lion_update(
     let w0 = w[i];
     let g0 = g[i];
     let m0 = m[i];
-    let to = updated(w0, g0, m0, vec4(0.0), grad_stats[1], hp, bias, 4u * i);
+    let to = updated(w0, g0, m0, vec4(0.0), grad_stats[1], hp, vec4(0.0), bias, 4u * i);
 
     // What lies beyond the size belongs to somebody else, or is padding that has to stay zero.
     let mine = lanes_below(4u * i, size);

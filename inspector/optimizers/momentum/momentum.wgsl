@@ -8,6 +8,7 @@ fn updated(
     v: vec4<f32>,
     clip_scale: f32,
     hp: vec4<f32>,
+    exact: vec4<f32>,
     bias: vec4<f32>,
     first: u32,
 ) -> Update {

@@ -13,6 +13,7 @@ from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.plan import Variant
+from inspector.progress import counting
 from inspector.schedule import Schedule
 from inspector.settings import Settings
 from inspector.sources.base import ReadWeights
@@ -77,11 +78,17 @@ class Checkpoint:
 
     def initial_state(self) -> HostState:
         """w, m, v of the files as float32; 8-bit codes of the dynamic codec byte for byte beside their values."""
-        w = {name: tensor.flat() for name, tensor in self._contents.weights.items()}
+        contents = self._contents
+        begun = counting(len(contents.weights) + len(contents.states))
+        w: dict[str, F32Array] = {}
+        for name, tensor in contents.weights.items():
+            begun(1)
+            w[name] = tensor.flat()
         m: dict[str, F32Array] = {}
         v: dict[str, F32Array] = {}
         coded: dict[str, Moments8bit] = {}
-        for name, state in self._contents.states.items():
+        for name, state in contents.states.items():
+            begun(1)
             for lane, moment in ((m, state.m), (v, state.v)):
                 if moment is not None:
                     lane[name] = _values(moment)

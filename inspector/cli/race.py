@@ -1,0 +1,367 @@
+"""`inspector race` and `inspector sweep`: several optimizers or settings from one start, over the same batches."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from inspector import __version__
+from inspector.cli.options import interruptible, make_console, make_hyper, make_source, make_table, print_json
+from inspector.errors import InspectorError, UsageError
+from inspector.floats import shortest
+from inspector.gpu.opener import StepperMaker
+from inspector.optimizers import optimizer
+from inspector.plan import Variant
+from inspector.race import MAX_LANES, LaneSpec, check_forms, lane_names
+from inspector.runtime.race_recording import RaceRecording, result_of
+from inspector.runtime.racing import Lane, Race
+from inspector.session.policy import Policy
+from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile
+from inspector.sources.base import EndOfSourceError, Source, is_closed_loop
+from inspector.statistics import StatsLevel
+
+OPEN_LOOP = (
+    "Open loop: the gradients are the same whatever the weights, so the lanes differ in their updates and not in what "
+    "they learn."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What holds for all lanes; `settings` are the hyper-parameters that were typed, `form` the parts of the form."""
+
+    source: str
+    steps: int
+    settings: dict[str, float]
+    form: dict[str, Any]
+    schedule: str | None
+    seed: int | None
+    adapter: str | None
+    stats: StatsLevel = "light"
+    capture: str = "stats"
+
+    def open(self, lane: LaneSpec) -> Source:
+        """The source of a lane, at its seed where it has one."""
+        return make_source(self.source, self.schedule, self.seed if lane.seed is None else lane.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Raced:
+    """One lane that is done, and its numbers of each step."""
+
+    spec: LaneSpec
+    result: LaneResult
+    steps: tuple[dict[str, Any], ...]
+
+
+def run_race(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json: bool) -> int:
+    """Race, print, save; 1 where a lane ended before the others."""
+    if not 2 <= len(lanes) <= MAX_LANES:
+        raise UsageError(f"A race has 2 to {MAX_LANES} lanes, not {len(lanes)}: give --lane as often.")
+    outcome = _run(setup, lanes, "race", save)
+    document = race_document(outcome)
+    print_json(document) if json else show_race(document)
+    return int(any(each.result.steps < setup.steps for each in outcome.raced))
+
+
+def run_sweep(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json: bool) -> int:
+    """Run every lane, some at a time, print and save; 0."""
+    outcome = _run(setup, lanes, "sweep", save)
+    document = sweep_document(outcome)
+    print_json(document) if json else show_sweep(document)
+    return 0
+
+
+def run_again(path: Path, adapter: str | None, *, json: bool) -> int:
+    """Run a saved race or sweep again from what it says, and hold the bits against it; 1 where any differ."""
+    saved = RaceFile.read(path)
+    if saved.began_at:
+        raise UsageError(
+            f"{path} was recorded from step {saved.began_at + 1:,} on: only a race that was recorded from its start is "
+            "run again."
+        )
+    results = [lane.result for lane in saved.lanes]
+    if any(r is None or (r.steps < saved.steps and not r.why) for r in results):
+        raise UsageError(
+            f"{path} was interrupted before all of its lanes were done: only a complete one is run again."
+        )
+    setup = Setup(
+        saved.source, saved.steps, dict(saved.settings), dict(saved.form), saved.schedule, saved.seed, adapter
+    )
+    outcome = _run(setup, saved.specs, saved.kind, None)
+    rows = []
+    for lane, again in zip(saved.lanes, outcome.raced, strict=True):
+        assert lane.result is not None
+        same = lane.result.weights_sha256 == again.result.weights_sha256
+        alike = shortest_or_none(lane.result.final_loss) == shortest_or_none(again.result.final_loss)
+        rows.append(
+            {"lane": lane.spec, "bit_exact": same and alike, "final_loss": lane.result.final_loss,
+             "final_loss_again": again.result.final_loss}
+        )  # fmt: skip
+    document = {
+        "session": str(path), "saved_on": saved.device, "device": outcome.device, "lanes": rows,
+        "bit_exact": all(row["bit_exact"] for row in rows),
+    }  # fmt: skip
+    print_json(document) if json else _show_again(document)
+    return int(not document["bit_exact"])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All lanes, in the order in which they were asked for."""
+
+    setup: Setup
+    kind: Kind
+    closed_loop: bool
+    device: str
+    raced: tuple[Raced, ...]
+    seconds: float
+    path: Path | None
+
+
+def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None) -> Outcome:
+    source = setup.open(LaneSpec())
+    # What cannot run is told before anything does.
+    check_forms(lanes, Variant(**setup.form))
+    policy = Policy.from_text(setup.capture)
+    file = RaceFile(
+        kind, setup.source, is_closed_loop(source), setup.steps, setup.settings, setup.form, setup.schedule,
+        setup.seed, "", f"inspector {__version__}", tuple(RacedLane(str(lane)) for lane in lanes),
+    )  # fmt: skip
+    raced: list[Raced] = []
+    device, began = "", time.perf_counter()
+    # The runs of a sweep go a few at a time: as many as there are threads for, and no more of the device's memory.
+    at_once = MAX_LANES if kind == "race" else 4
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with (
+        interruptible() as check,
+        Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress,
+    ):
+        task = progress.add_task("steps of lanes", total=setup.steps * len(lanes))
+        for first in range(0, len(lanes), at_once):
+            batch = lanes[first : first + at_once]
+
+            def tick(count: int = len(batch)) -> None:
+                check()
+                progress.advance(task, count)
+
+            race = _start(setup, batch)
+            recording: RaceRecording | None = None
+            try:
+                device = race.lanes[0].engine.stepper.device.name
+                if save is not None:
+                    file = replace(file if not first else RaceFile.read(save), device=device)
+                    recording = RaceRecording.start(
+                        save, file, race.lanes, policy, first=first, planned_steps=setup.steps
+                    )
+                raced += _steps(race, setup, tick)
+            finally:
+                if recording is not None:
+                    recording.end()
+                race.close()
+            if recording is not None and recording.ended is not None:
+                raise InspectorError(recording.ended)
+    seconds = time.perf_counter() - began
+    return Outcome(setup, kind, file.closed_loop, device, tuple(raced), seconds, save)
+
+
+def _start(setup: Setup, lanes: Sequence[LaneSpec]) -> Race:
+    found: dict[int | None, Source] = {}
+    for lane in lanes:
+        if lane.seed not in found:
+            found[lane.seed] = setup.open(lane)
+    sources = [found[lane.seed] for lane in lanes]
+    maker = StepperMaker(setup.adapter, undo_bytes=0)
+    return Race.start(
+        sources,
+        lanes,
+        lambda source, variant, state: maker.make(source.params, variant, state),
+        variant=Variant(**setup.form),
+        hypers=[make_hyper(source, **setup.settings) for source in sources],
+        stats=setup.stats,
+    )
+
+
+def _steps(race: Race, setup: Setup, tick: Callable[[], None]) -> list[Raced]:
+    rows: list[list[dict[str, Any]]] = [[] for _ in race.lanes]
+    for _ in range(setup.steps):
+        tick()
+        before = [lane.steps for lane in race.lanes]
+        try:
+            race.step()
+        except EndOfSourceError as error:
+            raise UsageError(f"--steps {setup.steps} is too many: {error}") from None
+        for lane, row, was in zip(race.lanes, rows, before, strict=True):
+            if lane.steps > was:
+                row.append(_row(lane))
+        if not race.running:
+            break
+    pairs = zip(race.lanes, rows, strict=True)
+    return [Raced(lane.spec, result_of(lane), tuple(row)) for lane, row in pairs]
+
+
+def _row(lane: Lane) -> dict[str, Any]:
+    latest = lane.latest
+    assert latest is not None
+    record = latest.record
+    return {
+        "step": record.step, "loss": record.loss, "lr": record.lr, "grad_norm": record.grad_norm,
+        "clip_scale": record.clip_scale, "weight_norm": latest.weight_norm, "update_norm": latest.update_norm,
+    }  # fmt: skip
+
+
+# --- what is printed
+
+
+def race_document(outcome: Outcome) -> dict[str, Any]:
+    """The document of --json of a race."""
+    names = _names(outcome)
+    return _head(outcome) | {
+        "lanes": [
+            _lane_row(name, each, outcome.setup) | {"history": list(each.steps)}
+            for name, each in zip(names, outcome.raced, strict=True)
+        ],
+    }
+
+
+def sweep_document(outcome: Outcome) -> dict[str, Any]:
+    """The document of --json of a sweep: every run, and by optimizer and learning rate the mean over the seeds."""
+    runs = [_lane_row(str(each.spec), each, outcome.setup) for each in outcome.raced]
+    groups: dict[tuple[str, float], list[float]] = {}
+    for each, row in zip(outcome.raced, runs, strict=True):
+        base = str(
+            replace(each.spec, hyper={k: v for k, v in each.spec.hyper.items() if k != "lr"}, seed=None)
+        )
+        loss = row["final_loss"]
+        groups.setdefault((base, each.spec.hyper["lr"]), []).append(float("nan") if loss is None else loss)
+    rates: list[dict[str, Any]] = [
+        {"lane": base, "lr": rate, "final_loss": sum(losses) / len(losses), "low": min(losses), "high": max(losses),
+         "seeds": len(losses)}
+        for (base, rate), losses in groups.items()
+    ]  # fmt: skip
+    best: dict[str, dict[str, Any]] = {}
+    for row in rates:
+        kept = best.get(row["lane"])
+        if not math.isnan(row["final_loss"]) and (kept is None or row["final_loss"] < kept["final_loss"]):
+            best[row["lane"]] = row
+    return _head(outcome) | {"lanes": runs, "rates": rates, "best": list(best.values())}
+
+
+def _head(outcome: Outcome) -> dict[str, Any]:
+    setup = outcome.setup
+    lane_steps = sum(each.result.steps for each in outcome.raced)
+    return {
+        "source": setup.source,
+        "closed_loop": outcome.closed_loop,
+        "device": outcome.device,
+        "steps": setup.steps,
+        "schedule": setup.schedule,
+        "seed": setup.seed,
+        "lane_steps_per_second": lane_steps / outcome.seconds if outcome.seconds else None,
+        "session": None if outcome.path is None else str(outcome.path),
+    }
+
+
+def _lane_row(name: str, each: Raced, setup: Setup) -> dict[str, Any]:
+    source_hyper = make_hyper(setup.open(each.spec), **setup.settings)
+    hyper = each.spec.hyper_of(source_hyper)
+    used = optimizer(each.spec.optimizer).settings
+    return {
+        "name": name,
+        "optimizer": each.spec.optimizer,
+        "hyper": {key: getattr(hyper, key) for key in used},
+        "form": dict(each.spec.form),
+        "seed": each.spec.seed if each.spec.seed is not None else setup.seed,
+        "steps": each.result.steps,
+        "final_loss": each.result.final_loss,
+        "diverged": each.result.diverged,
+        "why": each.result.why,
+        "weights_sha256": each.result.weights_sha256,
+    }
+
+
+def _names(outcome: Outcome) -> tuple[str, ...]:
+    return lane_names([each.spec for each in outcome.raced])
+
+
+def show_race(document: dict[str, Any]) -> None:
+    """A table of the lanes for people."""
+    console = make_console()
+    table = make_table(
+        "lane", right=("lr", "steps", "loss at first", "final loss", "‖g‖ last", "‖Δw‖ last", "‖w‖ last"),
+        title=f"{document['source']}, {document['steps']:,} steps, {document['device']}",
+    )  # fmt: skip
+    for lane in document["lanes"]:
+        first, last = (lane["history"][i] if lane["history"] else {} for i in (0, -1))
+        table.add_row(
+            lane["name"], shortest(lane["hyper"]["lr"]), f"{lane['steps']:,}", _nats(first.get("loss")),
+            _nats(lane["final_loss"]), *(_figure(last.get(k)) for k in ("grad_norm", "update_norm", "weight_norm")),
+        )  # fmt: skip
+    console.print(table)
+    _show_ends(document)
+
+
+def show_sweep(document: dict[str, Any]) -> None:
+    """Final loss by learning rate for people; the best of each lane is marked."""
+    console = make_console()
+    for name in dict.fromkeys(row["lane"] for row in document["rates"]):
+        table = make_table(right=("lr", "final loss", "lowest", "highest", "seeds", ""), title=name)
+        for row in document["rates"]:
+            if row["lane"] == name:
+                best = "best" if row in document["best"] else ""
+                table.add_row(
+                    shortest(row["lr"]), _nats(row["final_loss"]), _nats(row["low"]), _nats(row["high"]),
+                    str(row["seeds"]), best,
+                )  # fmt: skip
+        console.print(table)
+    _show_ends(document)
+
+
+def _show_ends(document: dict[str, Any]) -> None:
+    console = make_console()
+    for lane in document["lanes"]:
+        if lane["diverged"] is not None:
+            console.print(f"{lane['name']} diverged at step {lane['diverged']:,}: {lane['why']}.")
+        elif lane["why"]:
+            console.print(f"{lane['name']} ended after step {lane['steps']:,}: {lane['why']}")
+    if not document["closed_loop"]:
+        console.print(OPEN_LOOP)
+    if document["lane_steps_per_second"]:
+        console.print(f"{document['lane_steps_per_second']:,.1f} steps of lanes a second.")
+    if document["session"]:
+        console.print(f"Saved to {document['session']}.")
+
+
+def _show_again(document: dict[str, Any]) -> None:
+    console = make_console()
+    table = make_table("lane", "bits", right=("final loss", "again"))
+    for row in document["lanes"]:
+        bits = "the same" if row["bit_exact"] else "others"
+        table.add_row(row["lane"], bits, _nats(row["final_loss"]), _nats(row["final_loss_again"]))
+    console.print(table)
+    if not document["bit_exact"] and document["saved_on"] != document["device"]:
+        console.print(
+            f"It was saved on {document['saved_on']}, and this is {document['device']}: other devices round otherwise."
+        )
+
+
+def shortest_or_none(value: float | None) -> str:
+    """The shortest text that gives back the same float64, for comparing with NaN."""
+    return "none" if value is None else repr(value)
+
+
+def _nats(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"

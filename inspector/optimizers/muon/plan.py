@@ -1,0 +1,220 @@
+"""The plan of a Muon step: the norm, the directions, each batch of matrices orthogonalised, then all updates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inspector.errors import UsageError
+from inspector.layout import F32_BYTES, Layout, Segment
+from inspector.optimizers.matrix.products import ProductPlan, Work
+from inspector.optimizers.matrix.stacks import Batch, Stack, batches
+from inspector.optimizers.muon.hidden import takes
+from inspector.optimizers.muon.oracle import COEFFICIENTS, EPS, ITERATIONS, shape_factor
+from inspector.optimizers.planning.assembly import VEC
+from inspector.optimizers.planning.update import UpdateRange
+from inspector.param_hyper import Classes
+from inspector.plan import WORKGROUP_SIZE, Access, Binding, Limits, Plan, Variant
+from inspector.settings import IDLE
+from inspector.stores import Lane
+
+MUON = "muon"
+"""The kind of ranges that it updates itself; all others are AdamW's."""
+STACKED_ELEMENTS = 40 << 20
+"""Of matrices that are orthogonalised together, in scratch buffers of at most 160 MiB: enough to fill a large GPU, on
+which XXᵀ of four matrices of 768 by 4,096 ran at 8 TFLOP/s and of twelve at 24 (an H200)."""
+PARTS = 64
+"""Most sums of squares of a matrix, which every workgroup that divides by their norm adds up for itself."""
+
+
+def plan_muon(layout: Layout, limits: Limits, variant: Variant, classes: Classes | None = None) -> Plan:
+    """Lay the dispatches out; see `plan_step`."""
+    return MuonPlan(layout, limits, variant, classes).build()
+
+
+class MuonPlan(ProductPlan):
+    """Hidden matrices by the orthogonalised direction, which stands in v's place; the rest as AdamW."""
+
+    hp_type = "array<vec4<f32>, 2>"
+
+    def check_variant(self) -> None:
+        variant = self.variant
+        if variant.kernel != "f32":
+            raise UsageError(
+                f"--kernel {variant.kernel} is there for AdamW, Adam and Adam with L2: run muon with --kernel f32."
+            )
+        if self.published:
+            raise UsageError("The published grid is there for AdamW with dispatches by block or by tensor.")
+        if not variant.fused:
+            raise UsageError("Muon has no unfused form: run it without --unfused.")
+        if variant.dispatch == "single":
+            raise UsageError(
+                "Muon updates hidden matrices and other params with different kernels, so one dispatch cannot do for "
+                "all: run it with --dispatch two-block or per-tensor."
+            )
+
+    def kind(self, segment: Segment) -> str:
+        return MUON if takes(segment.param, self.variant) else ""
+
+    def kernel(self, range_: UpdateRange) -> tuple[str, str]:
+        if range_.kind == MUON:
+            return "optimizers/muon/muon_update", "muon_update"
+        return "adamw_update", "adamw_update"
+
+    def access(self, range_: UpdateRange, moment: Lane) -> Access:
+        return "read" if range_.kind == MUON and moment == "v" else "read_write"
+
+    def before_updates(self, ranges: tuple[UpdateRange, ...]) -> None:
+        """The direction of every hidden matrix, then batch by batch what is left of it on the way to orthogonal."""
+        for range_ in ranges:
+            if range_.kind == MUON:
+                self._direction(range_)
+        limit = self.limits.max_storage_buffer_binding_size // F32_BYTES
+        stacked = min(STACKED_ELEMENTS, limit)
+        # The grid counts matrices along z.
+        most = self.limits.max_compute_workgroups_per_dimension
+        for batch in batches(self.layout, self._matrices(), "v", bound=limit, stacked=stacked, most=most):
+            self._orthogonalise(batch)
+
+    def _matrices(self) -> list[Segment]:
+        classes = self.classes or (0,) * len(self.layout.segments)
+        pairs = zip(self.layout.segments, classes, strict=True)
+        return [s for s, of in pairs if of != IDLE and self.kind(s) == MUON]
+
+    def _direction(self, range_: UpdateRange) -> None:
+        start, stop = range_.start, range_.stop
+        bindings = (
+            self.lane(0, "g", "g", start, stop, "read"),
+            self.lane(1, "m", "m", start, stop, "read"),
+            replace(self.lane(2, "v", "v", start, stop, "read_write"), one_way=True),
+            Binding(3, "grad_stats", "grad_stats", 0, 2 * F32_BYTES, "read"),
+            self.size(4, "size", stop - start),
+            self.hp(5, range_),
+        )
+        self.add(
+            "optimizers/muon/muon_direction",
+            range_.block,
+            (start, stop),
+            self.grid(-(-(stop - start) // VEC)),
+            bindings,
+            f"muon_direction {range_.name}",
+            constants=tuple(self.constants(range_).items()),
+        )
+
+    def _orthogonalise(self, batch: Batch) -> None:
+        rows, columns = batch.shape
+        count, side = len(batch.segments), min(rows, columns)
+        x, other = (self.stack(name, count, rows, columns) for name in ("stacked", "stacked_next"))
+        gram, polynomial = (self.stack(name, count, side, side) for name in ("gram", "polynomial"))
+        self._normalise(batch, x)
+        a, b, c = COEFFICIENTS
+        tall = rows > columns
+        for i in range(1, ITERATIONS + 1):
+            done = f"newton_schulz {i}/{ITERATIONS}"
+            self.gram(gram, x, self._work(batch, f"{done} {'XᵀX' if tall else 'XXᵀ'}"), transposed=tall)
+            self.symmetric_product(
+                polynomial, gram, gram, self._work(batch, f"{done} bA + cA²"), alpha=c, beta=b, addend=gram
+            )
+            work = self._work(batch, f"{done} aX + {'XB' if tall else 'BX'}")
+            if tall:
+                self.product(other, x, polynomial, work, alpha=1.0, beta=a, addend=x)
+            else:
+                self.symmetric_times(other, polynomial, x, work, alpha=1.0, beta=a, addend=x)
+            x, other = other, x
+        self._unstack(batch, x)
+
+    def _work(self, batch: Batch, what: str) -> Work:
+        first = batch.segments[0]
+        return Work(
+            f"{what} {batch.name}", (batch.start, batch.stop), len(batch.segments) * first.numel, first.block
+        )
+
+    def _pieces(self, batch: Batch) -> list[tuple[int, int]]:
+        """Elements [start, stop) of the lanes that hold it: a matrix alone may lie on two pages, or be too large."""
+        if len(batch.segments) > 1:
+            return [(batch.start, batch.stop)]
+        return list(self.layout.pieces(batch.start, batch.stop, self.chunk))
+
+    def _normalise(self, batch: Batch, x: Stack) -> None:
+        pieces = self._pieces(batch)
+        numel = batch.segments[0].numel
+        # Those of several pieces have to begin where a binding may.
+        parts = PARTS if len(pieces) > 1 else min(-(-numel // (WORKGROUP_SIZE * 16)), PARTS)
+        nbytes = x.count * parts * F32_BYTES
+        self.workspace("squares", x.count * parts * len(pieces))
+        for i, (start, stop) in enumerate(pieces):
+            work = self._work(batch, "sum_squares")
+            self.add(
+                "optimizers/matrix/sum_squares",
+                work.block,
+                (start, stop),
+                (parts, 1, x.count),
+                (
+                    self._lane(0, batch, start, stop, "read"),
+                    Binding(1, "result", "squares", i * nbytes, nbytes, "read_write", one_way=True),
+                    self.size(2, "size", min(numel, stop - start)),
+                    self.size(3, "apart", batch.apart),
+                ),
+                work.name,
+                count=min(work.count, stop - start),
+            )
+        for start, stop in pieces:
+            work = self._work(batch, "normalise")
+            self.add(
+                "optimizers/matrix/normalise",
+                work.block,
+                (start, stop),
+                self._grid(x.rows * x.width // VEC, x.count),
+                (
+                    self._lane(0, batch, start, stop, "read"),
+                    Binding(1, "squares", "squares", 0, nbytes * len(pieces), "read"),
+                    Binding(2, "stacked", x.buffer, 0, x.nbytes, "read_write", one_way=True),
+                    *self._placed(3, batch, start, stop),
+                ),
+                work.name,
+                constants=(("PARTS", float(parts * len(pieces))), ("EPS", EPS)),
+                count=min(work.count, stop - start),
+            )
+
+    def _unstack(self, batch: Batch, x: Stack) -> None:
+        for start, stop in self._pieces(batch):
+            work = self._work(batch, "unstack")
+            # No param between the matrices is written.
+            written = tuple(
+                self.lane(1, "data", "v", max(s.offset, start), min(s.stop, stop), "read_write")
+                for s in batch.segments
+            )
+            self.add(
+                "optimizers/matrix/unstack",
+                work.block,
+                (start, stop),
+                self._grid(min(stop - start, x.rows * x.columns), x.count),
+                (
+                    Binding(0, "stacked", x.buffer, 0, x.nbytes, "read"),
+                    replace(self._lane(1, batch, start, stop, "read_write"), one_way=True),
+                    *self._placed(2, batch, start, stop),
+                ),
+                work.name,
+                constants=(("SCALE", float(shape_factor(x.rows, x.columns))),),
+                written=written,
+                count=min(work.count, stop - start),
+            )
+
+    def _lane(self, slot: int, batch: Batch, start: int, stop: int, access: Access) -> Binding:
+        numel = batch.segments[0].numel
+        used = F32_BYTES * min(stop - start, len(batch.segments) * numel)
+        return replace(self.lane(slot, "data", "v", start, stop, access), used=used)
+
+    def _placed(self, slot: int, batch: Batch, start: int, stop: int) -> tuple[Binding, ...]:
+        """Shape and place of the matrices that elements [start, stop) hold, or of the piece of one that they are."""
+        rows, columns = batch.shape
+        return (
+            self.size(slot, "rows", rows),
+            self.size(slot + 1, "columns", columns),
+            self.size(slot + 2, "apart", batch.apart),
+            self.size(slot + 3, "first", start - batch.start),
+            self.size(slot + 4, "size", min(stop - start, rows * columns)),
+        )
+
+    def _grid(self, threads: int, count: int) -> tuple[int, int, int]:
+        across, down, _ = self.grid(threads)
+        return across, down, count

@@ -1,0 +1,146 @@
+"""A race recorded as one session: a folder with a session a lane, and the file that says what each ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+from inspector import __version__
+from inspector.errors import InspectorError, UsageError
+from inspector.hyper import HYPER_NAMES, Hyper
+from inspector.race import LaneSpec
+from inspector.runtime.racing import Lane
+from inspector.runtime.recording import Recording, check_new
+from inspector.runtime.snapshots import RecordingPicture
+from inspector.session.policy import Policy
+from inspector.session.race_file import LaneResult, RacedLane, RaceFile, lane_folder
+from inspector.sources.base import is_closed_loop
+
+
+class RaceRecording:
+    """Recordings of lanes that stand between steps, all after the same one; `first` is the number of the first lane.
+
+    Has what `Recording` has for whoever keeps one.
+    """
+
+    def __init__(
+        self, path: Path, policy: Policy, lanes: Sequence[Lane], recordings: Sequence[Recording], first: int
+    ) -> None:
+        self.path = path
+        self.policy = policy
+        self.first_step = recordings[0].first_step
+        self.ended: str | None = None
+        """Why it ended by itself, in a sentence."""
+        self._first = first
+        self._lanes = tuple(lanes)
+        self._recordings = tuple(recordings)
+        self._closed = False
+
+    @classmethod
+    def start(
+        cls,
+        path: Path,
+        file: RaceFile,
+        lanes: Sequence[Lane],
+        policy: Policy,
+        *,
+        first: int = 0,
+        planned_steps: int | None = None,
+        patience_s: float | None = None,
+    ) -> RaceRecording:
+        """Record `lanes` into the folder `path`, which is made unless it is one that `file` stands in already."""
+        if len({lane.steps for lane in lanes}) > 1:
+            raise UsageError(
+                "The lanes stand after different steps: let them catch up before they are recorded."
+            )
+        if not first:
+            check_new(path)
+            path.mkdir()
+        file.write(path)
+        recordings: list[Recording] = []
+        try:
+            for number, lane in enumerate(lanes, start=first):
+                recordings.append(
+                    Recording.start(
+                        lane.engine, path / lane_folder(number), policy,
+                        planned_steps=planned_steps, patience_s=patience_s,
+                    )
+                )  # fmt: skip
+        except InspectorError:
+            for recording in recordings:
+                recording.end("Another lane could not be recorded.")
+            raise
+        return cls(path, policy, lanes, recordings, first)
+
+    @property
+    def open(self) -> bool:
+        """False once any lane's has ended."""
+        return not self._closed and all(recording.open for recording in self._recordings)
+
+    @property
+    def last_step(self) -> int:
+        """The last step that every lane has."""
+        return min(recording.last_step for recording in self._recordings)
+
+    def picture(self) -> RecordingPicture:
+        """What to show of it."""
+        pictures = [recording.picture() for recording in self._recordings]
+        steps, nbytes = min(p.steps for p in pictures), sum(p.nbytes for p in pictures)
+        return RecordingPicture(str(self.path), str(self.policy), steps, nbytes)
+
+    def words(self) -> str:
+        """What it holds and where, for a sentence."""
+        count, first, last = len(self._lanes), self.first_step, self.last_step
+        held = f"steps {first:,} to {last:,}" if last >= first else "no step"
+        return f"{held} of {count} lanes: {self.path}"
+
+    def end(self, reason: str | None = None) -> None:
+        """End it once everything is written, and write what came of the lanes. Again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        for recording in self._recordings:
+            recording.end(reason)
+            self.ended = self.ended or recording.ended
+        try:
+            file = RaceFile.read(self.path)
+            for number, lane in enumerate(self._lanes, start=self._first):
+                file = file.with_result(number, result_of(lane))
+            if not file.steps:
+                # Nobody had said how many there would be.
+                file = replace(file, steps=self.last_step - file.began_at)
+            file.write(self.path)
+        except InspectorError as error:
+            self.ended = self.ended or str(error)
+
+
+def race_file(
+    lanes: Sequence[Lane], base: Hyper, *, source: str, schedule: str, planned_steps: int
+) -> RaceFile:
+    """What lanes run as they are set now, where `base` is what the run itself is set to."""
+    settings = {name: getattr(base, name) for name in HYPER_NAMES}
+    engine = lanes[0].engine
+    form = engine.stepper.plan.variant
+    return RaceFile(
+        "race", source, is_closed_loop(engine.source), planned_steps, settings,
+        {"numerics": form.numerics, "reduce": form.reduce, "dispatch": form.dispatch}, schedule, None,
+        engine.stepper.device.name, f"inspector {__version__}",
+        tuple(RacedLane(str(_as_set(lane, base))) for lane in lanes), lanes[0].steps,
+    )  # fmt: skip
+
+
+def result_of(lane: Lane) -> LaneResult:
+    """What came of a lane so far."""
+    loss = lane.final_loss()
+    known = lane.engine.record is not None and lane.engine.record.loss is not None
+    step, why = lane.diverged or (None, "")
+    return LaneResult(lane.steps, loss if known else None, lane.digest(), step, why or lane.ended or "")
+
+
+def _as_set(lane: Lane, base: Hyper) -> LaneSpec:
+    """What it runs, with settings that were changed since it began."""
+    hyper = lane.engine.hyper
+    changed = {n: getattr(hyper, n) for n in HYPER_NAMES if getattr(hyper, n) != getattr(base, n)}
+    return replace(lane.spec, hyper=MappingProxyType(changed))

@@ -1,0 +1,178 @@
+"""The file that makes one race of several sessions: what each lane ran, and what came of it.
+
+`race.json` lies in the folder of the race beside `lane-000.session` and so on, each a session like any other. It is
+written anew, as a whole, whenever a lane is done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from inspector.errors import UsageError
+from inspector.files import write_text
+from inspector.race import MAX_SWEEP, LaneSpec
+
+RACE_NAME = "race.json"
+FORMAT = 1
+MAX_BYTES = 16 << 20
+
+Kind = Literal["race", "sweep"]
+
+
+def lane_folder(number: int) -> str:
+    """The session of one lane, inside that of the race."""
+    return f"lane-{number:03d}.session"
+
+
+@dataclass(frozen=True, slots=True)
+class LaneResult:
+    """What came of a lane. `final_loss` is the mean over the last tenth of its steps, in the unit of the source, None
+    where it has none; `weights_sha256` that of its weights, float32, params in the order of the source."""
+
+    steps: int
+    final_loss: float | None
+    weights_sha256: str
+    diverged: int | None = None
+    """The step at which it was seen to diverge."""
+    why: str = ""
+    """By what it was seen to diverge, or why it ended before the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class RacedLane:
+    """A lane as it was saved: `spec` as a person writes it, and the result once it is done."""
+
+    spec: str
+    result: LaneResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RaceFile:
+    """All that is needed to run the race again, and what came of it. `settings` and `form` hold for every lane."""
+
+    kind: Kind
+    source: str
+    closed_loop: bool
+    steps: int
+    settings: Mapping[str, float]
+    form: Mapping[str, Any]
+    schedule: str | None
+    seed: int | None
+    device: str
+    software: str
+    lanes: tuple[RacedLane, ...]
+    began_at: int = 0
+    """Steps that were complete when the recording began: only one from the start can be run again."""
+
+    @classmethod
+    def read(cls, folder: Path) -> RaceFile:
+        """That of a folder; UsageError, saying what is wrong, where there is none that a race wrote."""
+        path = folder / RACE_NAME
+        try:
+            if path.stat().st_size > MAX_BYTES:
+                raise UsageError(f"{path} is larger than any that a race writes: it is not opened.")
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
+        except (ValueError, RecursionError):
+            raise UsageError(f"{path} is damaged: it is no JSON document.") from None
+        return _parsed(document, path)
+
+    def write(self, folder: Path) -> None:
+        """Put it in the place of the one that there is, durably."""
+        document = {"format": FORMAT} | asdict(self)
+        write_text(
+            folder / RACE_NAME, json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+        )
+
+    def with_result(self, number: int, result: LaneResult) -> RaceFile:
+        """The same with what came of one lane."""
+        lanes = list(self.lanes)
+        lanes[number] = replace(lanes[number], result=result)
+        return replace(self, lanes=tuple(lanes))
+
+    @property
+    def specs(self) -> tuple[LaneSpec, ...]:
+        """What the lanes run."""
+        return tuple(LaneSpec.from_text(lane.spec) for lane in self.lanes)
+
+
+def is_race(path: Path) -> bool:
+    """True for the folder of a race."""
+    return (path / RACE_NAME).is_file()
+
+
+def _parsed(document: Any, path: Path) -> RaceFile:
+    if isinstance(document, dict) and type(document.get("format")) is int and document["format"] != FORMAT:
+        raise UsageError(
+            f"{path} has format {document['format']}, and this program reads {FORMAT}: use the one that wrote it."
+        )
+    try:
+        lanes = tuple(_lane(lane) for lane in document["lanes"])
+        made = RaceFile(
+            kind=_one_of(document["kind"], "race", "sweep"),
+            source=_typed(document["source"], str),
+            closed_loop=_typed(document["closed_loop"], bool),
+            steps=_typed(document["steps"], int),
+            settings={_typed(k, str): float(_number(v)) for k, v in document["settings"].items()},
+            form=dict(document["form"]),
+            schedule=_optional(document["schedule"], str),
+            seed=_optional(document["seed"], int),
+            device=_typed(document["device"], str),
+            software=_typed(document["software"], str),
+            lanes=lanes,
+            began_at=_typed(document["began_at"], int),
+        )
+        if not (0 < len(lanes) <= MAX_SWEEP and made.steps >= 0):
+            raise ValueError(len(lanes))
+        # Whoever opens it runs what they say: that has to be lanes.
+        _ = made.specs
+    except UsageError as error:
+        raise UsageError(f"{path} is damaged: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise UsageError(f"{path} is damaged: it does not say what each lane of a race ran.") from None
+    return made
+
+
+def _lane(document: Any) -> RacedLane:
+    found = document["result"]
+    if found is None:
+        return RacedLane(_typed(document["spec"], str))
+    loss = found["final_loss"]
+    return RacedLane(
+        _typed(document["spec"], str),
+        LaneResult(
+            _typed(found["steps"], int),
+            None if loss is None else _number(loss),
+            _typed(found["weights_sha256"], str),
+            _optional(found["diverged"], int),
+            _typed(found["why"], str),
+        ),
+    )
+
+
+def _typed(value: Any, type_: type) -> Any:
+    if type(value) is not type_:
+        raise TypeError(value)
+    return value
+
+
+def _optional(value: Any, type_: type) -> Any:
+    return None if value is None else _typed(value, type_)
+
+
+def _number(value: Any) -> float:
+    """A number, or one of the strings that stand for those that JSON does not have."""
+    if type(value) not in (int, float) and value not in ("NaN", "Infinity", "-Infinity"):
+        raise TypeError(value)
+    return float(value)
+
+
+def _one_of(value: Any, *choices: str) -> Any:
+    if value not in choices:
+        raise ValueError(value)
+    return value

@@ -1,0 +1,139 @@
+"""The lanes of a race as rows: what each runs, and where it stands."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor
+
+from inspector.history import EMPTY_HISTORY, History
+from inspector.runtime.race_pictures import LanePicture, RacePicture
+from inspector.ui import format as fmt
+from inspector.ui import theme
+from inspector.ui.board_style import DASHES, ROW
+from inspector.ui.chart import Dash
+from inspector.ui.line_sample import line_sample
+from inspector.ui.tables import AnyIndex, ColumnsModel
+
+COLUMNS = ("lane", "step", "loss", "‖g‖", "‖Δw‖", "‖w‖", "lr", "state")
+LANE, STEP, LOSS, GRAD, UPDATE, WEIGHT, LR, STATE = range(len(COLUMNS))
+METRIC_OF = {LOSS: "loss", GRAD: "grad_norm", UPDATE: "update_norm", WEIGHT: "weight_norm", LR: "lr"}
+HELP = (
+    "The optimizer of the lane and its settings that differ from the run's, with the line that it has in the plots; "
+    "that in front is in the accent.",
+    "Steps that are complete.",
+    "Loss of the last step, in the unit of the source: nats a character for charlm.",
+    "L2 norm of all gradients before clipping.",
+    "L2 norm of what the last step changed in the weights, over all elements, in float64.",
+    "L2 norm of the weights that the last step began with, over all elements, in float64.",
+    "Learning rate of the last step, the schedule applied.",
+    "Whether it runs on, when and by what it was seen to diverge, or why it ended.",
+)
+SAMPLES = (
+    "lion:lr=0.0003,weight_decay=1",
+    "888,888",
+    "8.888",
+    "8.888e−8",
+    "8.888e−8",
+    "888.8",
+    "8.888e−8",
+    "",
+)
+
+
+def lane_style(number: int) -> tuple[QColor, Dash]:
+    """The colour and the dash of a lane: colours first, then other dashes."""
+    colour = theme.ink(QColor(ROW[number % len(ROW)]), theme.colours().base)
+    return colour, DASHES[number // len(ROW) % len(DASHES)]
+
+
+class RaceModel(ColumnsModel):
+    """One row a lane."""
+
+    COLUMNS = COLUMNS
+    FIGURE_COLUMNS = frozenset(range(STEP, STATE))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lanes: tuple[LanePicture, ...] = ()
+        self.front = 0
+
+    def show(self, race: RacePicture | None) -> None:
+        """Take over this moment."""
+        lanes = race.lanes if race is not None else ()
+        fresh = len(lanes) != len(self.lanes)
+        if fresh:
+            self.beginResetModel()
+        self.lanes, self.front = lanes, race.front if race is not None else 0
+        if fresh:
+            self.endResetModel()
+        elif lanes:
+            self.dataChanged.emit(self.index(0, 0), self.index(len(lanes) - 1, len(COLUMNS) - 1))
+
+    def history(self, row: int) -> History:
+        """That of a lane."""
+        return self.lanes[row].history if 0 <= row < len(self.lanes) else EMPTY_HISTORY
+
+    def row_total(self) -> int:
+        """One row a lane."""
+        return len(self.lanes)
+
+    def text(self, row: int, column: int) -> str:
+        """What stands in a cell."""
+        lane = self.lanes[row]
+        if column == LANE:
+            return lane.name
+        if column == STEP:
+            return fmt.count(lane.steps)
+        if column == STATE:
+            return self._state(lane)
+        value = latest(lane.history, METRIC_OF[column])
+        return fmt.NA if value is None else fmt.number(value)
+
+    def data(self, index: AnyIndex, role: int = 0) -> Any:
+        """The text of a cell, its sample of the line, and what it means."""
+        row, column = index.row(), index.column()
+        if role == Qt.ItemDataRole.DisplayRole:
+            return self.text(row, column)
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return self.alignment(column)
+        if role == Qt.ItemDataRole.DecorationRole and column == LANE:
+            colour, dash = lane_style(row)
+            return line_sample(theme.colours().accent if row == self.front else colour, dash)
+        if role == Qt.ItemDataRole.ForegroundRole and column == STATE and self._wrong(self.lanes[row]):
+            return theme.ink(theme.NONFINITE, theme.colours().base)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return f"{self.text(row, column)}\n{HELP[column]}" if column in (LANE, STATE) else HELP[column]
+        return None
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
+        """The column's name, and what it means."""
+        if role == Qt.ItemDataRole.ToolTipRole and orientation == Qt.Orientation.Horizontal:
+            return HELP[section]
+        return super().headerData(section, orientation, role)
+
+    def as_text(self) -> str:
+        """All of it with tabs between columns."""
+        rows = [[self.text(row, column) for column in range(len(COLUMNS))] for row in range(self.row_total())]
+        return "\n".join("\t".join(cells) for cells in [list(COLUMNS), *rows])
+
+    def _state(self, lane: LanePicture) -> str:
+        if lane.ended is not None:
+            return f"ended: {lane.ended}"
+        if lane.diverged is not None:
+            return f"diverged at step {lane.diverged[0]:,}: {lane.diverged[1]}"
+        return "runs"
+
+    def _wrong(self, lane: LanePicture) -> bool:
+        return lane.ended is not None or lane.diverged is not None
+
+
+def latest(history: History, metric: str) -> float | None:
+    """The last value of a metric; None where there is none, or nobody knows it."""
+    series = history.series.get(metric)
+    if series is None or not len(history):
+        return None
+    value = float(series.last[-1])
+    return None if math.isnan(value) and not series.gaps[-1] else value

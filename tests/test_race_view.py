@@ -1,0 +1,105 @@
+"""The view of a race by itself: a line and a row a lane, and what its keys ask for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+from ui_helpers import lane_history, make_race, make_snapshot
+
+from inspector.runtime.commands import Command, FrontLane, RaceTogether, StartRace, StopRace
+from inspector.ui import theme
+from inspector.ui.app import application
+from inspector.ui.race_model import LOSS, STATE, UPDATE, RaceModel
+from inspector.ui.race_view import PRESETS, RaceView
+
+pytestmark = pytest.mark.qt
+
+RACE = make_race()
+Key, Control = Qt.Key, Qt.KeyboardModifier.ControlModifier
+
+
+@pytest.fixture
+def view(qtbot: QtBot) -> RaceView:
+    theme.apply(application(), "light")
+    made = RaceView()
+    qtbot.addWidget(made)
+    made.resize(1000, 420)
+    made.show()
+    return made
+
+
+@pytest.fixture
+def sent(view: RaceView) -> list[Command]:
+    got: list[Command] = []
+    view.command.connect(got.append)
+    return got
+
+
+def test_each_lane_is_a_line_in_each_plot_and_a_row(view: RaceView) -> None:
+    view.show_snapshot(make_snapshot(race=RACE))
+    for chart in view.charts.values():
+        assert chart.trace_names() == ["lane 0", "lane 1", "lane 2"]
+    assert list(view.charts["loss"].drawn("lane 1").last) == [4.0, 9.0, 30.0]
+    assert [view.model.text(row, LOSS) for row in range(3)] == ["2.5", "30", "3.5"]
+    assert view.model.text(0, STATE) == "runs"
+    assert view.model.text(1, STATE).startswith("diverged at step 3: its loss")
+    assert view.model.text(2, STATE) == "ended: The device has no memory."
+    pens = {view.charts["loss"].pen(f"lane {i}").color().name() for i in range(3)}
+    assert len(pens) == 3
+
+
+def test_what_nobody_knows_is_no_value_and_no_mark(view: RaceView) -> None:
+    lanes = (replace(RACE.lanes[0], history=lane_history(4.0, norms=False)), RACE.lanes[1])
+    view.show_snapshot(make_snapshot(race=replace(RACE, lanes=lanes, closed_loop=False)))
+    assert view.model.text(0, UPDATE) == "n/a"
+    assert view.charts["update_norm"].trace_names() == ["lane 1"]
+
+
+def test_keys_start_it_bring_lanes_to_the_front_and_part_them(
+    view: RaceView, sent: list[Command], qtbot: QtBot
+) -> None:
+    qtbot.keyClick(view.table, Key.Key_Return, Control)
+    assert sent.pop() == StartRace(tuple(PRESETS[0].split()))
+    view.show_snapshot(make_snapshot(race=RACE))
+    view.lanes.setEditText("  adamw   lion:lr=1e-4 ")
+    view.start_button.click()
+    assert sent.pop() == StartRace(("adamw", "lion:lr=1e-4"))
+    view.table.selectRow(2)
+    qtbot.keyClick(view.table, Key.Key_Return)
+    assert sent.pop() == FrontLane(2)
+    qtbot.keyClick(view.table, Key.Key_A)
+    assert sent.pop() == RaceTogether(False)
+    view.stop_button.click()
+    assert sent.pop() == StopRace()
+    qtbot.keyClick(view.table, Key.Key_C, Control)
+    assert QApplication.clipboard().text().splitlines()[2].split("\t")[0] == "sgd:lr=9"
+
+
+def test_without_a_race_it_says_how_to_begin_one(view: RaceView) -> None:
+    view.show_snapshot(make_snapshot())
+    assert "Ctrl+Return" in view.charts["loss"].message
+    assert not view.stop_button.isEnabled()
+    view.show_snapshot(make_snapshot(race=RACE))
+    assert view.charts["loss"].message == ""
+    view.show_snapshot(make_snapshot())
+    assert view.model.row_total() == 0
+    assert "Ctrl+Return" in view.charts["loss"].message
+
+
+def test_the_lanes_that_were_written_are_kept(view: RaceView, qtbot: QtBot) -> None:
+    view.lanes.setEditText("sgd lion")
+    other = RaceView()
+    qtbot.addWidget(other)
+    other.load(view.kept_text())
+    assert other.kept_text() == "sgd lion"
+
+
+def test_every_column_says_what_it_is() -> None:
+    model = RaceModel()
+    for column in range(model.columnCount()):
+        said = model.headerData(column, Qt.Orientation.Horizontal, Qt.ItemDataRole.ToolTipRole)
+        assert len(said) > 10
