@@ -32,7 +32,7 @@ from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.segment_uniforms import SegmentUniforms, rules_of, segment_uniforms
 from inspector.gpu.statistics import StatsKernel
 from inspector.gpu.timing import Clocks, Span, Timer, now
-from inspector.gpu.undo import UndoLog
+from inspector.gpu.undo import UndoLog, pack
 from inspector.gpu.update_ahead import APPLIED, UpdateAhead
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
@@ -61,6 +61,8 @@ from inspector.stepping import (
 from inspector.stores import LANES, MOMENTS, Lane, pieces
 
 DEFAULT_UNDO_BYTES = 1 << 30
+KEPT_TOGETHER = 64 << 20
+"""Bytes of what is put back after a look ahead that are kept in one buffer: ranges may be tens of thousands."""
 
 
 class GpuStepper:
@@ -686,20 +688,23 @@ class GpuStepper:
         self._write_uniforms(hyper)
         prepared = [self._prepared[i] for i in dispatches]
         ranges = list(dict.fromkeys(r for each in prepared for r in each.ranges))
+        packs = pack(ranges, KEPT_TOGETHER)
         kept = []
         try:
             encoder = self._gpu.encoder()
-            for name, offset, size in ranges:
+            for size, parts in packs:
                 kept.append(self._gpu.storage("kept", size))
-                encoder.copy_buffer_to_buffer(self._buffers[name], offset, kept[-1], 0, size)
+                for at, (name, offset, nbytes) in parts:
+                    encoder.copy_buffer_to_buffer(self._buffers[name], offset, kept[-1], at, nbytes)
             with explained(what):
                 record_dispatches(encoder, prepared, self._buffers, "ahead")
             self._gpu.submit(encoder)
             yield
         finally:
             encoder = self._gpu.encoder()
-            for (name, offset, size), copy in zip(ranges, kept, strict=False):
-                encoder.copy_buffer_to_buffer(copy, 0, self._buffers[name], offset, size)
+            for (_, parts), copy in zip(packs, kept, strict=False):
+                for at, (name, offset, nbytes) in parts:
+                    encoder.copy_buffer_to_buffer(copy, at, self._buffers[name], offset, nbytes)
             self._gpu.submit(encoder)
             for copy in kept:
                 self._gpu.release(copy)
