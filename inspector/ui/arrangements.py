@@ -80,7 +80,7 @@ STEP = _small(
         ("findings", "plots", "behind"),
     ),
     ({"map": 180, "pipeline": 260, "timeline": 70}, "down"),
-    ({"pipeline": 310, "plots": 590}, "right"),
+    ({"pipeline": 326, "plots": 574}, "right"),
 )
 PROFILE = Arrangement(
     "profile",
