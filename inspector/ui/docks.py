@@ -34,7 +34,9 @@ class Panel:
 
 VIEW_GROUPS = (
     TabGroup("Curves", "Numbers over steps", ("plots", "board", "histograms", "ranks")),
-    TabGroup("State", "What w, g, m and v hold and take", ("params", "microscope", "lockstep", "memory")),
+    TabGroup(
+        "State", "What w, g, m and v hold and take", ("params", "states", "microscope", "lockstep", "memory")
+    ),
     TabGroup("Kernels", "The WGSL, and what it costs", ("shaders", "timing", "profile")),
     TabGroup(
         "Compare",
@@ -63,6 +65,7 @@ TAB_TITLES = {
     "profile": "Profile",
     "memory": "Memory",
     "params": "Params",
+    "states": "Param state",
     "ranks": "Ranks",
     "race": "Race",
     "surface": "Surface",

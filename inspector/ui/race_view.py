@@ -52,6 +52,7 @@ LOW, NARROW = 150, 180
 """Pixels that a plot takes at least, as long as there is room."""
 NOTHING = "Several optimizers from the same start, over the same batches: write them above, then Start (Ctrl+Return)."
 OPEN_LOOP = "open loop: the gradients are the same whatever the weights"
+ABSENT = "No lane knows it."
 KEYS = (
     ("Ctrl+Return", "start the race anew with the lanes written above"),
     ("Return", "bring the selected lane to the front: panels and keys are for it then"),
@@ -155,8 +156,9 @@ class RaceView(LazyView):
     def _show_race(self, race: RacePicture | None) -> None:
         fresh = race is not None and len(race.lanes) != len(self.model.lanes)
         self.model.show(race)
-        self.stop_button.setEnabled(race is not None)
-        self.together.setEnabled(race is not None)
+        live = race is not None and race.live
+        self.stop_button.setEnabled(live)
+        self.together.setEnabled(live)
         if race is not None:
             self.together.setChecked(race.together)
         if fresh:
@@ -167,7 +169,8 @@ class RaceView(LazyView):
         race = snapshot.race
         if race is None:
             return ""
-        words = [f"{race.lanes[race.front].name} in front"]
+        front = race.lanes[race.front].name
+        words = [f"{front} in front" if race.live else f"saved, {front} is open"]
         losses = {lane.name: latest(lane.history, "loss") for lane in race.lanes}
         known = {name: loss for name, loss in losses.items() if loss is not None and loss == loss}
         if len(known) > 1:
@@ -193,7 +196,8 @@ class RaceView(LazyView):
             chart.show_others({name: histories[name] for name in there})
             chart.set_colours({name: styles[names.index(name)][0] for name in there})
             chart.select_trace(f"lane {self.model.front}")
-            chart.set_message(NOTHING if not count and metric == "loss" else "")
+            absent = ABSENT if count and steps and not there else ""
+            chart.set_message(NOTHING if not count and metric == "loss" else absent)
             if ends != self._ends and steps:
                 room = max((ends[1] - ends[0]) * 0.01, 0.5)
                 chart.box.setXRange(ends[0] - room, ends[1] + room, padding=0)
