@@ -42,6 +42,9 @@ class SurfaceMap(Chart):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(left=Axis("left"), bottom=Axis("bottom"), parent=parent)
         self.box.setMouseEnabled(x=True, y=True)
+        self.setToolTip(
+            "The function as colours and contours, its minima as crosses, and the way that each lane goes over it."
+        )
         self.show_bottom_axis("x")
         self.left.setLabel("y")
         self._ground = pg.ImageItem()
