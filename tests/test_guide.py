@@ -162,7 +162,9 @@ def test_ask_what_if(person: Person, tmp_path: Path) -> None:
     laid = person.until(lambda s: len(s.beside.overlays) == 2).beside.overlays
     assert laid[1].path == str(tmp_path / "diverges-what-if.session")
     person.do(compare)
-    report = person.until(lambda s: s.beside.diff is not None and s.beside.diff.report is not None).beside.diff
+    report = person.until(
+        lambda s: s.beside.diff is not None and s.beside.diff.report is not None
+    ).beside.diff
     assert report is not None
     assert report.report is not None
     assert report.report.first is not None
