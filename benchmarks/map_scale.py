@@ -70,8 +70,12 @@ class Watch:
         self.late: dict[str, list[float]] = {}
         self.pictures: dict[str, list[float]] = {}
         self.paints: dict[str, list[float]] = {}
+        self.busy: dict[str, list[float]] = {}
+        """Seconds of processor time of the UI thread and of the process, and pictures, by what was being done."""
         self._last = time.perf_counter()
+        self._spent = (time.thread_time(), time.process_time())
         self._key_at: float | None = None
+        self._seen: Any = None
 
         class Paints(QObject):
             """Sees the paints of the canvas."""
@@ -92,6 +96,12 @@ class Watch:
         if self.doing:
             self.late.setdefault(self.doing, []).append((now - self._last) * 1e3 - 1.0)
         self._last = now
+        spent, image = (time.thread_time(), time.process_time()), self.view.canvas.image
+        busy = self.busy.setdefault(self.doing, [0.0, 0.0, 0.0])
+        for i in range(2):
+            busy[i] += spent[i] - self._spent[i]
+        busy[2] += image is not self._seen
+        self._spent, self._seen = spent, image
 
     def painted(self) -> None:
         """The canvas is about to be painted: with the pixels that belong there, or with older ones."""
@@ -102,6 +112,10 @@ class Watch:
         if self._key_at is not None and canvas.image is not None and canvas.image.request == wanted:
             self.pictures.setdefault(self.doing, []).append((now - self._key_at) * 1e3)
             self._key_at = None
+
+    def wait_no_more(self) -> None:
+        """The last key's picture has not come yet, and something else begins."""
+        self._key_at = None
 
     def key(self, key: Any) -> None:
         """Press and release a key on the map."""
@@ -136,6 +150,11 @@ class Watch:
             print(
                 f"  lateness, {doing}: {figures}, most {ordered[-1]:.1f} ms; over 16 ms "
                 f"{sum(t > 16 for t in ordered)} of {n:,} ticks; {rate:.0f} paints/s"
+            )
+            thread, process, pictures = self.busy[doing]
+            print(
+                f"    processor time: {1e3 * thread / max(len(paints), 1):.1f} ms of the UI thread a paint, "
+                f"{1e3 * process / max(pictures, 1):.0f} ms of all threads a picture of {pictures:.0f}"
             )
             failed |= ordered[-1] > 50
         for doing, times in self.pictures.items():
@@ -220,6 +239,7 @@ def in_window(source: str, seconds: float, size: tuple[int, int]) -> int:
 
         def part_of(number: int, name: str) -> None:
             watch = watches[0]
+            watch.wait_no_more()
             watch.view.canvas.show_all()
             watch.view.canvas.setFocus()
             if number % 2 == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from inspector.errors import UsageError
@@ -90,6 +90,23 @@ def kernel_of_text(text: str, entry_point: str, file: str) -> tuple[OwnKernel | 
     kernel, wrong = _kernel(module, entry, path, text)
     problems = (*_without_default(module, path), *wrong)
     return (None if problems else kernel), problems
+
+
+def texts_by_entry_point(files: Sequence[Path]) -> dict[str, tuple[Path, str]]:
+    """The compute entry points of WGSL files, each with the file it is in and the whole text of that.
+
+    Raises UsageError where a file cannot be read or none has an entry point; of two with the same one the last counts.
+    """
+    found: dict[str, tuple[Path, str]] = {}
+    for path in files:
+        text = _text(path)
+        found |= {entry.name: (path, text) for entry in parse(text).entry_points}
+    if not found:
+        names = ", ".join(path.name for path in files)
+        raise UsageError(
+            f"{names} has no compute entry point: a kernel begins with @compute @workgroup_size(256)."
+        )
+    return found
 
 
 def _files(folder: Path) -> list[Path]:

@@ -48,7 +48,7 @@ def test_every_rule_is_in_the_readme(rule: Rule) -> None:
 
 @pytest.mark.parametrize("each", OPTIMIZERS.values(), ids=lambda each: each.name)
 def test_every_optimizer_is_in_the_readme_with_what_it_keeps(each: Optimizer) -> None:
-    kept = ", ".join(each.state) or "nothing"
+    kept = ", ".join(each.keeps) or "nothing"
     rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert any(row.startswith(f"| `{each.name}` |") and f"| {kept} |" in row for row in rows)
 

@@ -53,6 +53,11 @@ def one(folder: Path, **changes: Any) -> Path:
     )
 
 
+def one_of(folder: Path, **changes: Any) -> Path:
+    """The same over files that are there."""
+    return lay(folder, {"t": 11, "buffers": {lane: f"{lane}.bin" for lane in "wgmv"}}, **changes)
+
+
 def test_a_step_is_read_from_raw_buffers(tmp_path: Path) -> None:
     source = open_source(str(one(tmp_path)))
     assert isinstance(source, Dump)
@@ -129,6 +134,43 @@ def test_a_mirror_out_of_step_is_said(tmp_path: Path) -> None:
     assert alone.initial_state().w["norm"].tolist() == half[256:320].astype(np.float32).tolist()
 
 
+def test_a_buffer_longer_than_its_layout_is_named_with_both_sizes(tmp_path: Path) -> None:
+    path = one(tmp_path)
+    put(tmp_path, "w.bin", np.append(values(0), np.zeros(16_384, np.float32)))
+    assert open_source(str(path)).remarks == ()
+    put(tmp_path, "m.bin", values(2, 20_000))
+    (remark,) = open_source(str(path)).remarks
+    sizes = "m before step 12 has 20,000 elements, and the last param, 'scale', ends at 513."
+    assert remark.startswith(f"m.bin is longer than the layout: {sizes}")
+    put(tmp_path, "m.bin", values(2, END + 1))
+    (remark,) = open_source(str(path)).remarks
+    assert "has 514 elements" in remark
+
+
+def test_floats_may_be_big_endian(tmp_path: Path) -> None:
+    path = one(tmp_path)
+    for i, lane in enumerate("wgmv"):
+        put(tmp_path, f"{lane}.bin", values(i).astype(">f4"))
+    (remark,) = open_source(str(path)).remarks
+    assert remark.startswith("The bytes of w.bin seem to be in the other order")
+    assert '"endian": "big"' in remark
+    source = open_source(str(one_of(tmp_path, endian="big")))
+    assert source.remarks == ()
+    state = source.initial_state()
+    np.testing.assert_array_equal(state.w["norm"], values(0)[256:320])
+    np.testing.assert_array_equal(state.v["scale"], values(3)[512:513])
+    np.testing.assert_array_equal(source.gradients(12, dict).values["wte"], values(1)[:256])
+    for i, lane in enumerate("wgmv"):
+        put(tmp_path, f"{lane}.bin", values(i))
+    assert '"endian": "little"' in open_source(str(one_of(tmp_path, endian="big"))).remarks[0]
+
+
+def test_weights_of_zero_have_no_order_of_bytes(tmp_path: Path) -> None:
+    path = one(tmp_path)
+    put(tmp_path, "w.bin", np.zeros(END, np.float32))
+    assert open_source(str(path)).remarks == ()
+
+
 def test_steps_have_settings_and_states_of_their_own(tmp_path: Path) -> None:
     files = {
         name: put(tmp_path, name, values(i))
@@ -177,6 +219,7 @@ def test_steps_have_settings_and_states_of_their_own(tmp_path: Path) -> None:
         ({"codec": "linears"}, "codec is 'linears'"),
         ({"numerics": "exact"}, "numerics are 'exact'; it has to be published or precise"),
         ({"optimizer": "sgd"}, "optimizer is 'sgd'"),
+        ({"endian": "middle"}, "endian is 'middle'; it has to be little, as GPUs are, or big"),
         ({"t": -1}, "t is -1"),
         ({"buffers": {"w": "gone.bin"}}, r"gone.bin for w before step 12.*cannot be read"),
         ({"buffers": {"w": "."}}, "names . for w before step 12.*no file"),

@@ -250,7 +250,9 @@ def check_pixels(stepper: GpuStepper, lane: Lane, request: MapRequest) -> None:
     [(0, 1700.3, 20), (0, 900, 3), (5000.5, 64, 1), (11, 33.7, 7), (70, 1.7, 3), (60.25, 0.37, 4), (20_000, 40, 1)],
     ids=["cells", "large cells", "one cell", "elements", "fewer than rows", "parts of one", "the end"],
 )  # fmt: skip
-@pytest.mark.parametrize("limits", [{}, PAGES], ids=["one page", "pages"])
+@pytest.mark.parametrize(
+    "limits", [{}, PAGES, {**PAGES, "align_bytes": 16}], ids=["one page", "pages", "pages, params 16 B apart"]
+)
 def test_pixels_are_what_numpy_makes_of_the_elements_under_them(
     gpu: Gpu, start: float, per_pixel: float, height: int, limits: dict[str, int]
 ) -> None:
@@ -349,6 +351,20 @@ def test_the_update_over_the_learning_rate_is_each_param_s_own(gpu: Gpu) -> None
     assert list(found.pixels[0]) == ["w"], "of w alone"
 
 
+def test_an_update_of_which_memory_has_only_a_part_is_not_shown(gpu: Gpu) -> None:
+    """What of a step of many dispatches was dropped would look as if it had not moved."""
+    w, g, m, v = normal_state(params())
+    stepper = make_stepper(gpu, params(), Variant(dispatch="per-tensor"), w=w, m=m, v=v, undo_bytes=60_000)
+    stepper.begin_step(HostGradients(g))
+    known = []
+    while not stepper.cursor.at_end:
+        stepper.run_dispatch(HYPER)
+        known.append("update" not in stepper.mapper.reasons())
+    first = next(d.index for d in stepper.plan.dispatches if d.updates)
+    assert known[first], "all of it is there"
+    assert not known[-1], "the first updates have been dropped"
+
+
 def test_ages_count_the_steps_since_a_cell_changed(gpu: Gpu) -> None:
     """p2 and p5 get a gradient in every third step, without decay, so that w stands still between."""
     hyper = Hyper(lr=1e-2, beta1=0.0, beta2=0.0, weight_decay=0.0, max_grad_norm=1e9)
@@ -393,6 +409,24 @@ def test_ages_count_the_steps_since_a_cell_changed(gpu: Gpu) -> None:
     held = stepper.mapper.nbytes
     element_pixels(stepper, "w", "value")
     assert stepper.mapper.nbytes < held
+
+
+def test_what_a_step_has_changed_before_counting_began_in_it_is_of_that_step(gpu: Gpu) -> None:
+    """Counting begins, or begins anew after going back, between the updates of a step."""
+    stepper = made(gpu, Variant(dispatch="per-tensor"))
+    count = stepper.cursor.count
+    stepper.run_until(HYPER, count - 3)
+    assert set(element_pixels(stepper, "w", "age").tolist()) == {0.0}
+    stepper.run_to_end(HYPER)
+    assert set(element_pixels(stepper, "w", "age").tolist()) == {0.0}
+    stepper.undo_dispatch()
+    assert set(element_pixels(stepper, "w", "age").tolist()) == {0.0}
+    stepper.run_to_end(HYPER)
+    assert set(element_pixels(stepper, "w", "age").tolist()) == {0.0}
+    stepper.rewind_step()
+    assert set(element_pixels(stepper, "w", "age").tolist()) == {0.0}
+    stepper.run_to_end(HYPER)
+    assert set(element_pixels(stepper, "w", "age").tolist()) == {0.0}
 
 
 def test_errors_of_coding_are_those_of_the_blocks(gpu: Gpu) -> None:

@@ -117,15 +117,17 @@ def test_every_param_is_stepped_as_the_oracle_steps_it_with_its_own_settings(
                 was["w"], g[p.name], was["m"], was["v"], scale=scale, hyper=hyper, step=t, decays=True,
                 numerics=variant.numerics, l2=variant.optimizer == "adam-l2",
             )  # fmt: skip
-            assert_near(now, was, exact, hyper, t)
+            assert_near(now, was, exact, hyper, t, 1 if variant.numerics == "published" else 3)
         assert not whole(stepper, "g").any()
         if variant.kernel == "f16":
             mirror = stepper.half_weights()
             assert all((mirror[n] == after["w"][n].astype(np.float16)).all() for n in after["w"])
 
 
-def assert_near(now: Mapping[str, F32], was: Mapping[str, F32], exact: object, hyper: Hyper, t: int) -> None:
-    """As test_kernels has it: m and v within 1e-6 of their largest term, w within 12 ULP of the change."""
+def assert_near(
+    now: Mapping[str, F32], was: Mapping[str, F32], exact: object, hyper: Hyper, t: int, roundings: int
+) -> None:
+    """As test_kernels: m and v within 1e-6 of their largest term, w within 8 of the change, and its roundings."""
     grad = exact.line("g'")  # type: ignore[attr-defined]
     # With L2 in it the gradient is a sum, which may cancel.
     terms = np.abs(grad) + 2 * np.abs(exact.line("decay"))  # type: ignore[attr-defined]
@@ -136,8 +138,8 @@ def assert_near(now: Mapping[str, F32], was: Mapping[str, F32], exact: object, h
     ratio = terms / (1 - hyper.beta1**t) / exact.line("denominator")  # type: ignore[attr-defined]
     change = hyper.lr * (ratio + np.abs(exact.line("decay")))  # type: ignore[attr-defined]
     off = np.abs(now["w"].astype(np.float64) - exact.w)  # type: ignore[attr-defined]
-    half = 0.5 * ulp_size(np.maximum(np.abs(was["w"]), np.abs(exact.w)))  # type: ignore[attr-defined]
-    assert np.all(off <= 12 * ulp_size(change) + half)
+    half = 0.5 * roundings * ulp_size(np.maximum(np.abs(was["w"]), np.abs(exact.w)))  # type: ignore[attr-defined]
+    assert np.all(off <= 8 * ulp_size(change) + half)
 
 
 def test_the_oracles_whole_step_takes_each_param_with_its_own(gpu: Gpu) -> None:

@@ -26,6 +26,7 @@ from inspector.cost import (
     kernels_of,
     span_ms,
     step_costs,
+    works_of,
 )
 from inspector.drift import drift_between
 from inspector.errors import OutOfMemoryError, UsageError
@@ -115,6 +116,20 @@ def test_times_bytes_and_shares_worked_by_hand() -> None:
     assert cost.gbps == pytest.approx(nbytes / 3e-3 / 1e9)
     assert cost.share == pytest.approx(cost.gbps / 100)
     assert cost.share_of_step == 0.5
+
+
+def test_products_of_matrices_are_counted_in_operations() -> None:
+    # 64 x 64 · 64 x 344 of two matrices, and of the same the symmetric X·Xᵀ: half the products, and the diagonal.
+    params = [Param(f"h.{i}.weight", (64, 344)) for i in range(2)]
+    variant = Variant(optimizer="muon")
+    plan = plan_step(layout_for(params, Limits(), variant), Limits(), variant)
+    products, grams = (works_of(plan)[f"{name} wd"] for name in ("product", "gram"))
+    assert products.operations == 5 * 2 * (2 * 64 * 344 * 64)
+    assert grams.operations == 5 * 2 * (2 * 344 * 64 * 65 // 2)
+    assert products.elements == 5 * 2 * 64 * 344
+    cost = kernel_cost("product", products, np.array([4.0]), cold=0)
+    assert cost.gflops == pytest.approx(products.operations / 4e-3 / 1e9)
+    assert math.isnan(kernel_cost("update", works_of(plan)["muon_update wd"], np.array([4.0]), cold=0).gflops)
 
 
 def test_nothing_measured_is_not_a_number_and_never_zero() -> None:

@@ -83,6 +83,7 @@ def test_costs_of_a_kernel_and_of_the_step_worked_by_hand(qtbot: QtBot) -> None:
         "GB/s": f"{gbps:.2f}",
         "of copy": f"{gbps:.1f} %",
         "B/element": "32",
+        "GFLOP/s": "n/a",
         "calls": "1",
         "last": "6 ms",
         "min": "6 ms",

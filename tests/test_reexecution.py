@@ -22,8 +22,10 @@ from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
 from inspector.optimizers.adamw.mistakes import moments
 from inspector.optimizers.adamw.oracle import clip_scale, true_norm, update
-from inspector.optimizers.adamw.peers import Given, Lanes
+from inspector.optimizers.adamw.peers import PEERS, Given, Lanes
 from inspector.plan import Variant, layout_for
+from inspector.session.verdicts import judge
+from inspector.settings import Settings
 from inspector.stepping import HostState
 
 pytestmark = pytest.mark.gpu
@@ -93,6 +95,34 @@ def test_a_healthy_run_is_rounding_alone(verify: Verify, tmp_path: Path, peer: s
     # Another order in v, and w moved with one rounding less.
     assert max(report["max_ulp_by_lane"][lane] for lane in "mv") <= 2
     assert report["max_ulp_by_lane"]["w"] <= 4
+
+
+@pytest.mark.parametrize(
+    ("here", "off", "says"),
+    [
+        ("torch-loop", 3, "PyTorch's square root, which is off by one ULP now and then"),
+        ("published", 0, "how the kernel here forms 1-β and rounds"),
+        ("torch-loop", 0, ""),
+    ],
+)
+def test_what_is_beyond_2_ulp_is_said_to_be_of_who_brought_it(here: str, off: int, says: str) -> None:
+    """Of w as large as its change, `off` ULP from what the order of PyTorch's for-loop gives."""
+    rng = np.random.default_rng(0)
+    g, m = (rng.standard_normal(640).astype(np.float32) for _ in range(2))
+    v = rng.uniform(0.5, 2, 640).astype(np.float32)
+    given = Given(Lanes(np.zeros(640, np.float32), m, v), g, Hyper(weight_decay=0.0), 5)
+    peers = {peer.key: peer for peer in PEERS}
+    wrote = peers["torch-loop"].step(given)
+    w = wrote.w.copy()
+    w[7] += np.float32(off) * np.spacing(w[7])
+    settings = Settings(1e-3, 0.9, 0.999, 1e-8, 0.0)
+    found = judge(
+        given, settings, Param("p", (640,)), 0, replace(wrote, w=w), peers[here].step(given),
+        step=5, start=4, dispatch=3, peer="torch-loop", explain=lambda verdict: True,
+    )  # fmt: skip
+    assert found.key == ("rounding" if says else "same")
+    assert found.beyond == ((says,) if says else ())
+    assert not says or str(found).endswith(f" What is beyond 2 ULP comes of {says}.")
 
 
 def test_differences_of_a_step_do_not_reach_the_next(verify: Verify, tmp_path: Path) -> None:

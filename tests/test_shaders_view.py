@@ -331,3 +331,49 @@ def test_block_comments_are_coloured_over_lines_and_nest(qtbot: QtBot) -> None:
     assert muted_at(0) == [(11, 6)]
     assert muted_at(1) == [(0, 14)]
     assert muted_at(2) == [(0, 3), (10, 6)]
+
+
+# --- kernels from files
+
+
+def test_kernels_of_files_are_shown_checked_and_can_be_undone(qtbot: QtBot, tmp_path: Path) -> None:
+    view, sent = shown(qtbot)
+    text = BUILT_IN.replace("let decay", "let  decay")
+    assert text != BUILT_IN
+    file = tmp_path / "mine.wgsl"
+    file.write_text(text)
+    view.show_kernel("reduce_norm_sq")
+    view.take_files([file])
+    assert view.entry == "adamw_update"
+    assert view.editor.text == text
+    assert f"from {file}" in view.state.text()
+    assert sent[-1] == CheckShader("adamw_update", text)
+    # It lies in a file: there is nothing to lose.
+    assert view.texts.drafts == {}
+    view.run_again()
+    assert sent[-1] == TryShader("adamw_update", text)
+    view.editor.undo()
+    assert view.editor.text == BUILT_IN
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("@compute @workgroup_size(1) fn other() {}", "other is no kernel of this step"),
+        ("fn f() {}", "has no compute entry point"),
+        ("", "is empty"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_without_a_kernel_of_the_step_changes_nothing(
+    qtbot: QtBot, tmp_path: Path, text: str | None, told: str
+) -> None:
+    view, sent = shown(qtbot)
+    before = view.editor.text
+    file = tmp_path / "x.wgsl"
+    if text is not None:
+        file.write_text(text)
+    sent.clear()
+    view.take_files([file])
+    assert told in view.state.text()
+    assert (view.editor.text, sent) == (before, [])

@@ -269,6 +269,23 @@ def test_a_dropped_file_is_opened_wherever_it_lands(start: Start, tmp_path: Path
     assert shown.opened()[-1] == OpenSource(str(tmp_path / "run.session"))
 
 
+def test_dropped_kernels_go_to_where_they_are_edited(start: Start, tmp_path: Path) -> None:
+    shown = start()
+    taken: list[list[Path]] = []
+    shown.window.opening.kernels_chosen.connect(taken.append)
+    files = [tmp_path / "a.wgsl", tmp_path / "b.WGSL"]
+    for file in files:
+        file.write_text("")
+    assert drop(shown.window, *files)
+    # A folder of them as --shaders takes it; one with a checkpoint in it is opened as that.
+    assert drop(shown.window, tmp_path)
+    assert taken == [files, files]
+    assert shown.opened() == []
+    (tmp_path / "model.safetensors").write_text("")
+    assert drop(shown.window, tmp_path)
+    assert shown.opened() == [OpenSource(str(tmp_path))]
+
+
 def test_what_is_no_file_is_not_taken(start: Start, tmp_path: Path) -> None:
     shown = start()
     assert not drop(shown.window, text="not a file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -12,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from inspector.integrations.torch_files import load_pickled
 from inspector.param_statistics import LaneColumns, UpdateColumns
 from inspector.runtime.diagnosing import diagnose_session
 from inspector.session.reader import Session
+from inspector.sources.open import open_source
 
 torch = pytest.importorskip("torch")
 
@@ -28,6 +31,13 @@ SCRIPT = Path(__file__).with_name("torch_ranks.py")
 
 
 def run(kind: str, tmp_path: Path, world: int = 2) -> Path:
+    codes, said = said_by(kind, tmp_path, world)
+    assert codes == [0] * world, said
+    return tmp_path / "run.session"
+
+
+def said_by(kind: str, tmp_path: Path, world: int = 2) -> tuple[list[int], list[str]]:
+    """The exit codes of all processes, and what each said."""
     path = tmp_path / "run.session"
     words = [str(world), str(tmp_path / "store"), str(path)]
     processes = [
@@ -43,8 +53,7 @@ def run(kind: str, tmp_path: Path, world: int = 2) -> Path:
         for process in processes:
             process.kill()
             process.communicate()
-    assert [process.returncode for process in processes] == [0] * world, said
-    return path
+    return [process.returncode for process in processes], said
 
 
 @pytest.mark.parametrize("kind", ["ddp", "alone"])
@@ -151,6 +160,72 @@ def test_the_parts_open_as_the_run_of_one_process(tmp_path: Path, call: Any) -> 
     found = json.loads(out)
     # Norms are added up in parts.
     assert found["first_difference"]["buffer"] in ("gradNorm", "statistics")
+
+
+@pytest.mark.timeout(300)
+def test_a_run_that_is_resumed_is_appended_to_by_each_rank(tmp_path: Path) -> None:
+    """Stopped after step 8 and gone on with from the checkpoint of step 6: the weights of one run of 12 steps."""
+    path = run("until", tmp_path)
+    (tmp_path / "store").unlink()
+    assert run("from", tmp_path) == path
+    torch.manual_seed(0)
+    model = runs.Net()
+    model.scale = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.AdamW(runs.split(model), lr=3e-3)
+    with Session.open(path) as session:
+        assert session.steps == range(1, 13)
+        assert session.state == "complete"
+        assert len({rank.about.run for rank in session.ranks}) == 1
+        marks = [(note.step, note.text) for note in session.notes("mark")]
+        assert (7, "gone on after step 6: steps 7 to 8, which had run before, were dropped") in marks
+        # The checkpoint, a part by each rank, is the state after step 6.
+        held = open_source(str(path.with_suffix(".checkpoint")), load_pickled=load_pickled)
+        state, kept = held.initial_state(), session.keyframe(6)
+        assert held.finished_steps == 6
+        # The tied weights are in it under both names.
+        names = {param.name for param in session.about.params}
+        assert {param.name for param in held.params} == {*names, "head.weight"}
+        for lane in ("w", "m", "v"):
+            for name in names:
+                values = getattr(state, lane)[name]
+                np.testing.assert_array_equal(
+                    np.asarray(values).reshape(-1),
+                    np.asarray(getattr(kept, lane)[name]).reshape(-1),
+                    f"{lane} {name}",
+                )
+        for step in session.steps:
+            runs.train(model, optimizer, [step], clip=None)
+            assert session.parted(step) == ()
+            for name, param in model.named_parameters():
+                kept = np.asarray(session.tensor("w", step=step, param=name))
+                np.testing.assert_allclose(
+                    kept, param.detach().numpy(), rtol=2e-5, atol=2e-7, err_msg=f"{name}, step {step}"
+                )
+
+
+@pytest.mark.timeout(300)
+def test_a_rank_whose_session_is_gone_does_not_go_on_with_the_run(tmp_path: Path) -> None:
+    path = run("until", tmp_path)
+    (tmp_path / "store").unlink()
+    shutil.rmtree(path / "rank-0001.session")
+    codes, said = said_by("from", tmp_path)
+    assert codes[1] == 1
+    words = "holds a session of rank 0 from a run before, and none of rank 1: bring rank-0001.session back"
+    assert words in said[1]
+
+
+def test_joined_ranks_are_gone_on_with_by_their_own_program_alone(tmp_path: Path, call: Any) -> None:
+    path = run("same", tmp_path)
+    code, out, err = call("run", "charlm", "--steps", 1, "--save", path, "--resume")
+    assert (code, out) == (2, "")
+    assert "is of 2 processes" in err
+    assert "gone on with by the program that recorded it" in err
+    # Under other settings it runs again as any recording does, into a session of its own.
+    code, _, err = call("replay", path, "--lr", 0.1, "--to", 2, "--save", tmp_path / "other.session")
+    assert code in (0, 1), err
+    with Session.open(tmp_path / "other.session") as session:
+        assert session.steps == range(1, 3)
+        assert not session.ranks
 
 
 def test_a_param_that_is_left_alone_parts(tmp_path: Path) -> None:

@@ -502,6 +502,29 @@ def test_a_resumed_run_goes_on_in_the_same_session(path: Path, tmp_path: Path) -
         record(AdamW(other.parameters()), path, other)
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "words"),
+    [
+        (torch.optim.AdamW, torch.optim.SGD, "is a recording of AdamW, and this optimizer is SGD"),
+        (torch.optim.SGD, torch.optim.AdamW, "is a recording of SGD, and this optimizer is AdamW"),
+        (
+            torch.optim.AdamW,
+            torch.optim.Adam,
+            "of AdamW, and this optimizer is Adam with the decay in its gradient",
+        ),
+    ],
+)
+def test_a_session_of_another_kind_of_optimizer_is_refused_by_kind(
+    first: Any, then: Any, words: str, path: Path
+) -> None:
+    model = runs.Net()
+    optimizer = first(model.parameters(), lr=1e-3)
+    with record(optimizer, path, model):
+        runs.train(model, optimizer, range(1, 4))
+    with pytest.raises(UsageError, match=words):
+        record(then(model.parameters(), lr=1e-3), path, model)
+
+
 def test_a_state_that_is_loaded_on_the_way_sets_the_counts(path: Path) -> None:
     model = runs.Net()
     optimizer = AdamW(model.parameters())

@@ -19,8 +19,9 @@ from inspector.layout import StateType
 from inspector.statistics import StatsLevel
 
 VIEWS = (
-    "map, pipeline, plots, board, histograms, microscope, shaders, lockstep, timing, profile, memory, params, ranks, "
-    "race, compare, verify, start, settings, values, hyper, findings, policies, breakpoints, bookmarks or timeline"
+    "map, pipeline, plots, board, histograms, microscope, shaders, lockstep, timing, profile, memory, params, "
+    "states, ranks, race, surface, compare, verify, start, settings, values, hyper, findings, policies, "
+    "breakpoints, bookmarks or timeline"
 )
 
 app = typer.Typer(

@@ -7,13 +7,13 @@ from typing import Any
 
 from inspector.gpu.device import Gpu
 from inspector.gpu.map_parts import Extra, Slots, bound
-from inspector.gpu.map_pyramid import ELEMENTS_A_GROUP, Levels
+from inspector.gpu.map_pyramid import AGE_BYTES, ELEMENTS_A_GROUP, Levels
 from inspector.gpu.memory import LaneMemory
 from inspector.gpu.pipelines import Pipelines
 from inspector.plan import WORKGROUP_SIZE, Access, split_grid
 from inspector.stores import Lane
 
-_AGE_WORDS, _CHANGED = 6, 4
+_AGE_WORDS, _CHANGED = AGE_BYTES // 4, 4
 _HASH_SLOTS: tuple[tuple[int, Access], ...] = ((0, "read"), (1, "read_write"), (2, "uniform"))
 _LOOK_SLOTS: tuple[tuple[int, Access], ...] = ((0, "read_write"), (1, "uniform"))
 _SEEN, _BEGIN, _BACK = range(3)
@@ -46,7 +46,7 @@ class Ages:
 
     def begin(self, lane: Lane, step: int) -> None:
         """Count a lane from `step` on, in which it was given what it holds now."""
-        self._ages[lane] = self._gpu.storage("map ages", self._levels.counts[0] * 4 * _AGE_WORDS)
+        self._ages[lane] = self._gpu.storage("map ages", self._levels.counts[0] * AGE_BYTES)
         self.since[lane] = step
         self._look(lane, step, _BEGIN)
 

@@ -14,9 +14,11 @@ from inspector.gpu.device import Gpu
 from inspector.gpu.memory import LaneMemory, Piece
 from inspector.gpu.undo import Entry
 from inspector.layout import Layout
-from inspector.stores import Lane
+from inspector.stores import Lane, stores
 
 RUN_BYTES = 12
+LEAST_APART = 64
+"""Elements that bindings are apart in a buffer on any device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,15 @@ class Part:
         return Part(self.now, first, last, self.extra, self.before) if first < last else None
 
 
-def plain_parts(memory: LaneMemory, lane: Lane) -> Iterator[Part]:
-    """A lane as it is; what is beside an element is the element itself."""
-    for piece in memory.views(lane, 0, memory.end):
-        if piece.count:
-            yield Part(piece, piece.first, piece.first + piece.count, beside(piece))
+def plain_parts(memory: LaneMemory, lane: Lane, start: int, stop: int) -> Iterator[Part]:
+    """Elements [start, stop) of a lane as it is, and some before; what is beside an element is the element itself."""
+    layout = memory.layout
+    apart = max(layout.align, layout.placement.coded_align, LEAST_APART)
+    for store in stores(layout, lane):
+        low = max(store.origin + (start - store.origin) // apart * apart, store.start)
+        for piece in memory.views(lane, low, min(stop, store.stop)):
+            if piece.count:
+                yield Part(piece, piece.first, piece.first + piece.count, beside(piece))
 
 
 def changed_parts(memory: LaneMemory, lane: Lane, entries: Sequence[Entry]) -> Iterator[Part]:
@@ -66,7 +72,7 @@ def changed_parts(memory: LaneMemory, lane: Lane, entries: Sequence[Entry]) -> I
         covered += [
             (each.first, each.first + each.count) for each in memory.saved(entry, lane, 0, memory.end)
         ]
-    for part in plain_parts(memory, lane):
+    for part in plain_parts(memory, lane, 0, memory.end):
         for low, high in without(part.low, part.high, covered):
             yield Part(part.now, low, high, part.extra)
 

@@ -16,6 +16,8 @@ from inspector.mapping import CELL, CELLS_A_CELL, Kind, level_sizes
 from inspector.plan import WORKGROUP_SIZE, Access, Limits, split_grid
 
 CELL_BYTES = 20
+AGE_BYTES = 24
+"""Of a lowest cell, where it is kept when it last changed."""
 ELEMENTS_A_GROUP = 16 * WORKGROUP_SIZE
 MAX_CELL = 4096
 """What a workgroup of `map_cells` looks at."""
@@ -42,12 +44,12 @@ class Levels:
     @classmethod
     def over(cls, end: int, limits: Limits) -> Levels:
         """Levels whose cells one binding can hold."""
-        most = min(limits.max_storage_buffer_binding_size, limits.max_buffer_size) // CELL_BYTES
+        most = min(limits.max_storage_buffer_binding_size, limits.max_buffer_size)
         cell = CELL
         while True:
             sizes = level_sizes(end, cell)
             counts = tuple(-(-end // size) for size in sizes)
-            if sum(counts) <= most or cell == MAX_CELL:
+            if max(sum(counts) * CELL_BYTES, counts[0] * AGE_BYTES) <= most or cell == MAX_CELL:
                 starts = tuple(accumulate(counts, initial=0))[:-1]
                 return cls(end, sizes, counts, starts)
             cell *= CELLS_A_CELL

@@ -62,7 +62,8 @@ class GpuMapper:
         self._ages: Ages | None = None
         self._coding: tuple[int, CodingErrorKernel] | None = None
         self._moves = 0
-        self._hyper: dict[int, Hyper] = {}
+        self._updates: dict[int, tuple[Hyper, int]] = {}
+        """The settings of each step, and the first of its dispatches that updates."""
 
     # --- what the stepper tells
 
@@ -87,17 +88,21 @@ class GpuMapper:
         if lane in self._pyramids:
             self._pyramids[lane].stale.add(0, self._memory.end)
 
-    def updated(self, step: int, hyper: Hyper) -> None:
-        """Some update of a step has run, with these settings."""
-        self._hyper[step] = hyper
-        if len(self._hyper) > MAX_STEPS:
-            del self._hyper[min(self._hyper)]
+    def updated(self, step: int, hyper: Hyper, dispatch: int) -> None:
+        """A dispatch of a step has run that updates, with these settings."""
+        known = self._updates.get(step)
+        self._updates[step] = hyper, dispatch if known is None else min(known[1], dispatch)
+        if len(self._updates) > MAX_STEPS:
+            del self._updates[min(self._updates)]
 
     def given_gradients(self) -> None:
         """The gradients of the step at the cursor are in place."""
         self.wrote_lane("g")
+        step = self._stands()[1].step
+        # It may have run before, in another form, and have been gone back from.
+        self._updates.pop(step, None)
         if self._ages is not None:
-            self._ages.seen("g", self._stands()[1].step)
+            self._ages.seen("g", step)
 
     def finished_step(self) -> None:
         """The step at the cursor is complete."""
@@ -113,7 +118,7 @@ class GpuMapper:
         for lane in plan.lanes:
             self.wrote_lane(lane)
             if self._ages is not None:
-                self._ages.back(lane, _age_step(lane, cursor))
+                self._ages.back(lane, _begun_step(lane, cursor))
         if self._coding is not None and self._coding[0] > cursor.step:
             self._coding = None
 
@@ -180,19 +185,17 @@ class GpuMapper:
         if kind == "age":
             self._count_ages(lanes)
         jobs: list[Job] = []
-        parts: dict[Lane, tuple[Part, ...]] = {}
         for lane in lanes:
             if stop():
                 return None
-            parts[lane] = tuple(self._parts(kind, lane))
             step = _age_step(lane, cursor)
             for request in requests:
                 if request.cell(levels.sizes) > 1:
                     if not (stale and lane in self._pyramids and self._made_of[lane][0] == kind):
-                        self._refresh(lane, kind, parts[lane], runs, step)
+                        self._refresh(lane, kind, runs, step)
                     jobs.append(Job(request, self._pyramids[lane], step))
                 else:
-                    jobs.append(Job(request, _seen(parts[lane], request, levels.end), step))
+                    jobs.append(Job(request, self._in_sight(kind, lane, request), step))
         found = self._images.run(jobs, kind, levels, runs)
         since = max(self._ages.since.values(), default=None) if self._ages is not None else None
         return MapPictures(
@@ -228,7 +231,7 @@ class GpuMapper:
         kind = kind_of(quantity)
         step = _age_step(lane, self._stands()[1])
         self._known_levels()
-        self._refresh(lane, kind, tuple(self._parts(kind, lane)), self._known_runs(kind), step)
+        self._refresh(lane, kind, self._known_runs(kind), step)
         return self._pyramids[lane]
 
     # --- inside
@@ -238,7 +241,7 @@ class GpuMapper:
             self._levels = Levels.over(self._memory.end, self._gpu.limits)
         return self._levels
 
-    def _refresh(self, lane: Lane, kind: Kind, parts: tuple[Part, ...], runs: Runs, step: int) -> None:
+    def _refresh(self, lane: Lane, kind: Kind, runs: Runs, step: int) -> None:
         levels = self._known_levels()
         pyramid = self._pyramids.get(lane)
         if pyramid is None:
@@ -248,7 +251,7 @@ class GpuMapper:
             self._made_of[lane] = made_of
             pyramid.stale.add(0, levels.end)
         if pyramid.stale:
-            self.kernels.refresh(pyramid, kind, parts, runs, step)
+            self.kernels.refresh(pyramid, kind, self._parts(kind, lane, 0, levels.end), runs, step)
 
     def _key(self, kind: Kind) -> Any:
         """What the cells of a kind hang on besides the lane itself."""
@@ -259,7 +262,15 @@ class GpuMapper:
         # Of the last dispatch or update all cells may differ from those of the one before.
         return self._moves
 
-    def _parts(self, kind: Kind, lane: Lane) -> Iterable[Part]:
+    def _in_sight(self, kind: Kind, lane: Lane, request: MapRequest) -> tuple[Part, ...]:
+        """The parts of what a request shows."""
+        low = int(max(request.start, 0.0))
+        high = min(int(request.start + request.width * request.elements_per_pixel) + 2, self._memory.end)
+        parts = self._parts(kind, lane, low, high)
+        return tuple(cut for cut in (part.cut(low, high) for part in parts) if cut is not None)
+
+    def _parts(self, kind: Kind, lane: Lane, start: int, stop: int) -> Iterable[Part]:
+        """The parts of elements [start, stop), and of others."""
         if kind == "change":
             top = self._undo.top
             return changed_parts(self._memory, lane, () if top is None else (top,))
@@ -267,7 +278,7 @@ class GpuMapper:
             return changed_parts(self._memory, lane, self._since_start() or ())
         if kind == "update":
             return changed_parts(self._memory, lane, self._last_update() or ())
-        plain = plain_parts(self._memory, lane)
+        plain = plain_parts(self._memory, lane, start, stop)
         if kind == "age" and self._ages is not None:
             extra = self._ages.extra(lane)
             return (Part(part.now, part.low, part.high, extra) for part in plain)
@@ -294,7 +305,9 @@ class GpuMapper:
                 found.append(entry)
             elif not found and self._stands()[1].step - entry.cursor.step > 1:
                 break
-        return tuple(found) if found and found[0].cursor.step in self._hyper else None
+        known = self._updates.get(found[0].cursor.step) if found else None
+        # Of a step of very many dispatches the first may have been dropped.
+        return tuple(found) if known is not None and found[-1].cursor.dispatch <= known[1] else None
 
     def _known_runs(self, kind: Kind) -> Runs:
         """The runs of params, with the learning rate of the latest update where that is needed."""
@@ -303,7 +316,7 @@ class GpuMapper:
             entries = self._last_update()
             assert entries
             step = entries[0].cursor.step
-            hyper = self._hyper[step]
+            hyper = self._updates[step][0]
         if self._runs is None or self._runs[0] != hyper:
             if self._runs is not None:
                 self._runs[1].close()
@@ -318,7 +331,7 @@ class GpuMapper:
             self._ages = Ages(self._gpu, self._pipelines, self._memory, self._known_levels())
         for lane in lanes:
             if lane not in self._ages.since:
-                self._ages.begin(lane, _age_step(lane, self._stands()[1]))
+                self._ages.begin(lane, _begun_step(lane, self._stands()[1]))
 
 
 def _age_step(lane: Lane, cursor: Cursor) -> int:
@@ -326,11 +339,9 @@ def _age_step(lane: Lane, cursor: Cursor) -> int:
     return cursor.step if lane == "g" else cursor.finished_steps
 
 
-def _seen(parts: Sequence[Part], request: MapRequest, end: int) -> tuple[Part, ...]:
-    """What of the parts is on screen."""
-    low = int(max(request.start, 0.0))
-    high = min(int(request.start + request.width * request.elements_per_pixel) + 2, end)
-    return tuple(cut for cut in (part.cut(low, high) for part in parts) if cut is not None)
+def _begun_step(lane: Lane, cursor: Cursor) -> int:
+    """The latest step that may have changed a lane so far."""
+    return cursor.finished_steps if lane != "g" and cursor.dispatch == 0 else cursor.step
 
 
 def _coding_parts(parts: Iterable[Part], kernel: CodingErrorKernel, lane: Lane) -> Iterable[Part]:

@@ -183,6 +183,13 @@ class ViewMatrix:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewStates:
+    """Of which param states in shapes of their own are shown; None while nobody sees them. A newer one replaces it."""
+
+    param: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class FindValue:
     """Go to the next element of a lane that matches `query`, after `at` (param, flat index) or from the start.
 
@@ -501,6 +508,7 @@ Command = (
     | ViewHistograms
     | ViewElement
     | ViewMatrix
+    | ViewStates
     | ViewLines
     | FindValue
     | SaveValues
@@ -546,6 +554,7 @@ REPLACES_QUEUED = (
     ViewHistograms,
     ViewElement,
     ViewMatrix,
+    ViewStates,
     ViewLines,
     FindValue,
     ViewEightBit,
@@ -561,7 +570,7 @@ BESIDE = (ShowOverlay, DropOverlay, DiffSessions, CancelDiff, ViewDiff, ViewLine
 """About what goes on beside the run, which they leave as it is."""
 
 BESIDE_COMPARISON = (
-    ViewMap, ViewValues, ViewHistograms, ViewElement, ViewMatrix, ViewEightBit, SetHyper, SetSchedule,
+    ViewMap, ViewValues, ViewHistograms, ViewElement, ViewMatrix, ViewStates, ViewEightBit, SetHyper, SetSchedule,
     SetStats, SetBreakpoint, RemoveBreakpoint, CheckShader,
     *BESIDE,
 )  # fmt: skip

@@ -226,7 +226,11 @@ def _first_line(
     got: dict[str, float] = {lane: float(value(own, lane)[0]) for lane in _LANES}
     if stepper.layout[param].state == "8bit":
         hyper = replace(hyper, eps=kernel_eps(variant.codec, hyper.eps))
-    exact = optimizer_of(variant, stepper.layout[param].param).update(
+    stepped_by = optimizer_of(variant, stepper.layout[param].param)
+    if stepped_by.update is None or stepped_by.in_place:
+        # The lines hang on more than the element.
+        return lane
+    exact = stepped_by.update(
         w, g, m, v, scale=scale, hyper=hyper, step=taken.step, decays=taken.decays, numerics=variant.numerics,
     )  # fmt: skip
     line = {each.name: float(each.value[0]) for each in exact.lines}

@@ -34,6 +34,9 @@ RISE = 0.1
 FINAL_SHARE = 10
 """The final loss is the mean over the last tenth of the steps, at least one: a batch alone says little."""
 
+POINT = ("x", "y")
+"""The two weights of a run that has no others, after each step: its path over a surface."""
+
 Weights = Mapping[str, F32Array]
 FloatArray = npt.NDArray[np.floating[Any]]
 MakeFirst = Callable[[Source, Variant, State], Stepper]
@@ -201,7 +204,12 @@ class Lane:
             "loss": record.loss, "grad_norm": record.grad_norm, "clip_scale": record.clip_scale, "lr": record.lr,
             "weight_norm": weight_norm, "update_norm": update_norm,
         }  # fmt: skip
-        self._history.append(record.step, {name: x for name, x in known.items() if x is not None})
+        metrics = {name: x for name, x in known.items() if x is not None}
+        if self._weights is not None and self.engine.stepper.layout.elements == len(POINT):
+            metrics |= zip(
+                POINT, np.concatenate([w.ravel() for w in self._weights.values()]).tolist(), strict=True
+            )
+        self._history.append(record.step, metrics)
         self._losses.append(math.nan if record.loss is None else record.loss)
         self._judge(record)
 
@@ -264,7 +272,8 @@ class Race:
                     first = stepper = make(own, form, state)
                 else:
                     stepper = first.another(state, form, undo_bytes=undo_bytes)
-                engine = Engine(own, stepper, hyper=spec.hyper_of(hyper), keep_checkpoint=False, stats=stats)
+                used = spec.settings_of(hyper, source.params, form)
+                engine = Engine(own, stepper, hyper=used, keep_checkpoint=False, stats=stats)
                 lanes.append(Lane(name, spec, own, engine))
         except InspectorError:
             if first is not None:

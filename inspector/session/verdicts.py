@@ -74,8 +74,8 @@ class ParamVerdict:
     first: FirstDifference | None = None
     idle: bool = False
     steps: int = 1
-    own_rounding: bool = False
-    """What is beyond 2 ULP is of how the kernel here forms 1-β and rounds."""
+    beyond: tuple[str, ...] = ()
+    """Of roundings alone, where what is beyond 2 ULP comes from."""
 
     @property
     def max_ulp(self) -> float:
@@ -113,8 +113,8 @@ class ParamVerdict:
 
     def __str__(self) -> str:
         if self.explanation is not None:
-            more = " What is beyond that comes of how the kernel here forms 1-β and rounds."
-            return str(self.explanation) + (more if self.own_rounding else "")
+            more = f" What is beyond 2 ULP comes of {' and '.join(self.beyond)}." if self.beyond else ""
+            return str(self.explanation) + more
         if not self.differing:
             return "Every bit is the same."
         if self.steps > 1:
@@ -249,7 +249,21 @@ def judge(
     found = replace(
         found, explanation=explain_difference(given, recorded, rounding=peer, all_peers=explain(found))
     )
-    return replace(found, own_rounding=found.key == "rounding" and not found.within and _is_ours(given, here))
+    return replace(found, beyond=_beyond(found, given, here))
+
+
+def _beyond(found: ParamVerdict, given: Given, here: Lanes) -> tuple[str, ...]:
+    """Where what is beyond 2 ULP comes from: what of the peer its order does not give, or how the kernel rounds."""
+    told = found.explanation
+    if told is None or found.key != "rounding" or found.within:
+        return ()
+    theirs = max(told.left.values(), default=0.0)
+    but = next((peer.but for peer in told.peers if peer.but), "") if theirs > TOLERANCE_ULP else ""
+    ours = found.max_ulp > max(theirs, TOLERANCE_ULP) and _is_ours(given, here)
+    return tuple(each for each in (but, OWN_WAY if ours else "") if each)
+
+
+OWN_WAY = "how the kernel here forms 1-β and rounds"
 
 
 def _is_ours(given: Given, here: Lanes) -> bool:

@@ -21,15 +21,17 @@ fn map_cells(
     var sum = no_sum();
     if start < part.high {
         var walk = walk_from(max(start, part.low));
-        // All at once, so that none waits for what is made of the one before.
-        var values: array<vec4<f32>, 4>;
         let first = start + 4u * (local % threads);
-        for (var j = 0u; j < ELEMENTS / 4u; j += 1u) {
-            values[j] = loaded(first + 4u * j * threads, part.high);
-        }
-        for (var j = 0u; j < ELEMENTS / 4u; j += 1u) {
-            add(&sum, &walk, first + 4u * j * threads, values[j], part.low, part.high);
-        }
+        let apart = 4u * threads;
+        // All at once, so that none waits for what is made of the one before.
+        let a = loaded(first, part.high);
+        let b = loaded(first + apart, part.high);
+        let c = loaded(first + 2u * apart, part.high);
+        let d = loaded(first + 3u * apart, part.high);
+        add(&sum, &walk, first, a, part.low, part.high);
+        add(&sum, &walk, first + apart, b, part.low, part.high);
+        add(&sum, &walk, first + 2u * apart, c, part.low, part.high);
+        add(&sum, &walk, first + 3u * apart, d, part.low, part.high);
     }
     found[local] = cell_of(sum);
     workgroupBarrier();

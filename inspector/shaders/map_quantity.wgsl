@@ -82,7 +82,11 @@ fn quantity(element: u32, values: vec4<f32>, lr: f32) -> vec4<f32> {
             let moved = abs(values - bitcast<vec4<f32>>(extra_of4(element)));
             return select(moved / lr, vec4(0.0), lr == 0.0);
         }
-        case 3u: { return vec4<f32>(part.step - extra_of4(element)); }
+        case 3u: {
+            // In the middle of a step what it has changed so far is of that step already.
+            let changed = extra_of4(element);
+            return vec4<f32>(max(vec4(part.step), changed) - changed);
+        }
         case 4u: { return bitcast<vec4<f32>>(extra_of4(element)); }
         default: { return values; }
     }
@@ -135,8 +139,17 @@ fn add(
     }
     let good = is_finite4(values);
     let shown = quantity(element, values, (*walk).run.lr);
+    let stop = min(high, (*walk).run.stop);
+    if element >= low && element + 4u <= stop && all(good) && all(is_finite4(shown)) {
+        // As almost everywhere.
+        (*sum).low = min((*sum).low, shown);
+        (*sum).high = max((*sum).high, shown);
+        (*sum).scaled += abs(shown) * (1.0 / f32(CELL));
+        (*sum).finite.x += 4u;
+        return;
+    }
     let place = vec4(element) + vec4(0u, 1u, 2u, 3u);
-    let inside = place >= vec4(low) & place < vec4(min(high, (*walk).run.stop));
+    let inside = place >= vec4(low) & place < vec4(stop);
     let counted = inside & good & is_finite4(shown);
     (*sum).low = min((*sum).low, select(vec4(LARGEST), shown, counted));
     (*sum).high = max((*sum).high, select(vec4(-LARGEST), shown, counted));

@@ -18,7 +18,10 @@ from inspector.sources.dump_layout import Buffers, DumpStep, Piece, read_layout
 from inspector.stepping import HostGradients, HostState
 from inspector.stores import MOMENTS
 
-_NUMPY = {"f32": "<f4", "f16": "<f2", "u8": "u1"}
+_NUMPY = {"f32": "f4", "f16": "f2", "u8": "u1"}
+_ORDERS = {"little": "<", "big": ">"}
+LOOKED_AT = 4096
+"""Weights by which it is seen that bytes are in the other order."""
 CHECKED_ELEMENTS = 1 << 26
 """Of a mirror up to so many elements each is held against its weight as the dump is opened."""
 
@@ -135,7 +138,9 @@ class Dump:
 
     def _remarks(self) -> list[str]:
         first = self._layout.steps[0]
-        found = []
+        found = list(self._layout.excess)
+        if (swapped := _swapped(first.before)) is not None:
+            found.append(swapped)
         if not any(name in first.before for name in ("m", "m_packed")):
             found.append("The dump has no m and v before its first step: they start at 0.")
         if "w" not in first.before:
@@ -159,7 +164,7 @@ class Dump:
 
 
 def _mapped(piece: Piece) -> npt.NDArray[Any]:
-    kind = np.dtype(_NUMPY[piece.dtype])
+    kind = np.dtype(_ORDERS[piece.endian] + _NUMPY[piece.dtype])
     if piece.path.stat().st_size <= piece.offset:
         return np.zeros(0, kind)
     raw = np.memmap(piece.path, np.uint8, mode="r", offset=piece.offset)
@@ -177,3 +182,26 @@ def _cut(pages: list[npt.NDArray[Any]], start: int, stop: int) -> npt.NDArray[An
     if len(found) == 1:
         return found[0]
     return np.concatenate(found) if found else np.zeros(0, pages[0].dtype if pages else np.float32)
+
+
+def _swapped(buffers: Buffers) -> str | None:
+    """A sentence where the weights look as if their bytes were in the other order than the layout says."""
+    pieces = buffers.get("w", ())
+    if not pieces or pieces[0].dtype != "f32":
+        return None
+    read = _mapped(pieces[0])[: 16 * LOOKED_AT]
+    read = read[read.view("u4") != 0][:LOOKED_AT]
+    if not read.size or _usual(read) > 0.5 or _usual(read.view(read.dtype.newbyteorder())) < 0.9:
+        return None
+    other = "little" if pieces[0].endian == "big" else "big"
+    return (
+        f"The bytes of {pieces[0].path.name} seem to be in the other order: read so, its values are of the size that "
+        f'weights have. Where that is so, give "endian": "{other}" in the layout.'
+    )
+
+
+def _usual(values: npt.NDArray[Any]) -> float:
+    """The share of float32 values that are of the size that weights have."""
+    with np.errstate(all="ignore"):
+        size = np.abs(values.astype(np.float32))
+    return float(np.mean((size > 2.0**-40) & (size < 2.0**20)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,12 @@ from inspector.sources.checkpoint.files import read_json
 FORMAT = "optimizer-dump"
 VERSION = 1
 DumpType = Literal["f32", "f16", "u8"]
+Endian = Literal["little", "big"]
+ENDIANS: tuple[Endian, ...] = ("little", "big")
+"""The order of the bytes of a float; a GPU's is little. Packed codes are bytes, and have none."""
+SLACK = 16_384
+"""Elements that a buffer may have beyond its last param and be as long as it should: the widest gap that the alignment
+of bindings makes, in a buffer of scales. They have to be zero."""
 ITEM_BYTES: dict[str, int] = {"f32": 4, "f16": 2, "u8": 1}
 USUAL_TYPES: dict[str, DumpType] = {
     "w": "f32", "g": "f32", "m": "f32", "v": "f32", "w_f16": "f16",
@@ -35,6 +41,7 @@ class Piece:
     path: Path
     dtype: DumpType
     offset: int = 0
+    endian: Endian = "little"
 
 
 Buffers = Mapping[str, tuple[Piece, ...]]
@@ -66,6 +73,8 @@ class DumpLayout:
     codec: Codec
     numerics: Numerics
     engine: str
+    excess: tuple[str, ...] = ()
+    """Sentences on buffers that go on beyond their last param, the first of each kind."""
 
 
 def read_layout(path: Path) -> DumpLayout:
@@ -94,13 +103,19 @@ def read_layout(path: Path) -> DumpLayout:
         raise UsageError(
             f"{path}: its numerics are {document['numerics']!r}; it has to be {' or '.join(NUMERICS)}."
         )
-    steps = _steps(document, hyper, path)
+    endian: Endian | None = next((each for each in ENDIANS if each == document.get("endian", "little")), None)
+    if endian is None:
+        raise UsageError(
+            f"{path}: its endian is {document['endian']!r}; it has to be little, as GPUs are, or big."
+        )
+    steps = _steps(document, hyper, path, endian)
     layout = DumpLayout(
         path, params, offsets, steps, optimizer, known, numerics, str(document.get("engine", ""))[:80]
     )
+    excess: dict[str, str] = {}
     for step in steps:
-        _check_sizes(layout, step)
-    return layout
+        _check_sizes(layout, step, excess)
+    return replace(layout, excess=tuple(excess.values()))
 
 
 def _params(given: Any, path: Path) -> tuple[tuple[Param, ...], tuple[int, ...]]:
@@ -165,7 +180,7 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _steps(document: Mapping[str, Any], hyper: Hyper, path: Path) -> tuple[DumpStep, ...]:
+def _steps(document: Mapping[str, Any], hyper: Hyper, path: Path, endian: Endian) -> tuple[DumpStep, ...]:
     given = document.get("steps")
     if given is None:
         t = document.get("t", 0)
@@ -193,7 +208,7 @@ def _steps(document: Mapping[str, Any], hyper: Hyper, path: Path) -> tuple[DumpS
             )
         hyper = _hyper(each.get("hyper"), hyper, f"{path}: hyper of step {step}")
         before, after = (
-            _buffers(each.get(when), path, f"step {step} {when}") for when in ("before", "after")
+            _buffers(each.get(when), path, f"step {step} {when}", endian) for when in ("before", "after")
         )
         found.append(DumpStep(step, hyper, before, after, *(
             _said(each.get(name), path, name) for name in ("loss", "grad_norm", "clip_scale")
@@ -212,7 +227,7 @@ def _said(value: Any, path: Path, name: str) -> float | None:
     return number
 
 
-def _buffers(given: Any, path: Path, where: str) -> dict[str, tuple[Piece, ...]]:
+def _buffers(given: Any, path: Path, where: str, endian: Endian) -> dict[str, tuple[Piece, ...]]:
     if given is None:
         return {}
     if not isinstance(given, dict):
@@ -222,7 +237,7 @@ def _buffers(given: Any, path: Path, where: str) -> dict[str, tuple[Piece, ...]]
         if lane not in USUAL_TYPES:
             raise UsageError(f"{path}: {where} has the buffer {lane!r}; there are {', '.join(USUAL_TYPES)}.")
         pieces = value if isinstance(value, list) else [value]
-        found[lane] = tuple(_piece(each, lane, path, where) for each in pieces)
+        found[lane] = tuple(_piece(each, lane, path, where, endian) for each in pieces)
     for lane in "mv":
         parts = [name for name in (f"{lane}_packed", f"{lane}_scale") if name in found]
         if len(parts) == 1:
@@ -232,7 +247,7 @@ def _buffers(given: Any, path: Path, where: str) -> dict[str, tuple[Piece, ...]]
     return found
 
 
-def _piece(value: Any, lane: str, path: Path, where: str) -> Piece:
+def _piece(value: Any, lane: str, path: Path, where: str, endian: Endian) -> Piece:
     entry = {"file": value} if isinstance(value, str) else value
     file = entry.get("file") if isinstance(entry, dict) else None
     if not isinstance(file, str) or not file or Path(file).is_absolute() or ".." in Path(file).parts:
@@ -249,10 +264,21 @@ def _piece(value: Any, lane: str, path: Path, where: str) -> Piece:
         )
     if not _whole(offset):
         raise UsageError(f"{path}: {where}: the offset of {lane} is {offset!r}; give bytes.")
-    return Piece(path.parent / file, dtype, offset)
+    return Piece(path.parent / file, dtype, offset, endian)
 
 
-def _check_sizes(layout: DumpLayout, step: DumpStep) -> None:
+def _something_in(piece: Piece, last: int) -> bool:
+    """True where one of the `last` elements of a piece, few, is not zero."""
+    if last < 1:
+        return False
+    size = piece.path.stat().st_size
+    with piece.path.open("rb") as file:
+        file.seek(max(size - last * ITEM_BYTES[piece.dtype], piece.offset))
+        return any(file.read())
+
+
+def _check_sizes(layout: DumpLayout, step: DumpStep, excess: dict[str, str]) -> None:
+    """UsageError where a buffer ends before its params do; one that goes on is told in `excess`, once a buffer."""
     ends = [offset + p.numel for offset, p in zip(layout.offsets, layout.params, strict=True)]
     last = max(range(len(ends)), key=lambda i: ends[i])
     for when, buffers in (("before", step.before), ("after", step.after)):
@@ -291,4 +317,10 @@ def _check_sizes(layout: DumpLayout, step: DumpStep) -> None:
                 raise UsageError(
                     f"{pieces[-1].path} is cut off: {lane} {when} step {step.step} has {held:,} elements, and "
                     f"{layout.params[last].name!r} ends at {needed:,}."
+                )
+            if lane not in excess and (held > needed + SLACK or _something_in(pieces[-1], held - needed)):
+                excess[lane] = (
+                    f"{pieces[-1].path.name} is longer than the layout: {lane} {when} step {step.step} has {held:,} "
+                    f"elements, and the last param, {layout.params[last].name!r}, ends at {needed:,}. What lies beyond "
+                    "is left out: see that no param is missing and that the shapes are those of this buffer."
                 )

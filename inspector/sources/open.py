@@ -16,8 +16,8 @@ from inspector.sources.kinds import is_dump, is_state_file
 from inspector.tensor_tree import TensorDocument
 
 FORMS = (
-    "charlm, gpt-116m, synthetic:N (N elements), or the path of a state file, a checkpoint (several files joined "
-    "by +), a dump or a recording"
+    "charlm, gpt-116m, synthetic:N (N elements), surface:NAME (two elements), or the path of a state file, a "
+    "checkpoint (several files joined by +), a dump or a recording"
 )
 
 
@@ -53,6 +53,10 @@ def open_source(
         from inspector.sources.synthetic import Synthetic
 
         return Synthetic.of_size(_elements(argument, spec), seed=seed or 0, schedule=schedule)
+    if kind == "surface" and not anything_at(Path(spec)):
+        from inspector.sources.surface import SurfaceSource
+
+        return SurfaceSource.from_text(spec, seed=seed or 0, schedule=schedule)
     paths = named_files(spec)
     if not paths:
         missing = [part for part in spec.split("+") if not anything_at(Path(part))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
@@ -169,6 +170,15 @@ class MainWindow(QMainWindow):
             if pipeline.kernel:
                 shaders.show_kernel(pipeline.kernel)
 
+    def _take_kernels(self, files: list[Path]) -> None:
+        """Show WGSL files where kernels are edited."""
+        from inspector.ui.shaders_view import ShadersView
+
+        shaders = real(self.views.get("shaders"), ShadersView)
+        if shaders is not None:
+            self.ways.go_to_view("shaders")
+            shaders.take_files(files)
+
     def _find_value(self, text: str | bool = "") -> None:
         """Go to the values with what to look for: to be typed, or `text` in all params."""
         values = self.views.get("values")
@@ -212,7 +222,7 @@ class MainWindow(QMainWindow):
         if self._settings is not None:
             if self.snapshot is not None:
                 kept_breakpoints.keep(self._settings, self.snapshot.breakpoints)
-            arrangement = self.ways.layouts.untouched()
+            arrangement = self.ways.layouts.kept_text()
             self._settings = panels.save(self, self._settings, self.views, arrangement)
         event.accept()
 
@@ -263,6 +273,7 @@ class MainWindow(QMainWindow):
         self.toolbar.open_file.connect(self._choose_file)
         self.opening.chosen.connect(lambda spec: self.send(OpenSource(spec)))
         self.opening.problem.connect(self.tell_problem)
+        self.opening.kernels_chosen.connect(self._take_kernels)
         self.toolbar.step_edit.left.connect(self._give_keys_to_map)
         self.transport.command.connect(self.send)
         self.transport.left.connect(self._give_keys_to_map)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QMimeData, QObject, QSettings, Qt, Signal
@@ -15,8 +15,10 @@ from inspector.session.places import TOP_NAMES
 
 FILE_FILTER = (
     "Checkpoints, states, dumps, recordings "
-    "(*.safetensors *.pt *.pth *.bin *.ckpt *.json *.zip);;All files (*)"
+    "(*.safetensors *.pt *.pth *.bin *.ckpt *.json *.zip);;Kernels (*.wgsl);;All files (*)"
 )
+WGSL = ".wgsl"
+CHECKPOINTS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".json")
 RECENT_KEY = "recent/sources"
 MAX_RECENT = 10
 ONE_ONLY = (
@@ -30,6 +32,8 @@ class Opening(QObject):
     chosen = Signal(str)
     recent_changed = Signal(tuple)
     problem = Signal(str)
+    kernels_chosen = Signal(list)
+    """Paths of WGSL files."""
 
     def __init__(
         self, window: QMainWindow, settings: Callable[[], QSettings | None], fixed: tuple[str, ...]
@@ -91,7 +95,9 @@ class Opening(QObject):
         dialog.show()
 
     def _take(self, paths: list[str]) -> None:
-        if len(paths) == 1:
+        if kernels := wgsl_files(paths):
+            self.kernels_chosen.emit(kernels)
+        elif len(paths) == 1:
             self.chosen.emit(session_of(paths[0]))
         elif any(is_recording(Path(path)) for path in paths):
             self.problem.emit(ONE_ONLY)
@@ -118,6 +124,22 @@ class Opening(QObject):
 def dropped(data: QMimeData) -> list[str]:
     """The paths of what is dragged; none where it is no file of this machine."""
     return [url.toLocalFile() for url in data.urls() if url.isLocalFile()]
+
+
+def wgsl_files(paths: Sequence[str]) -> list[Path]:
+    """The WGSL files that are named, or that lie in a folder that holds nothing else to open; else none."""
+    if paths and all(Path(path).suffix.lower() == WGSL for path in paths):
+        return [Path(path) for path in paths]
+    folder = Path(paths[0]) if len(paths) == 1 else None
+    if folder is None or is_recording(folder) or not folder.is_dir():
+        return []
+    try:
+        inside = sorted(path for path in folder.iterdir() if path.is_file())
+    except OSError:
+        # Whoever opens it says so.
+        return []
+    others = [path for path in inside if path.suffix.lower() in CHECKPOINTS or path.name in TOP_NAMES]
+    return [] if others else [path for path in inside if path.suffix.lower() == WGSL]
 
 
 def is_recording(path: Path) -> bool:

@@ -18,12 +18,12 @@ from inspector.ui.tables import AnyIndex, ColumnsModel
 RECENT = 256
 """Points of the history that the figures are taken over."""
 COLUMNS = (
-    "kernel", "median", "of step", "GB/s", "of copy", "floor", "B/element", "calls", "last", "min", "p95", "warm",
-    "cold",
+    "kernel", "median", "of step", "GB/s", "of copy", "floor", "B/element", "GFLOP/s", "calls", "last", "min", "p95",
+    "warm", "cold",
 )  # fmt: skip
 SAMPLES = (
-    "reduce_norm_sq_final", "88.8 ms", "100.0 %", "8,888", "88.8 %", "88.8 ms", "88.8", "888", *3 * ("88.8 ms",),
-    "888", "888",
+    "reduce_norm_sq_final", "88.8 ms", "100.0 %", "8,888", "88.8 %", "88.8 ms", "88.8", "88,888", "888",
+    *3 * ("88.8 ms",), "888", "888",
 )  # fmt: skip
 """Text about as wide as any in its column."""
 MEASURE_FIRST = "n/a: measure the copy first"
@@ -42,6 +42,7 @@ class ProfileModel(ColumnsModel):
         "GB/s over what a plain copy reaches on this device.",
         "The time its bytes take at the bandwidth of a copy.",
         "Bytes read plus written for each element it works on; n/a where it works on none.",
+        "10⁹ additions and multiplications a second, of products of matrices; n/a of all other kernels.",
         "Dispatches in one step.",
         "The latest warm time.",
         f"The shortest warm time among the last {RECENT} recorded points.",
@@ -141,6 +142,7 @@ class ProfileModel(ColumnsModel):
             fmt.percent(cost.share),
             fmt.milliseconds(self.floor_ms(cost.name)),
             fmt.number(cost.bytes_per_element, 3) if cost.elements else fmt.NA,
+            fmt.bandwidth(cost.gflops),
             fmt.count(cost.dispatches),
             fmt.milliseconds(cost.last_ms),
             fmt.milliseconds(cost.min_ms),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from PySide6.QtCore import QEvent, QRect, QRectF, QSize, Qt
+from PySide6.QtCore import QEvent, QMimeData, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import (
     QColor,
     QFont,
@@ -48,6 +48,10 @@ class WgslEditor(QPlainTextEdit):
         self.updateRequest.connect(self._follow)
         self.cursorPositionChanged.connect(self._mark)
         theme.changes().changed.connect(self.restyle)
+
+    def canInsertFromMimeData(self, source: QMimeData) -> bool:
+        """A file that is dropped is opened by the window: its address is no part of a kernel."""
+        return not source.hasUrls() and super().canInsertFromMimeData(source)
 
     @property
     def text(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QSplitter, QVBoxLayout, QWidget
 
 from inspector.errors import UsageError
 from inspector.files import write_text
-from inspector.own_shaders import load_own_kernels
+from inspector.own_shaders import load_own_kernels, texts_by_entry_point
 from inspector.runtime.commands import CheckShader, TryShader
 from inspector.runtime.shaders import NO_SHADERS, ShadersPicture
 from inspector.runtime.snapshots import Snapshot
@@ -171,6 +171,33 @@ class ShadersView(LazyView):
         self._settle()
         self._say()
 
+    def take_files(self, files: Sequence[Path]) -> None:
+        """Show the kernels of files in place of the texts that are here; what was typed comes back by undo."""
+        try:
+            found = texts_by_entry_point(files)
+        except UsageError as error:
+            self._told = f"⚠ {error}"
+            self._say()
+            return
+        mine = {entry: found[entry] for entry in self.texts.kernels if entry in found}
+        for entry, (_, text) in mine.items():
+            if not self.texts.fixed(entry):
+                self.texts.edit(entry, text)
+                self.texts.saved(entry, text)
+        if mine:
+            entry, (path, _) = next(iter(mine.items()))
+            self._told = self.texts.fixed(entry) or f"from {path}: Ctrl+Enter runs the step again with it"
+            if entry != self.entry:
+                told, self._told = self._told, ""
+                self.show_kernel(entry)
+                self._told = told
+            self._show_text()
+            self._settle()
+        else:
+            runs = ", ".join(self.texts.kernels) or "none, no source is open"
+            self._told = f"⚠ {', '.join(list(found)[:5])} is no kernel of this step, whose kernels are {runs}"
+        self._say()
+
     def next_problem(self, by: int = 1) -> None:
         """Go to the next line that something is wrong with, from the caret on, or to the one before it."""
         lines = sorted(self.editor.wrong_lines)
@@ -230,7 +257,8 @@ class ShadersView(LazyView):
         asked = (self.entry, self.texts.text(self.entry))
         unknown = self.texts.messages(self.entry, self._picture) is None
         usable = self._snapshot is not None and not blocked(self._snapshot)
-        if unknown and usable and self.texts.is_draft(self.entry) and asked != self._checked:
+        edited = self.texts.text(self.entry) != self.texts.origin(self.entry)
+        if unknown and usable and edited and asked != self._checked:
             self._checked = asked
             self.command.emit(CheckShader(*asked))
 

@@ -17,11 +17,12 @@ import numpy as np
 import torch
 
 from inspector.errors import UsageError
-from inspector.files import write_text
+from inspector.files import anything_at, write_text
 from inspector.findings import Finding
 from inspector.integrations.torch.params import Known
 from inspector.session.database import DATABASE_NAME
 from inspector.session.ranks_file import RANKS_NAME, parse, rank_folder, ranks_text
+from inspector.session.reader import Session
 
 Tensor = Any
 PATIENCE_CHECKS = 8
@@ -72,6 +73,25 @@ def make_folder(path: Path, world: World) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
     if world.rank == 0:
         write_text(path / RANKS_NAME, ranks_text(world.size))
+
+
+def check_others(path: Path, world: World) -> None:
+    """UsageError where a process without a session finds others that have theirs, from a run before.
+
+    It would record a run of its own, and the whole would open no more.
+    """
+    for rank in range(world.size):
+        folder = path / rank_folder(rank)
+        if rank == world.rank or not anything_at(folder):
+            continue
+        with Session.open(folder) as session:
+            theirs = session.about.run
+        # One of this run may be there already: whoever is first makes its own.
+        if theirs != run_id(path.name):
+            raise UsageError(
+                f"{path} holds a session of rank {rank:,} from a run before, and none of rank {world.rank:,}: bring "
+                f"{rank_folder(world.rank)} back to go on with that run, or name another session."
+            )
 
 
 def run_id(name: str) -> str:

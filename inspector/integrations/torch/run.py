@@ -27,7 +27,7 @@ from inspector.integrations.torch.params import (
     unwrapped,
 )
 from inspector.integrations.torch.pending import GroupNumbers, I64Array, Pending
-from inspector.integrations.torch.ranks import Agreement, World, folder_of, make_folder, run_id
+from inspector.integrations.torch.ranks import Agreement, World, check_others, folder_of, make_folder, run_id
 from inspector.integrations.torch.taking_up import check_same, start_step, take_up
 from inspector.integrations.torch.transfer import Copier, Transfer
 from inspector.integrations.torch.watch import lanes_of
@@ -106,7 +106,7 @@ class Run:
         params = as_params(self.known, self.groups)
         check = self.agreement.check if self.checks_every else None
         if anything_at(self._folder):
-            recorder, session = take_up(self._folder, params, self.t)
+            recorder, session = take_up(self._folder, params, self.kind, self.t)
             self.step = recorder.last_step
             self.writer = Writer(recorder, self.t, earlier=session, check=check)
             self.writer.put(Remark(self.step + 1, f"gone on by {self.kind.origin}"))
@@ -186,9 +186,11 @@ class Run:
         if anything_at(self._folder):
             with Session.open(self._folder) as session:
                 params = as_params(self.known, self.groups)
-                check_same(session, self._folder, params, str(self.policy))
+                check_same(session, self._folder, params, self.kind, str(self.policy))
                 start_step(session, self._folder, self.counts())
             return
+        if self._apart:
+            check_others(self._path, self._world)
         for folder in self._path.absolute().parents:
             if any((folder / name).exists() for name in TOP_NAMES):
                 raise UsageError(

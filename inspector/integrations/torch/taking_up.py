@@ -7,13 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from inspector.errors import UsageError
+from inspector.integrations.torch.params import Kind
 from inspector.layout import Param
 from inspector.session.reader import Session
 from inspector.session.recorder import Recorder
 
 
-def check_same(session: Session, path: Path, params: Sequence[Param], policy: str | None = None) -> None:
-    """UsageError unless it is a folder and a recording of these params from PyTorch, captured by `policy`."""
+def check_same(
+    session: Session, path: Path, params: Sequence[Param], kind: Kind, policy: str | None = None
+) -> None:
+    """UsageError unless it is a folder and a recording of these params from PyTorch, captured by `policy`.
+
+    The optimizer has to be of the same `kind`: the steps of another do not follow from those before.
+    """
     about = session.about
     if not path.is_dir():
         raise UsageError(
@@ -28,6 +34,15 @@ def check_same(session: Session, path: Path, params: Sequence[Param], policy: st
         raise UsageError(f"{path} is being recorded by another process: name another session.")
     if not about.origin.startswith("PyTorch"):
         raise UsageError(f"{path} is a recording of {about.source}, not of PyTorch: name another session.")
+    was, now = (
+        _computed(about.foreign, about.variant.optimizer == "adam-l2"),
+        _computed("" if kind.adam else kind.name, kind.l2),
+    )
+    if was != now:
+        raise UsageError(
+            f"{path} is a recording of {was}, and this optimizer is {now}: what it does next does not follow from the "
+            "steps recorded there. Name another session."
+        )
     theirs = {param.name: param.shape for param in about.params}
     mine = {param.name: param.shape for param in params}
     for name, shape in mine.items():
@@ -53,6 +68,11 @@ def check_same(session: Session, path: Path, params: Sequence[Param], policy: st
             f"{path} is recorded with capture={about.policy!r}: give the same to go on with it, or name another "
             "session."
         )
+
+
+def _computed(foreign: str, l2: bool) -> str:
+    """What an optimizer computes, in words."""
+    return foreign or ("Adam with the decay in its gradient" if l2 else "AdamW")
 
 
 def start_step(session: Session, path: Path, t: Any) -> int:
@@ -94,10 +114,10 @@ def _count(session: Session, step: int) -> int:
     return max((each.t(step) for each in used), default=step)
 
 
-def take_up(path: Path, params: Sequence[Param], t: Any) -> tuple[Recorder, Session]:
+def take_up(path: Path, params: Sequence[Param], kind: Kind, t: Any) -> tuple[Recorder, Session]:
     """The session at `path` to go on with, and the same to read the steps before from."""
     with Session.open(path) as session:
-        check_same(session, path, params)
+        check_same(session, path, params, kind)
         step = start_step(session, path, t)
         last = session.steps.stop - 1
     recorder = Recorder.resume(path)

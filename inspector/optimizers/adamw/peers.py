@@ -214,7 +214,7 @@ PEERS: tuple[Peer, ...] = (
         "torch-loop",
         "PyTorch's foreach or for-loop on a CPU",
         torch_loop,
-        "its square root, which is off by one ULP",
+        "PyTorch's square root, which is off by one ULP now and then",
     ),
     Peer("torch-fused", "PyTorch's fused kernel on a CPU", torch_fused_cpu),
     Peer("torch-foreach-cuda", "PyTorch's foreach on CUDA", torch_foreach_cuda),

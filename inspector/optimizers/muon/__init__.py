@@ -35,4 +35,5 @@ MUON = Optimizer(
     kernels=("f32",),
     rest=ADAMW,
     takes=takes,
+    in_place={"v": "the orthogonalised update"},
 )

