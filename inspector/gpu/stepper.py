@@ -64,6 +64,9 @@ DEFAULT_UNDO_BYTES = 1 << 30
 KEPT_TOGETHER = 64 << 20
 """Bytes of what is put back after a look ahead that are kept in one buffer: ranges may be tens of thousands."""
 
+READ_AT_ONCE = 1 << 22
+"""Elements of a lane that are read back between two looks at whether they are still wanted."""
+
 
 class GpuStepper:
     """A run of one optimizer on one device. See `inspector.stepping.Stepper` for what each method promises."""
@@ -644,11 +647,15 @@ class GpuStepper:
     def state(self) -> HostState:
         """w, m, v by param name, read back; nothing of a moment that the optimizer does not keep."""
         wanted = [lane for lane in ("w", *MOMENTS) if lane in self._plan.lanes]
-        begun = counting(len(wanted))
+        end = self._memory.end
+        begun = counting(len(wanted) * end)
         lanes: dict[Lane, F32Array] = {}
         for lane in wanted:
-            begun(1)
-            lanes[lane] = self.read(lane, 0, self._memory.end)
+            lanes[lane] = np.empty(end, np.float32)
+            for start in range(0, end, READ_AT_ONCE):
+                count = min(READ_AT_ONCE, end - start)
+                begun(count)
+                lanes[lane][start : start + count] = self.read(lane, start, count)
         split: dict[str, dict[str, F32Array]] = {"w": {}, "m": {}, "v": {}}
         for lane, values in lanes.items():
             split[lane] = {s.name: values[s.offset : s.stop] for s in self._layout}
