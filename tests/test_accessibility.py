@@ -288,7 +288,7 @@ def test_no_view_draws_a_lane_in_a_colour_that_may_not_stand_out() -> None:
         and path.name != "theme.py"
         and not allowed.search(line)
         # Over data, whose colours are the same in both schemes.
-        and path.name not in ("map_paint.py", "map_legend.py", "map_overview.py")
+        and path.name not in ("map_paint.py", "map_legend.py", "map_marks.py")
     ]
     assert raw == [], chr(10).join(raw)
 

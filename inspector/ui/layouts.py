@@ -11,13 +11,14 @@ from functools import partial
 from PySide6.QtCore import QByteArray, QEvent, QObject, QSettings, Qt, Signal
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QWidget
 
-from inspector.ui.arrangements import BUILT_IN, STEP, Arrangement, place, topology
+from inspector.ui.arrangements import BUILT_IN, STEP, Arrangement, place, topology, topology_of
 from inspector.ui.docks import LAYOUT_VERSION, bring_to_front, names, views_in_front
 from inspector.ui.fuzzy import Texts
 from inspector.ui.palette import Answer, Palette, Row
 from inspector.ui.view import View
 
 KEY = "layouts"
+SMALL = " small"
 MOST_LAYOUTS = 50
 MOST_LETTERS = 60
 MOST_BYTES = 1 << 16
@@ -82,11 +83,10 @@ def _shares(value: object) -> dict[str, tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The built-in arrangement that the panels were put into, in which form, and what came of it."""
+    """The built-in arrangement that the panels were put into, and in which form."""
 
     arrangement: Arrangement
     form: Arrangement
-    topology: frozenset[tuple[str, ...]]
 
 
 class Layouts(QObject):
@@ -134,20 +134,28 @@ class Layouts(QObject):
         form = arrangement.fitting(self._window.size())
         with self._own_moves():
             place(self._window, self._docks, form)
-        self._placed = Placed(arrangement, form, topology(self._window, self._docks))
+        self._placed = Placed(arrangement, form)
 
     def untouched(self) -> str:
         """The name of the built-in arrangement that the panels are in; "" where they were moved since."""
         placed = self._placed
-        there = placed is not None and placed.topology == topology(self._window, self._docks)
-        return placed.arrangement.name if placed is not None and there else ""
+        if placed is None or topology_of(placed.form, self._docks) != topology(self._window, self._docks):
+            return ""
+        return placed.arrangement.name
 
-    def take_up(self, name: str) -> None:
-        """The panels are as the built-in arrangement of this name had them in a window that was as large."""
+    def kept_text(self) -> str:
+        """What `take_up` needs to know of the arrangement; "" where panels were moved."""
+        name, placed = self.untouched(), self._placed
+        return f"{name}{SMALL}" if name and placed is not None and placed.form != placed.arrangement else name
+
+    def take_up(self, text: str) -> None:
+        """The panels are as a built-in arrangement had them when `kept_text` told this, in a window of any size."""
         for arrangement in BUILT_IN:
-            if arrangement.name == name:
-                form = arrangement.fitting(self._window.size())
-                self._placed = Placed(arrangement, form, topology(self._window, self._docks))
+            if text.removesuffix(SMALL) == arrangement.name:
+                form = (arrangement.small or arrangement) if text.endswith(SMALL) else arrangement
+                self._placed = Placed(arrangement, form)
+                if arrangement.fitting(self._window.size()) != form:
+                    self.place(arrangement)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Another form of the arrangement, where the window has become too small for this one or large enough."""

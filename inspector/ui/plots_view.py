@@ -40,13 +40,38 @@ class _Metric:
     title: str
     log: bool
     absent: str
+    means: str
 
 
 METRICS = (
-    _Metric("loss", "loss", False, "This source gives no loss."),
-    _Metric("grad_norm", "gradient norm", True, "No gradient norm has been recorded."),
-    _Metric("clip_scale", "clip scale", False, "No clip scale has been recorded."),
-    _Metric("lr", "lr", False, "No learning rate has been recorded."),
+    _Metric(
+        "loss",
+        "loss",
+        False,
+        "This source gives no loss.",
+        "What the source says that the model loses, in its own unit; as training steps are taken it should fall.",
+    ),
+    _Metric(
+        "grad_norm",
+        "gradient norm",
+        True,
+        "No gradient norm has been recorded.",
+        "L2 norm of all finite gradients together, before clipping (gradNorm). Logarithmic.",
+    ),
+    _Metric(
+        "clip_scale",
+        "clip scale",
+        False,
+        "No clip scale has been recorded.",
+        "What multiplies all gradients: min(1, max grad norm / gradNorm). Below 1 the step was clipped.",
+    ),
+    _Metric(
+        "lr",
+        "lr",
+        False,
+        "No learning rate has been recorded.",
+        "The learning rate as used, with the schedule applied.",
+    ),
 )
 NOT_YET = "not yet"
 NO_STEPS_YET = "No step has finished yet: F11 runs one."
@@ -103,6 +128,7 @@ class PlotsView(LazyView):
             chart.menu_wanted.connect(partial(self._on_menu_wanted, metric.name))
             chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
             chart.set_title(metric.title)
+            chart.setToolTip(metric.means)
             self.charts[metric.name] = chart
         self._first = self.charts[METRICS[0].name]
         for chart in list(self.charts.values())[1:]:

@@ -54,6 +54,7 @@ class RanksView(CurvesView):
         super().__init__(StepChart(), dense_table(self.model, "ranks-table"), parent)
         self.setObjectName("ranks")
         self._metric = "loss"
+        self.chart.setToolTip(f"{METRICS[self._metric][3]}.")
         self._are_there = False
         self.words = ElidedLabel()
         line = QHBoxLayout()
@@ -96,6 +97,7 @@ class RanksView(CurvesView):
     def show_metric(self, name: str) -> None:
         """Draw another metric of each rank."""
         self._metric = name
+        self.chart.setToolTip(f"{METRICS[name][3]}.")
         self.buttons[name].setChecked(True)
         self._draw_curves()
 
