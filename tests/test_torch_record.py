@@ -654,6 +654,8 @@ def test_an_exception_leaves_the_steps_before_it_and_what_came_of_its_own(path: 
         own = session.step(8).hyper.per_param
         assert own is not None
         assert all(each.idle for each in own.classes)
+        told = [note.text for note in session.notes("mark") if note.step == 8]
+        assert told == ["the run ended before this step was complete"], "no loss scaler had a part in it"
         assert {"nonfinite-loss", "nonfinite-gradient"} <= {f.rule for f in session.findings() if f.step == 8}
         assert {7, 8} <= set(session.captures("gradients"))
 

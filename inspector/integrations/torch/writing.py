@@ -246,7 +246,9 @@ class Writer:
                 "gradients are counted as they were before clipping, whose norm was not finite; captured are those "
                 "that the optimizer took",
             )
-        if skipped:
+        if item.broken_off:
+            recorder.mark(item.step, "the run ended before this step was complete")
+        elif skipped:
             by = "" if item.scale is None else f", whose scale was {item.scale.read(arrays):g}"
             recorder.mark(
                 item.step, f"skipped by the loss scaler{by}: gradients were not finite, nothing was updated"
