@@ -142,7 +142,9 @@ class SweepChart(Chart):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(left=Axis("left"), bottom=RateAxis("bottom", log=True), parent=parent)
         self.show_bottom_axis("learning rate")
-        self.setToolTip("The final loss of each run over its learning rate: a dot a run, a line through the means.")
+        self.setToolTip(
+            "The final loss of each run over its learning rate: a dot a run, a line through the means."
+        )
         self.set_titles("final loss: mean over the last tenth of the steps", "final loss")
         self._lines: list[tuple[pg.PlotCurveItem, pg.ScatterPlotItem]] = []
         self._points: tuple[Point, ...] = ()
