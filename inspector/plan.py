@@ -243,6 +243,14 @@ class Plan:
         return tuple(lane for lane in LANES if lane in held)
 
     @cached_property
+    def states_of(self) -> dict[str, tuple[PlacedState, ...]]:
+        """The states in shapes of their own of each param that has any."""
+        found: dict[str, list[PlacedState]] = {}
+        for state in self.states:
+            found.setdefault(state.param, []).append(state)
+        return {param: tuple(states) for param, states in found.items()}
+
+    @cached_property
     def uniform_at(self) -> dict[int, UniformSpec]:
         """The uniforms by their byte offset in the uniform buffer."""
         return {u.offset: u for u in self.uniforms}

@@ -143,6 +143,21 @@ def test_a_window_that_opens_small_has_them_side_by_side_once_it_is_large(qtbot:
     made.bus.blockSignals(True)
 
 
+def test_with_larger_text_a_window_is_small_sooner(qtbot: QtBot) -> None:
+    app = application()
+    theme.apply(app, "light", 1.5)
+    try:
+        made = Shown(qtbot)
+        resize(made, 1280, 800)
+        made.window.ways.layouts.apply(STEP)
+        assert not untabbed(made)
+        resize(made, 1800, 1100)
+        assert untabbed(made)
+        made.bus.blockSignals(True)
+    finally:
+        theme.apply(app, "light", 1.0)
+
+
 @pytest.mark.parametrize("arrangement", BUILT_IN, ids=lambda a: a.name)
 def test_what_comes_of_an_arrangement_is_what_it_says(shown: Shown, arrangement: Arrangement) -> None:
     for size in ((1440, 900), (900, 600)):

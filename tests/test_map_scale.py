@@ -67,6 +67,7 @@ def test_a_press_on_the_overview_goes_there_and_dragging_follows(qtbot: QtBot) -
     QTest.mouseRelease(shown.canvas, Left, pos=overview_point(shown, 0.999).toPoint())
     assert shown.canvas.view.stop == pytest.approx(view.total)
     assert shown.picked == [], "nothing is selected there"
+    assert "A press goes there" in shown.canvas.describe(overview_point(shown, 0.3))
     QTest.mouseMove(shown.canvas, shown.point(view.total / 2))
     assert shown.canvas.view.stop == pytest.approx(view.total), "once released it follows no more"
 

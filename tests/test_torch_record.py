@@ -610,6 +610,31 @@ def test_the_origin_is_that_of_before_clipping_which_spreads_a_nan(
         assert any("before clipping" in note.text for note in session.notes("mark") if note.step == 3)
 
 
+def test_a_run_of_nan_is_marked_once_and_not_in_every_step_that_is_left(path: Path) -> None:
+    model = runs.Net()
+    optimizer = AdamW(model.parameters())
+    with record(optimizer, path, model):
+        for step in range(1, 10):
+            optimizer.zero_grad()
+            runs.loss_of(model, step).backward()
+            if step in (3, 4, 5, 8):
+                model.mix.weight.grad[2, 5] = math.nan
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if torch.isfinite(norm):
+                optimizer.step()
+            else:
+                kept = [p.detach().clone() for p in model.parameters()]
+                optimizer.step()
+                with torch.no_grad():
+                    for param, value in zip(model.parameters(), kept, strict=True):
+                        param.copy_(value)
+                        for moment in ("exp_avg", "exp_avg_sq"):
+                            optimizer.state[param][moment].zero_()
+    with Session.open(path) as session:
+        told = [note.step for note in session.notes("mark") if "before clipping" in note.text]
+        assert told == [3, 8]
+
+
 def _finite_norm(gradient: Any) -> float:
     wide = gradient.double().numpy()
     return float(np.sqrt(np.square(wide[np.isfinite(wide)]).sum()))
@@ -654,6 +679,8 @@ def test_an_exception_leaves_the_steps_before_it_and_what_came_of_its_own(path: 
         own = session.step(8).hyper.per_param
         assert own is not None
         assert all(each.idle for each in own.classes)
+        told = [note.text for note in session.notes("mark") if note.step == 8]
+        assert told == ["the run ended before this step was complete"], "no loss scaler had a part in it"
         assert {"nonfinite-loss", "nonfinite-gradient"} <= {f.rule for f in session.findings() if f.step == 8}
         assert {7, 8} <= set(session.captures("gradients"))
 

@@ -34,7 +34,7 @@ from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.segment_uniforms import SegmentUniforms, rules_of, segment_uniforms
 from inspector.gpu.statistics import StatsKernel
 from inspector.gpu.timing import Clocks, Span, Timer, now
-from inspector.gpu.undo import UndoLog
+from inspector.gpu.undo import UndoLog, pack
 from inspector.gpu.update_ahead import APPLIED, UpdateAhead
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
@@ -63,6 +63,11 @@ from inspector.stepping import (
 from inspector.stores import LANES, MOMENTS, Lane, pieces
 
 DEFAULT_UNDO_BYTES = 1 << 30
+KEPT_TOGETHER = 64 << 20
+"""Bytes of what is put back after a look ahead that are kept in one buffer: ranges may be tens of thousands."""
+
+READ_AT_ONCE = 1 << 22
+"""Elements of a lane that are read back between two looks at whether they are still wanted."""
 
 
 class GpuStepper:
@@ -661,11 +666,15 @@ class GpuStepper:
     def state(self) -> HostState:
         """w, m, v by param name, read back; nothing of a moment that the optimizer does not keep."""
         wanted = [lane for lane in ("w", *MOMENTS) if lane in self._plan.lanes]
-        begun = counting(len(wanted))
+        end = self._memory.end
+        begun = counting(len(wanted) * end)
         lanes: dict[Lane, F32Array] = {}
         for lane in wanted:
-            begun(1)
-            lanes[lane] = self.read(lane, 0, self._memory.end)
+            lanes[lane] = np.empty(end, np.float32)
+            for start in range(0, end, READ_AT_ONCE):
+                count = min(READ_AT_ONCE, end - start)
+                begun(count)
+                lanes[lane][start : start + count] = self.read(lane, start, count)
         split: dict[str, dict[str, F32Array]] = {"w": {}, "m": {}, "v": {}}
         for lane, values in lanes.items():
             split[lane] = {s.name: values[s.offset : s.stop] for s in self._layout}
@@ -705,20 +714,23 @@ class GpuStepper:
         self._write_uniforms(hyper)
         prepared = [self._prepared[i] for i in dispatches]
         ranges = list(dict.fromkeys(r for each in prepared for r in each.ranges))
+        packs = pack(ranges, KEPT_TOGETHER)
         kept = []
         try:
             encoder = self._gpu.encoder()
-            for name, offset, size in ranges:
+            for size, parts in packs:
                 kept.append(self._gpu.storage("kept", size))
-                encoder.copy_buffer_to_buffer(self._buffers[name], offset, kept[-1], 0, size)
+                for at, (name, offset, nbytes) in parts:
+                    encoder.copy_buffer_to_buffer(self._buffers[name], offset, kept[-1], at, nbytes)
             with explained(what):
                 record_dispatches(encoder, prepared, self._buffers, "ahead")
             self._gpu.submit(encoder)
             yield
         finally:
             encoder = self._gpu.encoder()
-            for (name, offset, size), copy in zip(ranges, kept, strict=False):
-                encoder.copy_buffer_to_buffer(copy, 0, self._buffers[name], offset, size)
+            for (_, parts), copy in zip(packs, kept, strict=False):
+                for at, (name, offset, nbytes) in parts:
+                    encoder.copy_buffer_to_buffer(copy, at, self._buffers[name], offset, nbytes)
             self._gpu.submit(encoder)
             for copy in kept:
                 self._gpu.release(copy)

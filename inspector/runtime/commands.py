@@ -489,6 +489,25 @@ class RaceTogether:
 
 
 @dataclass(frozen=True, slots=True)
+class StartSweep:
+    """Run each lane at every learning rate of the grid `lr` and every seed below `seeds`, as a process of its own.
+
+    The source is the one that is open; what comes of it is saved to `path`.
+    """
+
+    lanes: tuple[str, ...]
+    lr: str
+    seeds: int
+    steps: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelSweep:
+    """End the sweep that goes on; what is done of it stays."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """End the worker; nothing follows."""
 
@@ -554,6 +573,8 @@ Command = (
     | StopRace
     | FrontLane
     | RaceTogether
+    | StartSweep
+    | CancelSweep
     | RecoverDevice
     | Shutdown
 )
@@ -577,7 +598,17 @@ REPLACES_QUEUED = (
 )
 """Of these only the newest in the queue matters; all others are each carried out."""
 
-BESIDE = (ShowOverlay, DropOverlay, DiffSessions, CancelDiff, ViewDiff, ViewLines, LookBeside)
+BESIDE = (
+    ShowOverlay,
+    DropOverlay,
+    DiffSessions,
+    CancelDiff,
+    ViewDiff,
+    ViewLines,
+    StartSweep,
+    CancelSweep,
+    LookBeside,
+)
 """About what goes on beside the run, which they leave as it is."""
 
 BESIDE_COMPARISON = (

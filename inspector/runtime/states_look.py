@@ -86,7 +86,7 @@ class StatesLook:
         wait = max(RUNNING_PERIOD_S, RUNNING_SHARE * self._cost) if running else 0.0
         if started - self._done_at < wait:
             return
-        mine = [each for each in stepper.plan.states if each.param == self._param]
+        mine = stepper.plan.states_of.get(self._param, ())
         self.picture = StatesPicture(self._param, stepper.cursor, tuple(_shown(stepper, s) for s in mine))
         self._stale = False
         self._done_at = time.perf_counter()

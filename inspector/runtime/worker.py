@@ -885,6 +885,8 @@ class Worker:
             self._viewer.forget()
             self._publish()
             self._race.saved = saved
+            if saved is not None:
+                self._beside.sweeping.show(saved.path)
             if lanes:
                 engine = self._race.start(
                     self._opener, source, lanes, self._variant, self._stats, self._breakpoints

@@ -105,6 +105,7 @@ KINDS = {
     "race": "race_view.RaceView",
     "decay": "decay_view.DecayView",
     "surface": "surface_view.SurfaceView",
+    "sweep": "sweep_view.SweepView",
     "compare": "compare_view.CompareView",
     "verify": "verify_view.VerifyView",
     "start": "start_view.StartView",

@@ -64,7 +64,7 @@ STEP = _small(
         (
             ({"map": 280, "pipeline": 470, "timeline": 96}, "down"),
             ({"plots": 250, "values": 220}, "down"),
-            ({"pipeline": 280, "hyper": 190}, "down"),
+            ({"pipeline": 315, "hyper": 155}, "down"),
             ({"pipeline": 330, "plots": 950}, "right"),
             ({"values": 560, "findings": 390}, "right"),
         ),
@@ -80,7 +80,7 @@ STEP = _small(
         ("findings", "plots", "behind"),
     ),
     ({"map": 180, "pipeline": 260, "timeline": 70}, "down"),
-    ({"pipeline": 310, "plots": 590}, "right"),
+    ({"pipeline": 326, "plots": 574}, "right"),
 )
 PROFILE = Arrangement(
     "profile",

@@ -20,8 +20,8 @@ X_LABEL = "RMS of g′ over the steps"
 HELP = (
     "Elements by the RMS of their gradient over the steps watched, clipped and without decay, and by the share of the "
     "decay that arrived: what updates took off w because of it, over lr·λ·w added up over the same steps, as "
-    "AdamW takes it off. The brighter, the more elements, in logarithms; the line is the median of each column. A double "
-    "click shows all."
+    "AdamW takes it off. The brighter, the more elements, in logarithms; the line is the median of each column. "
+    "A double click shows all."
 )
 ONE_LABEL = {"position": 0.02, "anchors": [(0, 1), (0, 1)]}
 ROOM = 1.0

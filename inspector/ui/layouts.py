@@ -11,6 +11,7 @@ from functools import partial
 from PySide6.QtCore import QByteArray, QEvent, QObject, QSettings, Qt, Signal
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QWidget
 
+from inspector.ui import theme
 from inspector.ui.arrangements import BUILT_IN, STEP, Arrangement, place, topology, topology_of
 from inspector.ui.docks import LAYOUT_VERSION, bring_to_front, names, views_in_front
 from inspector.ui.fuzzy import Texts
@@ -131,7 +132,7 @@ class Layouts(QObject):
 
         While no panel is moved, opened or closed, it takes the form that fits the size of the window.
         """
-        form = arrangement.fitting(self._window.size())
+        form = self._fitting(arrangement)
         with self._own_moves():
             place(self._window, self._docks, form)
         self._placed = Placed(arrangement, form)
@@ -154,14 +155,14 @@ class Layouts(QObject):
             if text.removesuffix(SMALL) == arrangement.name:
                 form = (arrangement.small or arrangement) if text.endswith(SMALL) else arrangement
                 self._placed = Placed(arrangement, form)
-                if arrangement.fitting(self._window.size()) != form:
+                if self._fitting(arrangement) != form:
                     self.place(arrangement)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Another form of the arrangement, where the window has become too small for this one or large enough."""
         if event.type() == QEvent.Type.Resize and watched is self._window and self._placed is not None:
             placed = self._placed
-            if placed.arrangement.fitting(self._window.size()) != placed.form and self.untouched():
+            if self._fitting(placed.arrangement) != placed.form and self.untouched():
                 before = self._window.focusWidget()
                 self.place(placed.arrangement)
                 self._give_keys(before)
@@ -214,6 +215,10 @@ class Layouts(QObject):
     def ask_delete(self) -> None:
         """Ask which layout to delete."""
         self._choose("Layout to delete", self.delete)
+
+    def _fitting(self, arrangement: Arrangement) -> Arrangement:
+        """The form for this window: larger text takes more of it."""
+        return arrangement.fitting(self._window.size() / theme.font_scale())
 
     @contextmanager
     def _own_moves(self) -> Iterator[None]:

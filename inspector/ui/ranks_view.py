@@ -14,7 +14,7 @@ from inspector.ui.ranks_model import SAMPLES, RanksModel
 from inspector.ui.readouts import bucket_at, bucket_steps, read_out
 from inspector.ui.step_chart import StepChart
 from inspector.ui.tables import dense_table, set_widths
-from inspector.ui.widgets import ElidedLabel
+from inspector.ui.widgets import CheckedLook, ElidedLabel
 
 METRICS = {
     "loss": ("L", "loss", "loss (nats)", "The loss of each rank's own batch"),
@@ -67,7 +67,7 @@ class RanksView(CurvesView):
             button = QToolButton()
             button.setText(text)
             button.setToolTip(f"{said} ({key})")
-            button.setCheckable(True)
+            CheckedLook(button)
             button.setChecked(name == self._metric)
             button.clicked.connect(lambda _checked=False, name=name: self.show_metric(name))
             self._group.addButton(button)

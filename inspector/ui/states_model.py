@@ -38,6 +38,18 @@ class StatesModel(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS: ClassVar[frozenset[int]] = frozenset(range(2, BUFFER))
+    MEANS = (
+        "A state that the optimizer keeps of the param in a shape of its own.",
+        "Extents of the state.",
+        "How many values it has.",
+        "What they take in float32, in bytes.",
+        "The lowest finite value.",
+        "The mean of the finite values.",
+        "The highest finite value.",
+        "Values that are exactly 0.",
+        "Values that are NaN or infinite.",
+        "Where it lies: the buffer, and its first byte there.",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,6 +100,12 @@ class StateValuesModel(ColumnsModel):
 
     COLUMNS = VALUE_COLUMNS
     FIGURE_COLUMNS: ClassVar[frozenset[int]] = frozenset(range(len(VALUE_COLUMNS)))
+    MEANS = (
+        "The value by its number in the state, counted from 0.",
+        "The same by its place along each dimension of the state.",
+        "As it was before the last dispatch.",
+        "As it is; bold where it changed.",
+    )
 
     def __init__(self) -> None:
         super().__init__()

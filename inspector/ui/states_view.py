@@ -52,6 +52,9 @@ class StatesView(LazyView):
         set_widths(self.values, VALUE_SAMPLES)
         self.chart = Chart(left=Axis("left"), bottom=Axis("bottom", whole=True))
         self.chart.show_bottom_axis("flat index")
+        self.chart.setToolTip(
+            "The values of the chosen state over their numbers, before and after the last dispatch."
+        )
         self.chart.box.setMouseEnabled(x=False, y=False)
         self._before, self._after = pg.PlotDataItem(), pg.PlotDataItem()
         for item in (self._before, self._after):

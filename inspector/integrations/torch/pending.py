@@ -99,7 +99,8 @@ class Pending:
     """A step that ran, or that somebody skipped. `of_group` is the group of each param, `active` who had a gradient.
 
     `counts` is None where nothing was counted; `light` says that only gradients were. `found_inf` is above 0 where a
-    fused optimizer skipped the step by itself. `checksums` are of the weights after it, int64 each.
+    fused optimizer skipped the step by itself. `broken_off` is a step that the end of the run cut short: it is
+    `skipped` too, since nobody can tell what it updated. `checksums` are of the weights after it, int64 each.
     """
 
     step: int
@@ -111,6 +112,7 @@ class Pending:
     strides: list[Strides] = field(default_factory=list)
     light: bool = False
     skipped: bool = False
+    broken_off: bool = False
     found_inf: Number | None = None
     scale: Number | None = None
     clippings: list[Clipping] = field(default_factory=list)

@@ -202,9 +202,8 @@ class Steps:
             interrupted, self._current = self._current, None
         if interrupted is not None and run.writer is not None:
             # Out of the step itself: some params may be updated, which nobody can tell.
-            interrupted.skipped = True
+            interrupted.skipped = interrupted.broken_off = True
             interrupted.finish()
-            run.writer.put(Remark(interrupted.step, "the run ended before this step was complete"))
             run.writer.put(interrupted)
 
     def forget(self) -> None:

@@ -114,6 +114,8 @@ class Writer:
         self._t = t.copy()
         self._check = check
         self._settling = Settling()
+        self._unclipped = False
+        """Whether the step before was counted as it was before clipping."""
         self._put_in_place = 0
         """The last step before which the script wrote w, m or v."""
         self._laid: _Laid | None = None
@@ -240,13 +242,17 @@ class Writer:
             findings += [parted] if parted is not None else []
         for text in item.gaps:
             recorder.gap(item.step, text)
-        if unclipped:
+        if unclipped and not self._unclipped:
+            # Once weights are NaN every step is so: told where it begins.
             recorder.mark(
                 item.step,
-                "gradients are counted as they were before clipping, whose norm was not finite; captured are those "
-                "that the optimizer took",
+                "gradients are counted as they were before clipping as long as its norm is not finite; captured are "
+                "those that the optimizer took",
             )
-        if skipped:
+        self._unclipped = unclipped
+        if item.broken_off:
+            recorder.mark(item.step, "the run ended before this step was complete")
+        elif skipped:
             by = "" if item.scale is None else f", whose scale was {item.scale.read(arrays):g}"
             recorder.mark(
                 item.step, f"skipped by the loss scaler{by}: gradients were not finite, nothing was updated"

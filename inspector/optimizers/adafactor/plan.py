@@ -80,6 +80,7 @@ class AdafactorPlan(UpdatePlan):
 
     def build(self) -> Plan:
         """The dispatches of the step."""
+        self._known: dict[tuple[tuple[int, int], int], tuple[Binding, Binding]] = {}
         if self.layout.segments:
             self.add_norm()
             ranges = tuple(self._whole_ranges())
@@ -105,20 +106,20 @@ class AdafactorPlan(UpdatePlan):
         """Runs of params whose states and sums can each be bound at once."""
         names = (ROW, COLUMN) if factored else (VECTOR,)
         taken: list[Segment] = []
+        parts = 0
         for segment in segments:
-            if taken and not self._fit([*taken, segment], names, factored):
+            parts += tables.most_parts(segment) if factored else 0
+            if taken and (parts > self.chunk or not self._adjoin(taken[0], segment, names)):
                 yield taken
-                taken = []
+                taken, parts = [], tables.most_parts(segment) if factored else 0
             taken.append(segment)
         if taken:
             yield taken
 
-    def _fit(self, segments: Sequence[Segment], names: Sequence[str], factored: bool) -> bool:
-        for name in names:
-            first, last = (self.state_at[name, segments[i].name] for i in (0, -1))
-            if first.buffer != last.buffer or last.stop - first.start > self.chunk:
-                return False
-        return not factored or sum(tables.most_parts(s) for s in segments) <= self.chunk
+    def _adjoin(self, first: Segment, last: Segment, names: Sequence[str]) -> bool:
+        """True where the states of all params from one to another can be bound at once."""
+        pairs = [(self.state_at[name, first.name], self.state_at[name, last.name]) for name in names]
+        return all(a.buffer == b.buffer and b.stop - a.start <= self.chunk for a, b in pairs)
 
     def _group(self, range_: UpdateRange, segments: Sequence[Segment], factored: bool) -> _Group:
         windows = tuple(self.layout.pieces(segments[0].offset, segments[-1].stop, self.chunk))
@@ -217,14 +218,11 @@ class AdafactorPlan(UpdatePlan):
     ) -> None:
         """A dispatch with a workgroup a tile of one binding of g."""
         start, stop = group.windows[window]
-        tiles = tables.tile_table(group.params, window)
-        # With settings of their own λ counts as it stands, in either block.
-        both = group.range.block is None and group.range.of is None
-        decays = [not both or p.segment.block == "wd" for p in group.params]
         slot = len(bindings)
+        tiles, matrices = self._tables(group, window)
         bindings += [
-            self.table(slot, "tiles", tiles),
-            self.table(slot + 1, "matrices", tables.matrix_table(group.params, window, start, decays)),
+            replace(tiles, slot=slot),
+            replace(matrices, slot=slot + 1),
             self.size(slot + 2, "size", stop - start),
         ]
         if hp:
@@ -232,7 +230,22 @@ class AdafactorPlan(UpdatePlan):
         if bias:
             bindings.append(self._bias(slot + 3, group))
         low, high = group.elements
-        self._add(name, group, (max(start, low), min(stop, high)), len(tiles), tuple(bindings), window)
+        workgroups = tiles.items // tables.WORDS
+        self._add(name, group, (max(start, low), min(stop, high)), workgroups, tuple(bindings), window)
+
+    def _tables(self, group: _Group, window: int) -> tuple[Binding, Binding]:
+        """Tiles and matrices of one binding of g: the same for all dispatches over it, and told once."""
+        key = group.elements, window
+        known = self._known.get(key)
+        if known is None:
+            # With settings of their own λ counts as it stands, in either block.
+            both = group.range.block is None and group.range.of is None
+            decays = [not both or p.segment.block == "wd" for p in group.params]
+            tiles = tables.tile_table(group.params, window)
+            matrices = tables.matrix_table(group.params, window, group.windows[window][0], decays)
+            known = self.table(0, "tiles", tiles), self.table(0, "matrices", matrices)
+            self._known[key] = known
+        return known
 
     def _add(
         self,

@@ -13,6 +13,7 @@ from inspector.layout import Segment
 from inspector.optimizers.adafactor.state import Stack, stack_of
 
 U32 = npt.NDArray[np.uint32]
+I64 = npt.NDArray[np.int64]
 
 TILE_ROWS = 64
 TILE_COLUMNS = 256
@@ -20,7 +21,7 @@ VECTOR_TILE = 4096
 """Elements of a vector that a workgroup works on, as in adafactor.wgsl."""
 ENTRIES = 32
 """Means that a workgroup of adafactor_factors makes."""
-_WORDS = 8
+WORDS = 8
 """u32 of a row of any table."""
 
 
@@ -97,22 +98,25 @@ def placed(
 
 def tile_table(params: Sequence[Placed], window: int) -> U32:
     """Rows of `Tile` in adafactor.wgsl: all tiles of the params that binding `window` touches."""
-    tables = [np.zeros((0, _WORDS), np.uint32)]
-    for number, each in enumerate(p for p in params if window in p.laps):
-        (down, across), s = each.tiles, each.stack
-        lap, laps = each.laps.index(window), len(each.laps)
-        piece, i, j = (
-            axis.reshape(-1)
-            for axis in np.meshgrid(np.arange(s.slices), np.arange(down), np.arange(across), indexing="ij")
+    mine = [p for p in params if window in p.laps]
+    facts = [
+        (
+            p.stack.slices, *p.tiles, p.stack.rows, p.stack.columns, *p.tile, p.laps.index(window), len(p.laps),
+            p.row_parts_at, p.column_parts_at, p.parts_at,
         )
-        row, column = i * each.tile[0], j * each.tile[1]
-        rows_at = each.row_parts_at + ((piece * laps + lap) * across + j) * s.rows + row
-        columns_at = each.column_parts_at + ((piece * laps + lap) * down + i) * s.columns + column
-        part_at = each.parts_at + ((piece * laps + lap) * down + i) * across + j
-        zero = np.zeros_like(piece)
-        columns = (zero + number, piece, row, column, rows_at, columns_at, part_at, zero)
-        tables.append(np.stack(columns, axis=1).astype(np.uint32))
-    return np.concatenate(tables)
+        for p in mine
+    ]  # fmt: skip
+    known = np.array(facts, np.int64).reshape(-1, 12)
+    owner, number = _each(known[:, 0] * known[:, 1] * known[:, 2])
+    _, down, across, rows, columns, tall, wide, lap, laps, rows_at, columns_at, parts_at = known[owner].T
+    piece, i, j = number // (down * across), number // across % down, number % across
+    row, column, at = i * tall, j * wide, piece * laps + lap
+    return _table(
+        owner, piece, row, column,
+        rows_at + (at * across + j) * rows + row,
+        columns_at + (at * down + i) * columns + column,
+        parts_at + (at * down + i) * across + j,
+    )  # fmt: skip
 
 
 def matrix_table(params: Sequence[Placed], window: int, start: int, decays: Sequence[bool]) -> U32:
@@ -126,29 +130,41 @@ def matrix_table(params: Sequence[Placed], window: int, start: int, decays: Sequ
             rows.append(
                 (first, s.rows, s.columns, tile_rows, p.row_at, p.column_at, p.scale_at, int(decayed))
             )
-    return np.array(rows, np.uint32).reshape(-1, _WORDS)
+    return np.array(rows, np.uint32).reshape(-1, WORDS)
 
 
 def entry_table(params: Sequence[Placed]) -> U32:
     """Rows of `Entry`: up to ENTRIES means of one kind each, of rows (kind 0) or columns (1) of one matrix."""
-    tables = [np.zeros((0, _WORDS), np.uint32)]
+    facts = []
     for p in params:
         (down, across), s, laps = p.tiles, p.stack, len(p.laps)
-        for kind, length, of, state_at, parts_at, parts in (
-            (0, s.rows, s.columns, p.row_at, p.row_parts_at, laps * across),
-            (1, s.columns, s.rows, p.column_at, p.column_parts_at, laps * down),
-        ):
-            piece, first = (
-                axis.reshape(-1)
-                for axis in np.meshgrid(np.arange(s.slices), np.arange(0, length, ENTRIES), indexing="ij")
-            )
-            zero = np.zeros_like(piece)
-            columns = (
-                state_at + piece * length + first, np.minimum(length - first, ENTRIES),
-                parts_at + piece * parts * length + first, zero + length, zero + parts, zero + of, zero + kind, zero,
-            )  # fmt: skip
-            tables.append(np.stack(columns, axis=1).astype(np.uint32))
-    return np.concatenate(tables)
+        facts += [
+            (s.slices, s.rows, s.columns, p.row_at, p.row_parts_at, laps * across, 0),
+            (s.slices, s.columns, s.rows, p.column_at, p.column_parts_at, laps * down, 1),
+        ]
+    known = np.array(facts, np.int64).reshape(-1, 7)
+    owner, number = _each(known[:, 0] * -(-known[:, 1] // ENTRIES))
+    _, length, of, state_at, parts_at, parts, kind = known[owner].T
+    each = -(-length // ENTRIES)
+    piece, first = number // each, number % each * ENTRIES
+    return _table(
+        state_at + piece * length + first, np.minimum(length - first, ENTRIES),
+        parts_at + piece * parts * length + first, length, parts, of, kind,
+    )  # fmt: skip
+
+
+def _each(counts: I64) -> tuple[I64, I64]:
+    """For each of so many of each: whose it is, and its number among those."""
+    owner = np.repeat(np.arange(len(counts)), counts)
+    return owner, np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _table(*columns: I64) -> U32:
+    """Rows of u32, the columns that are left over 0."""
+    table = np.zeros((len(columns[0]), WORDS), np.uint32)
+    for i, values in enumerate(columns):
+        table[:, i] = values
+    return table
 
 
 def whole_table(params: Sequence[Placed], *, factored: bool) -> U32:
@@ -160,4 +176,4 @@ def whole_table(params: Sequence[Placed], *, factored: bool) -> U32:
         )
         for p in params
     ]  # fmt: skip
-    return np.array(rows, np.uint32).reshape(-1, _WORDS)
+    return np.array(rows, np.uint32).reshape(-1, WORDS)
