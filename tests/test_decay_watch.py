@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from gpu_helpers import make_engine, normal_state
 from test_race import TINY, started
 from test_worker import WAIT_S, Opener, Watched
 
+from inspector.decay import DecaySums, add_step
 from inspector.gpu.decay import GpuDecayMeter
 from inspector.gpu.device import Gpu
-from inspector.hyper import Hyper
+from inspector.gpu.stepper import GpuStepper
+from inspector.hyper import Hyper, Numerics
 from inspector.layout import Param
-from inspector.plan import Variant
+from inspector.param_hyper import alone
+from inspector.plan import Variant, layout_for
 from inspector.runtime import commands as c
+from inspector.runtime.breakpoints import norm_known_at
 from inspector.runtime.decay_watch import DecayPicture, read_bins
 from inspector.runtime.engine import Engine
+from inspector.settings import ParamSettings, Settings
 from inspector.sources.open import open_source
+from inspector.stepping import HostGradients, HostState
 
 pytestmark = pytest.mark.gpu
 
@@ -186,3 +194,41 @@ def test_without_it_nothing_is_said_or_allocated() -> None:
         assert race.lanes[0].engine.stepper.memory_bytes == before
     finally:
         race.close()
+
+
+@pytest.mark.parametrize("numerics", ["published", "precise"])
+def test_params_with_settings_of_their_own_are_added_up_by_them(gpu: Gpu, numerics: Numerics) -> None:
+    """Two classes that change places after two steps; in the last step one takes no part."""
+    one, two = Settings(1e-2, 0.9, 0.95, 1e-8, 0.1), Settings(3e-3, 0.8, 0.9, 1e-8, 0.02)
+    idle = replace(one, idle=True)
+    params = [Param("a", (97, 64)), Param("b", (40, 30))]
+    w = normal_state(params)[0]
+    variant = Variant(optimizer="adam-l2", numerics=numerics)
+    layout = layout_for(tuple(params), gpu.limits, variant, alone=True)
+    stepper = GpuStepper(gpu, layout, variant, HostState(w, {}, {}))
+    truth = {p.name: DecaySums.zero(p.numel) for p in params}
+    meter: GpuDecayMeter | None = None
+    for step in range(1, 6):
+        classes = (one, two, idle)
+        of = (2, 0) if step == 5 else (0, 1) if step < 3 else (1, 0)
+        hyper = Hyper(max_grad_norm=1.0, per_param=ParamSettings(classes, of))
+        g = normal_state(params, seed=step)[1]
+        stepper.begin_step(HostGradients(g), hyper)
+        meter = meter or stepper.decay_meter()
+        stepper.run_until(hyper, norm_known_at(stepper.plan))
+        scale, state = stepper.grad_stats().clip_scale, stepper.state()
+        meter.add(hyper)
+        for p, number in zip(params, of, strict=True):
+            if number < 2:
+                wide = [getattr(state, lane)[p.name].astype(np.float64) for lane in ("w", "m", "v")]
+                truth[p.name] = add_step(
+                    truth[p.name], wide[0], g[p.name], wide[1], wide[2], scale=scale,
+                    hyper=alone(hyper, classes[number]), step=step, l2=True, numerics=numerics,
+                )  # fmt: skip
+        stepper.run_to_end(hyper)
+    assert meter is not None
+    for name, sums in truth.items():
+        found = meter.read(name)
+        for lane in ("m", "received", "decoupled", "squares"):
+            got, want = getattr(found, lane), getattr(sums, lane)
+            assert np.quantile(np.abs(got - want) / np.maximum(np.abs(want), 1e-9), 0.99) < 1e-5, (name, lane)

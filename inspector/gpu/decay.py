@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -187,12 +186,14 @@ def _ranges(memory: LaneMemory, gpu: Gpu, classes: tuple[int, ...] | None) -> It
     """Elements [start, stop) that one binding of each lane and of the sums holds, and a segment of theirs."""
     binding = min(gpu.limits.max_storage_buffer_binding_size, gpu.limits.max_buffer_size)
     most = max(binding // _SUM_BYTES // _ALIGN * _ALIGN, _ALIGN)
-    segments = [
-        (i, s) for i, s in enumerate(memory.layout.segments) if classes is not None or s.block == "wd"
-    ]
-    for _, group in groupby(segments, key=lambda each: 0 if classes is None else classes[each[0]]):
-        same = list(group)
-        first, start, stop = same[0][0], same[0][1].offset, same[-1][1].stop
+    watched = [(i, s) for i, s in enumerate(memory.layout.segments) if classes is not None or s.block == "wd"]
+    if classes is None:
+        # Those that decay lie next to each other.
+        ends = [(watched[0][0], watched[0][1].offset, watched[-1][1].stop)] if watched else []
+    else:
+        # Which params take a step alike may change from step to step.
+        ends = [(i, s.offset, s.stop) for i, s in watched]
+    for number, start, stop in ends:
         for low, high in memory.spans():
             for at in range(max(low, start), min(high, stop), most):
-                yield at, min(at + most, high, stop), first
+                yield at, min(at + most, high, stop), number

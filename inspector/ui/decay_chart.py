@@ -45,9 +45,8 @@ class DecayChart(Chart):
         self.setToolTip(HELP)
         self._image = pg.ImageItem(axisOrder="row-major")
         self._one = pg.InfiniteLine(angle=0, pos=0.0, label="1: as AdamW", labelOpts=ONE_LABEL)
-        self._halo = pg.PlotCurveItem(connect="finite", antialias=True)
         self._line = pg.PlotCurveItem(connect="finite", antialias=True)
-        for item in (self._image, self._one, self._halo, self._line):
+        for item in (self._image, self._one, self._line):
             self.box.addItem(item, ignoreBounds=True)
         theme.changes().changed.connect(self._restyle_items)
         self._restyle_items()
@@ -61,9 +60,8 @@ class DecayChart(Chart):
             empty = np.zeros(0)
             self.medians = empty if bins is None else median_line(bins)
             x = empty if bins is None else bins.grid.x
-            for item in (self._halo, self._line):
-                item.setData(x, self.medians)
-                item.setVisible(bins is not None)
+            self._line.setData(x, self.medians)
+            self._line.setVisible(bins is not None)
             if bins is not None:
                 grid = bins.grid
                 self._image.setImage(image_of(bins))
@@ -110,7 +108,8 @@ class DecayChart(Chart):
         self._one.setPen(pen)
         self._one.label.setColor(c.text)
         self._one.label.fill = pg.mkBrush(theme.faded(c.base, 0.75))
-        self._halo.setPen(_wide(c.base, 3.4))
+        # Of the ground on either side, so that the line stands out from bright and dark bins.
+        self._line.setShadowPen(_wide(c.base, 3.4))
         self._line.setPen(_wide(c.text, 1.4))
 
 
