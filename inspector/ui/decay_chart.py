@@ -49,6 +49,7 @@ class DecayChart(Chart):
         for item in (self._image, self._one, self._line):
             self.box.addItem(item, ignoreBounds=True)
         theme.changes().changed.connect(self._restyle_items)
+        self._one.hide()
         self._restyle_items()
 
     def show_bins(self, name: str, bins: DecayBins | None) -> None:
@@ -57,6 +58,7 @@ class DecayChart(Chart):
         if bins is not self.bins:
             self.bins = bins
             self._image.setVisible(bins is not None)
+            self._one.setVisible(bins is not None)
             empty = np.zeros(0)
             self.medians = empty if bins is None else median_line(bins)
             x = empty if bins is None else bins.grid.x

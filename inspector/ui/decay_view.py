@@ -45,7 +45,7 @@ class DecayView(LazyView):
         self._pictures: tuple[DecayPicture, ...] = ()
         self._fitted: object = None
         self.charts: list[DecayChart] = []
-        self.labels: list[WrappedLabel] = []
+        self.labels: list[ElidedLabel] = []
         self.words = ElidedLabel()
         self.start_button = _button("Start", KEYS[0], self.start)
         self.watch_button = _button("Watch", KEYS[1], self.toggle)
@@ -135,9 +135,8 @@ class DecayView(LazyView):
                 widget.hide()
                 widget.deleteLater()
         while len(self.charts) < count:
-            chart, label = DecayChart(), WrappedLabel()
+            chart, label = DecayChart(), ElidedLabel()
             chart.all_wanted.connect(self.show_all)
-            label.setAlignment(Qt.AlignmentFlag.AlignTop)
             label.setContentsMargins(2 * theme.GRID, 0, theme.GRID, theme.GRID)
             self.charts.append(chart)
             self.labels.append(label)
@@ -211,8 +210,7 @@ def words_of(picture: DecayPicture) -> str:
     if bins is None or not rows:
         return ""
     words = [
-        f"Median share {_tenth(rows[0])} in the tenth of elements with the smallest gradients, "
-        f"{_tenth(rows[-1])} in that with the largest."
+        f"median share: {_tenth(rows[0])} in the smallest tenth of g′, {_tenth(rows[-1])} in the largest"
     ]
     left = (
         (bins.silent, "without a gradient"), (bins.undecayed, "without decay"),
@@ -220,12 +218,12 @@ def words_of(picture: DecayPicture) -> str:
     )  # fmt: skip
     rest = [f"{count:,} {what}" for count, what in left if count]
     if rest:
-        words.append(f"Not drawn of {picture.elements:,} elements: {', '.join(rest)}.")
-    return " ".join(words)
+        words.append(f"not drawn of {fmt.plural(picture.elements, 'element')}: {', '.join(rest)}")
+    return " · ".join(words)
 
 
 def _tenth(row: DecayDecile) -> str:
-    return f"{fmt.number(row.share, 3)} (g′ {fmt.number(row.gradient, 3)})"
+    return f"{fmt.number(row.share, 3)} (at {fmt.number(row.gradient, 3)})"
 
 
 def as_text(pictures: tuple[DecayPicture, ...]) -> str:
