@@ -61,10 +61,10 @@ class Explanation:
 
     @property
     def key(self) -> str:
-        """The kind in a word: keys joined by "+", "rounding", or "unknown"."""
-        if self.kinds:
-            return "+".join(named.key for named in self.kinds)
-        return "rounding" if self.explained else "unknown"
+        """The kind in a word: keys joined by "+", "rounding", or "unknown", of which a part may be known."""
+        if not self.explained:
+            return "unknown"
+        return "+".join(named.key for named in self.kinds) or "rounding"
 
     def __str__(self) -> str:
         """A sentence."""
@@ -88,7 +88,9 @@ class Explanation:
                     f"{lane} differs by up to {_ulp_text(found.max_ulp)} ULP, in {100 * found.share:.3g} % of "
                     f"elements, first at [{found.first}] and most at [{found.max_index}]"
                 )
-        return f"No known kind: {'; '.join(parts)}."
+        known = " and ".join(str(named) for named in self.kinds)
+        part = f"; a part of it is {known}" if known else ""
+        return f"No known kind: {'; '.join(parts)}{part}."
 
 
 def explain_difference(
@@ -197,7 +199,7 @@ def _mistakes(given: Given, after: Lanes, lanes: Mapping[str, LaneUlp]) -> Expla
     either: list[Named] = []
     first = _answer(given, after, ("m", "v"), (own_moments, *_moments_of_peers()), moment_candidates, either)
     second = _answer(given, after, ("w",), (by_rule(own_rule(given)),), weight_candidates, either)
-    if second is None and moved_too_little(given, after):
+    if first is not None and second is None and moved_too_little(given, after):
         second = [(Named("amsgrad"), None)]
     if first is None or second is None:
         return Explanation(
@@ -318,7 +320,7 @@ def _off(there: F32Array, made: Array) -> F64Array:
 
 def _composed(found: Sequence[tuple[Named, Make | None]]) -> tuple[Named, ...]:
     """What m and v say together with what w says: one mistake may show in both."""
-    named = tuple(name for name, _ in found)
+    named = tuple(dict.fromkeys(name for name, _ in found))
     keys = {each.key for each in named}
     for key, other in SHOWS_IN_BOTH:
         if {key, other} <= keys:
