@@ -252,6 +252,17 @@ def test_all_that_is_formed_of_a_rounded_beta_is_one_kind(t: int) -> None:
     assert (found.key, found.explained) == ("float32-betas", True), found
 
 
+@pytest.mark.parametrize("changes", [{"eps_at": "inside"}, {"correct": (True, False)}, {"decay_at": "after"}])
+def test_a_mistake_of_an_engine_with_rounded_betas_is_named(changes: dict[str, object]) -> None:
+    meant = replace(BASE, b2=0.999, lr=1e-3, eps=1e-8)
+    given = given_of(3_000, 1e-3, meant)
+    held = replace(meant, b1=float(np.float32(meant.b1)), b2=float(np.float32(meant.b2)), **changes)
+    found = explain_difference(given, written(given, held))
+    keys = {"eps_at": "eps-inside", "correct": "float32-betas+no-correction-v", "decay_at": "decay-after"}
+    key = keys[next(iter(changes))]
+    assert (found.key, found.explained) == (key, True), found
+
+
 @pytest.mark.parametrize("b2", [0.99, 0.999, 0.9999])
 def test_a_correction_that_is_a_little_off_is_not_taken_for_amsgrad(b2: float) -> None:
     """1-β₂ᵗ may be off by what float32 loses of it, in each element alike; a largest v is well above v in some."""
