@@ -84,11 +84,11 @@ class Place:
     """What works on an element: the dispatch that updates it, and in that the workgroup, the thread and its lane.
 
     `lane` is the place in the vec4 of the thread, 0 where each takes one element. `block` counts the 8-bit blocks of
-    256 within the param, None where m and v are float32.
+    256 within the param, None where m and v are float32. `workgroup` is None where tables say who works on what.
     """
 
     dispatch: Dispatch
-    workgroup: tuple[int, int, int]
+    workgroup: tuple[int, int, int] | None
     thread: int
     lane: int
     block: int | None = None
@@ -127,6 +127,8 @@ def place_of(plan: Plan, param: str, index: int) -> Place | None:
     dispatch = dispatch_of(plan, segment.offset + index)
     if dispatch is None:
         return None
+    if dispatch.by_tables:
+        return Place(dispatch, None, 0, 0)
     group, thread, lane = placed(dispatch, segment.offset + index)
     return Place(dispatch, group, thread, lane, index // BLOCK if segment.state == "8bit" else None)
 
@@ -166,7 +168,7 @@ def exact_lines(
     values = (before["w"], before["g"], before["m"], before["v"])
     used, rule, numerics = 1.0 if clipped else scale, optimizer_of(variant, param), variant.numerics
     if codec is None:
-        lines = rule.update(
+        lines = rule.element_wise()(
             *values, scale=used, hyper=hyper, step=step, decays=decays, numerics=numerics
         ).lines
     else:

@@ -13,6 +13,7 @@ from inspector.explaining import ElementValues
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Param
+from inspector.param_state import PlacedState
 from inspector.plan import Variant
 from inspector.stepping import GradStats
 from inspector.stores import Lane
@@ -139,6 +140,10 @@ class Looker(Protocol):
 
     def matrix_pixels(self, request: MatrixRequest) -> MatrixPixels:
         """A rectangle of a param as pixels."""
+        ...
+
+    def param_state(self, state: PlacedState, count: int, *, before: bool = False) -> F32Array:
+        """The first `count` values, flat, of a state in a shape of its own; or as before the last dispatch."""
         ...
 
     def codes(

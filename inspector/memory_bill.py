@@ -24,7 +24,8 @@ from inspector.codecs import blocks
 from inspector.errors import UsageError
 from inspector.layout import F32_BYTES, Param
 from inspector.optimizers import OPTIMIZERS
-from inspector.optimizers.state_size import PLANNED, Shape, Sizes, element_wise, is_hidden
+from inspector.optimizers.state_size import PLANNED, Sizes, is_hidden, kept
+from inspector.param_state import ParamState, Shape
 from inspector.plan import SMALL_ELEMENTS
 
 GB = 10**9
@@ -186,14 +187,14 @@ def parse_count(text: str) -> int | None:
 
 def _optimizers() -> list[tuple[str, tuple[str, ...], Sizes]]:
     """Names and sizes, AdamW first; optimizers that keep the same buffers as one before go with it."""
-    by_state: dict[tuple[str, ...], list[str]] = {}
+    by_state: dict[tuple[tuple[str, ...], tuple[ParamState, ...]], list[str]] = {}
     own: list[tuple[str, tuple[str, ...], Sizes]] = []
     for each in sorted(OPTIMIZERS.values(), key=lambda o: o.name != "adamw"):
         if each.name in PLANNED:
             continue
-        by_state.setdefault(each.state, []).append(each.name)
-    for state, names in by_state.items():
-        own.append((names[0], tuple(names[1:]), element_wise(*state)))
+        by_state.setdefault((each.state, each.param_states), []).append(each.name)
+    for (moments, states), names in by_state.items():
+        own.append((names[0], tuple(names[1:]), kept(moments, states)))
     return [*own, *((name, (), sizes) for name, sizes in PLANNED.items())]
 
 

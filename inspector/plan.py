@@ -22,6 +22,7 @@ from inspector.layout import (
     make_layout,
 )
 from inspector.own_kernels import NO_OWN_KERNELS, OwnKernel, OwnKernels
+from inspector.param_state import PlacedState
 from inspector.stores import LANES, Lane
 
 WORKGROUP_SIZE = 256
@@ -121,11 +122,13 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class BufferSpec:
-    """A GPU buffer the plan needs, `size` in bytes. "state" buffers outlive the plan."""
+    """A GPU buffer the plan needs, `size` in bytes. "state" buffers outlive the plan, "table" holds `content`."""
 
     name: str
     size: int
-    kind: Literal["state", "scratch", "uniform"]
+    kind: Literal["state", "scratch", "uniform", "table"]
+    content: bytes = b""
+    """What a table says to kernels: u32 words, the same in every step of the plan."""
 
 
 UniformType = Literal["u32", "f32", "vec4<f32>", "array<vec4<f32>, 2>"]
@@ -197,6 +200,11 @@ class Dispatch:
         return any(b.name == "w" and b.access == "read_write" for b in self.bindings)
 
     @property
+    def by_tables(self) -> bool:
+        """True where tables say what a workgroup works on, so that its threads are not the elements in order."""
+        return any(b.buffer == "tables" for b in self.bindings)
+
+    @property
     def timing_key(self) -> str:
         """What its time is added up under: the kernel and its block, whatever the number of dispatches."""
         block = f" {self.block.replace('_', '-')}" if self.block else ""
@@ -225,12 +233,22 @@ class Plan:
     uniforms: tuple[UniformSpec, ...]
     classes: tuple[int, ...] | None = None
     """Of params with settings of their own, as `param_hyper.segment_classes` gives them."""
+    states: tuple[PlacedState, ...] = ()
+    """State in shapes of its own, by state and in the order of the layout."""
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:
         """The lanes that the optimizer keeps: w and g, and those of the moments that it has."""
         held = {b.name.partition("[")[0].partition("_")[0] for b in self.buffers if b.kind == "state"}
         return tuple(lane for lane in LANES if lane in held)
+
+    @cached_property
+    def states_of(self) -> dict[str, tuple[PlacedState, ...]]:
+        """The states in shapes of their own of each param that has any."""
+        found: dict[str, list[PlacedState]] = {}
+        for state in self.states:
+            found.setdefault(state.param, []).append(state)
+        return {param: tuple(states) for param, states in found.items()}
 
     @cached_property
     def uniform_at(self) -> dict[int, UniformSpec]:

@@ -15,8 +15,11 @@ from inspector.codecs import Codec
 from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.hyper import HYPER_NAMES, NUMERICS, Hyper, check_value, with_values
+from inspector.layout import Param
 from inspector.optimizers import optimizer
+from inspector.optimizers.muon.settings import AdamwSettings
 from inspector.plan import KERNELS, Variant
+from inspector.settings import SETTING_NAMES
 
 MAX_LANES = 8
 """Lanes of a race: as many as can be told apart in one plot."""
@@ -26,6 +29,8 @@ FORM_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """What a lane may say of the form of its step, and the values that there are."""
 NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
+ADAMW = "adamw."
+"""What stands before settings of the params that Muon leaves to AdamW."""
 LANE_FORM = "OPTIMIZER[:KEY=VALUE,…], as in adamw or lion:lr=3e-4,weight_decay=1"
 
 
@@ -40,6 +45,8 @@ class LaneSpec:
     hyper: Mapping[str, float] = field(default_factory=lambda: NO_CHANGES)
     form: Mapping[str, str] = field(default_factory=lambda: NO_CHANGES)
     seed: int | None = None
+    adamw: Mapping[str, float] = field(default_factory=lambda: NO_CHANGES)
+    """Settings of the params that Muon leaves to AdamW, by name."""
 
     @classmethod
     def from_text(cls, text: str) -> LaneSpec:
@@ -49,29 +56,46 @@ class LaneSpec:
             raise UsageError(f"{text!r} is no lane: write {LANE_FORM}.")
         hyper: dict[str, float] = {}
         form: dict[str, str] = {}
+        adamw: dict[str, float] = {}
         seed: int | None = None
         for option in options.split(",") if options else ():
             key, equals, value = (part.strip() for part in option.partition("="))
             key = key.replace("-", "_")
             if not equals or not value:
                 raise UsageError(f"The lane {text!r} has {option.strip()!r}: write {LANE_FORM}.")
-            if key in hyper or key in form or (key == "seed" and seed is not None):
+            of_adamw = key.removeprefix(ADAMW)
+            if (
+                key in hyper
+                or key in form
+                or (of_adamw != key and of_adamw in adamw)
+                or (key == "seed" and seed is not None)
+            ):
                 raise UsageError(f"The lane {text!r} is given {key} twice: give it once.")
             if key in HYPER_NAMES:
                 hyper[key] = _number(text, key, value)
             elif key in FORM_CHOICES:
                 form[key] = _choice(text, key, value)
+            elif of_adamw != key and of_adamw in SETTING_NAMES and name == "muon":
+                adamw[of_adamw] = _number(text, of_adamw, value)
             elif key == "seed":
                 seed = _seed(text, value)
             else:
-                known = ", ".join((*HYPER_NAMES, *FORM_CHOICES, "seed"))
+                rest = (f"{ADAMW}lr and the like",) if name == "muon" else ()
+                known = ", ".join((*HYPER_NAMES, *FORM_CHOICES, *rest, "seed"))
                 raise UsageError(f"The lane {text!r} has no setting {key!r}: give one of {known}.")
-        return cls(optimizer(name).name, MappingProxyType(hyper), MappingProxyType(form), seed)
+        return cls(
+            optimizer(name).name,
+            MappingProxyType(hyper),
+            MappingProxyType(form),
+            seed,
+            MappingProxyType(adamw),
+        )
 
     def __str__(self) -> str:
         """The text that `from_text` reads back."""
         parts = [f"{name}={shortest(value).removesuffix('.0')}" for name, value in self.hyper.items()]
         parts += [f"{name}={value}" for name, value in self.form.items()]
+        parts += [f"{ADAMW}{name}={shortest(value).removesuffix('.0')}" for name, value in self.adamw.items()]
         parts += [] if self.seed is None else [f"seed={self.seed}"]
         return self.optimizer + (":" + ",".join(parts) if parts else "")
 
@@ -83,6 +107,11 @@ class LaneSpec:
     def hyper_of(self, base: Hyper) -> Hyper:
         """The settings that it runs with, where all else is as in `base`."""
         return with_values(base, self.hyper)
+
+    def settings_of(self, base: Hyper, params: Sequence[Param], form: Variant) -> Hyper:
+        """The same with those of each param, in the form that it runs in."""
+        hyper = self.hyper_of(base)
+        return AdamwSettings(self.adamw, form).of(hyper, params) if self.adamw else hyper
 
 
 def lane_names(lanes: Sequence[LaneSpec]) -> tuple[str, ...]:

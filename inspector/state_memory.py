@@ -1,4 +1,4 @@
-"""What w, g, m and v take in bytes: worked out from the params, and as a plan allocates them."""
+"""What w, g and what an optimizer keeps take in bytes: worked out from the params, and as a plan allocates them."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ def lane_bytes(params: Iterable[Param], variant: Variant, plan: Plan | None = No
     computed: dict[Lane, int] = {lane: moments if lane in MOMENTS else F32_BYTES * elements for lane in LANES}
     allocated: dict[Lane, int] = dict.fromkeys(LANES, 0)
     for spec in plan.buffers if plan else ():
-        if spec.kind == "state" and not spec.name.startswith("w_f16"):
-            allocated[_lane_of(spec.name)] += spec.size
+        lane = _lane_of(spec.name)
+        if spec.kind == "state" and lane is not None and not spec.name.startswith("w_f16"):
+            allocated[lane] += spec.size
     return LaneBytes(MappingProxyType(computed), MappingProxyType(allocated) if plan else None)
 
 
@@ -69,19 +70,22 @@ class BufferUse:
 
 
 def run_use(plan: Plan, allocated: Mapping[str, int]) -> tuple[BufferUse, ...]:
-    """What the state of a run takes, lane by lane; `allocated` are the bytes of the device's buffers by name."""
+    """What a run keeps, lane by lane and state by state; `allocated` are the bytes of the device's buffers by name."""
     computed: dict[str, int] = {}
     found: dict[str, int] = {}
     for spec in plan.buffers:
         if spec.kind == "state":
-            name = MIRROR if spec.name.startswith("w_f16") else _lane_of(spec.name)
+            mirrored = spec.name.startswith("w_f16")
+            name = MIRROR if mirrored else _lane_of(spec.name) or spec.name.partition("[")[0]
             found[name] = found.get(name, 0) + allocated.get(spec.name, 0)
     for segment in plan.layout:
         n = segment.numel
-        for name in found:
+        for name in (name for name in found if name == MIRROR or name in LANES):
             coded = name in MOMENTS and segment.state == "8bit"
             each = F16_BYTES * n if name == MIRROR else n + F32_BYTES * blocks(n) if coded else F32_BYTES * n
             computed[name] = computed.get(name, 0) + each
+    for state in plan.states:
+        computed[state.name] = computed.get(state.name, 0) + F32_BYTES * state.elements
     return tuple(BufferUse(name, computed.get(name, 0), nbytes) for name, nbytes in found.items())
 
 
@@ -96,5 +100,6 @@ def si_bytes(nbytes: int) -> str:
     return f"{value:,.{digits}f} {'kMGTPEZY'[thousands - 1]}B"
 
 
-def _lane_of(buffer: str) -> Lane:
-    return next(lane for lane in LANES if buffer.split("[")[0].split("_")[0] == lane)
+def _lane_of(buffer: str) -> Lane | None:
+    """The lane that a buffer is of; None of a state in a shape of its own."""
+    return next((lane for lane in LANES if buffer.split("[")[0].split("_")[0] == lane), None)

@@ -62,6 +62,8 @@ class HostState:
 
     `coded` are m and v of params with 8-bit state as codes, from which they go on byte for byte where the codec is the
     same; `m` and `v` hold their values.
+
+    `states` are those in shapes of their own, by name and param, each in its shape; what is missing begins anew.
     """
 
     w: Mapping[str, F32Array]
@@ -69,6 +71,7 @@ class HostState:
     v: Mapping[str, F32Array]
     finished_steps: int = 0
     coded: Mapping[str, Moments8bit] = field(default_factory=dict)
+    states: Mapping[str, Mapping[str, F32Array]] = field(default_factory=dict)
 
 
 def lost_moments(state: HostState) -> int:

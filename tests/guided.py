@@ -40,7 +40,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 ROOT = Path(__file__).parent.parent
 PICTURES = ROOT / "docs" / "pictures"
 SIZE = (1440, 900)
-LIMIT_S = 90.0
+LIMIT_S = 300.0
 ANSWER_S = 0.3
 FEW = 20
 """Steps that a run goes on for before it is paused."""
@@ -128,6 +128,8 @@ class Person:
             self.rest()
         if rest:
             self.until(_at_rest)
+        if step.do == "`B`":
+            self.until(lambda s: s.copy_gbps is not None)
 
     def _follow(self, token: re.Match[str], folder: Path) -> None:
         if token["combo"]:
@@ -135,6 +137,8 @@ class Person:
             combo.setFocus()
             combo.setCurrentText(token["value"])
             combo.activated.emit(combo.currentIndex())
+            name, value = token["combo"], token["value"]
+            self.until(lambda s: s.plan is not None and getattr(s.plan.variant, name) == value)
         elif token["row"]:
             self._select(token["row"])
         elif token["folder"]:
@@ -158,7 +162,7 @@ class Person:
         for _ in range(times):
             QTest.keySequence(_target(self.window), QKeySequence(NAMES.get(key, key)))
             self.rest()
-        if key == "F5":
+        if key in ("F5", "F10", "F11"):
             self.until(lambda s: s.mode != before.mode or s.cursor != before.cursor)
         if key == "Enter":
             # A dialog that has something to do closes once it is done.
@@ -219,11 +223,12 @@ def _dialog() -> QDialog | None:
 
 @dataclass(frozen=True)
 class Shot:
-    """A picture: of which task, after which of its steps, counted from 1, and in which colours."""
+    """A picture: of which task, after which of its steps, counted from 1, in which colours, and of which moment."""
 
     task: int
     after: int
     scheme: theme.Scheme = "light"
+    ready: Callable[[Snapshot], bool] = lambda s: s.mode == "paused"
 
 
 SHOTS = {
@@ -231,12 +236,16 @@ SHOTS = {
     "step-values": Shot(1, 4),
     "step-microscope": Shot(1, 7),
     "record-follow": Shot(2, 3),
-    "stop-nan": Shot(3, 2),
-    "stop-policies": Shot(3, 4, "dark"),
+    "stop-nan": Shot(3, 2, ready=lambda s: s.stop is not None and s.values is not None),
+    "stop-policies": Shot(3, 4, "dark", ready=lambda s: s.policies is not None and s.values is not None),
     "what-if": Shot(4, 3),
-    "what-if-compare": Shot(4, 4),
-    "what-if-8bit": Shot(4, 6),
-    "profile": Shot(5, 4),
+    "what-if-compare": Shot(
+        4, 4, ready=lambda s: s.beside.diff is not None and s.beside.diff.curves is not None
+    ),
+    "what-if-8bit": Shot(
+        4, 6, ready=lambda s: s.eight_bit is not None and (s.eight_bit.drift_step or 0) > 25
+    ),
+    "profile": Shot(5, 4, ready=lambda s: s.comparison is not None and s.comparing is None),
 }
 
 
@@ -263,6 +272,7 @@ def write_pictures(names: list[str]) -> Iterator[Path]:
         try:
             for step in TASKS[shot.task - 1].steps[: shot.after]:
                 person.do(step, folder)
+            person.until(shot.ready)
             person.picture(PICTURES / f"{name}.png")
         finally:
             person.close()

@@ -25,12 +25,19 @@ from inspector.ui.arrangements import BUILT_IN
 from inspector.ui.bus import Bus
 from inspector.ui.main_window import MainWindow
 from inspector.ui.screenshot import drawn
+from inspector.ui.values_model import FIRST_LANE, PENDING
+from inspector.ui.values_view import ValuesView
 
 ROOT = Path(__file__).parent.parent
 STORED = ROOT / "tests" / "pictures"
 SOURCE = ROOT / "sessions" / "diverges.session.zip"
 OTHER = ROOT / "sessions" / "healthy.session.zip"
-SIZES = {"1280x800": (1280, 800, 1.0), "1920x1080": (1920, 1080, 1.0), "1280x800@2": (1280, 800, 2.0)}
+SIZES = {
+    "900x600": (900, 600, 1.0),
+    "1280x800": (1280, 800, 1.0),
+    "1920x1080": (1920, 1080, 1.0),
+    "1280x800@2": (1280, 800, 2.0),
+}
 SMALL_WIDTH = 256
 QUIET_MS = 60
 STEP, DISPATCH = 24, 3
@@ -67,6 +74,15 @@ class Pictures:
         )
         return compared and loaded and there and bool(snapshot.findings) and snapshot.glance is None
 
+    def _values_wait(self) -> bool:
+        """True while values that are in sight have not come."""
+        values = self.window.views["values"]
+        assert isinstance(values, ValuesView)
+        table, model = values.table, values.table.model()
+        top = table.rowAt(0)
+        index = model.index(max(top, 0), FIRST_LANE)
+        return table.isVisible() and model.rowCount() > 0 and model.data(index) == PENDING
+
     def until(self, holds: Callable[[Snapshot], bool]) -> None:
         """Wait for a moment, and until nothing more comes."""
         deadline = time.monotonic() + LIMIT_S
@@ -96,6 +112,7 @@ class Pictures:
                     while before is not self.window.snapshot:
                         before = self.window.snapshot
                         self.rest()
+                    self.until(lambda _snapshot: not self._values_wait())
                     yield f"{arrangement.name}-{scheme}-{size}", drawn(self.window, scale)
 
     def close(self) -> None:

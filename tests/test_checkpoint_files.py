@@ -234,9 +234,19 @@ def test_an_index_that_is_none_is_refused(tmp_path: Path, content: str) -> None:
 def test_folders_without_a_checkpoint_say_what_they_lack(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds no model\.safetensors"):
         opened(tmp_path)
-    (tmp_path / ".metadata").touch()
     (tmp_path / "__0_0.distcp").touch()
-    with pytest.raises(UsageError, match=r"distributed checkpoint.*dcp_to_torch"):
+    with pytest.raises(
+        UsageError, match=r"distributed checkpoint that is incomplete: its index \.metadata is missing"
+    ):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt"])
+def test_a_deepspeed_checkpoint_is_named_with_a_way_out(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(
+        UsageError, match=r"DeepSpeed checkpoint.*zero_to_fp32\.py.*safe_get_full_optimizer_state"
+    ):
         opened(tmp_path)
 
 

@@ -22,6 +22,10 @@ from test_palette import Shown
 
 from inspector.ui import theme
 from inspector.ui.app import application, make_views
+from inspector.ui.board_plot import BoardPlot
+from inspector.ui.chart import Chart
+from inspector.ui.memory_bars import Legend
+from inspector.ui.microscope_trail import TrailPlot
 
 pytestmark = pytest.mark.qt
 
@@ -82,4 +86,16 @@ def test_every_field_and_button_says_what_it_is_for(whole: Shown) -> None:
     found = fields(whole.window)
     assert len(found) > 100
     missing = [where(w) for w in found if not w.toolTip().strip()]
+    assert missing == [], chr(10).join(missing)
+
+
+def test_every_plot_and_legend_says_what_is_drawn(whole: Shown) -> None:
+    for name in whole.window.views:
+        whole.window.ways.go_to_view(name)
+        whole.qtbot.wait(1)
+    # Those of the board say it line by line, in their legends.
+    drawn = [c for c in whole.window.findChildren(Chart) if not isinstance(c.parent(), BoardPlot)]
+    drawn += [*whole.window.findChildren(Legend), *whole.window.findChildren(TrailPlot)]
+    assert len(drawn) >= 12
+    missing = [where(widget) for widget in drawn if len(widget.toolTip().split()) < 3]
     assert missing == [], chr(10).join(missing)

@@ -20,7 +20,7 @@ from inspector.sources.base import EndOfSourceError
 from inspector.sources.dump import Dump
 from inspector.sources.open import open_source
 
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent / "docs" / "formats.md"
 PARAMS = [
     {"name": "wte", "shape": [4, 64], "offset": 0, "block": "wd"},
     {"name": "norm", "shape": [64], "offset": 256},
@@ -256,7 +256,7 @@ def test_a_block_of_codes_holds_one_param_alone(tmp_path: Path) -> None:
         Dump(lay(tmp_path, {"buffers": buffers}, params=params))
 
 
-# --- the example of the README
+# --- the example of the documents
 
 DEVICE = """
 const fs = require("fs"), path = require("path"), folder = process.argv[2];
@@ -296,7 +296,7 @@ def test_the_javascript_of_the_readme_writes_a_dump(tmp_path: Path) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("Node is not installed")
-    example = re.search(r"```js\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    example = re.search(r"```js\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert example is not None
     script = tmp_path / "dump.cjs"
     script.write_text(example[1] + DEVICE)
@@ -313,7 +313,7 @@ def test_the_javascript_of_the_readme_writes_a_dump(tmp_path: Path) -> None:
 
 
 def test_the_layout_of_the_readme_is_one(tmp_path: Path) -> None:
-    example = re.search(r"```json\n(\{\"format.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    example = re.search(r"```json\n(\{\"format.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert example is not None
     for lane in "wgmv":
         put(tmp_path, f"{lane}.bin", values(1, 16448))

@@ -40,6 +40,17 @@ def test_columns_of_what_is_not_kept_are_not_there(qtbot: QtBot) -> None:
     assert view.bar.lane_boxes["v"].toolTip() == "Show the columns of v."
 
 
+def test_values_say_in_what_type_the_moments_are_that_are_kept(qtbot: QtBot) -> None:
+    view = ValuesView()
+    qtbot.addWidget(view)
+    view.show()
+    name = small_layout().segments[0].name
+    for optimizer, says in (("adamw", ", m and v in float32"), ("lion", ", m in float32"), ("adafactor", "")):
+        view.show_snapshot(shown_by(optimizer))
+        view.select_param(name)
+        assert view.note.text().endswith(f" elements{says}. • changed")
+
+
 def test_histograms_ask_for_what_is_kept(qtbot: QtBot) -> None:
     view = HistogramView()
     qtbot.addWidget(view)

@@ -132,6 +132,41 @@ def test_a_small_window_has_panels_as_tabs_until_it_is_large_again(shown: Shown)
     assert untabbed(shown)
 
 
+def test_a_window_that_opens_small_has_them_side_by_side_once_it_is_large(qtbot: QtBot) -> None:
+    """Nothing was chosen yet: it is as the window itself put them."""
+    made = open_window(qtbot)
+    made.window.resize(900, 600)
+    qtbot.wait(50)
+    resize(made, 1440, 900)
+    assert made.window.ways.layouts.untouched() == "step"
+    assert untabbed(made)
+    made.bus.blockSignals(True)
+
+
+def test_with_larger_text_a_window_is_small_sooner(qtbot: QtBot) -> None:
+    app = application()
+    theme.apply(app, "light", 1.5)
+    try:
+        made = Shown(qtbot)
+        resize(made, 1280, 800)
+        made.window.ways.layouts.apply(STEP)
+        assert not untabbed(made)
+        resize(made, 1800, 1100)
+        assert untabbed(made)
+        made.bus.blockSignals(True)
+    finally:
+        theme.apply(app, "light", 1.0)
+
+
+@pytest.mark.parametrize("arrangement", BUILT_IN, ids=lambda a: a.name)
+def test_what_comes_of_an_arrangement_is_what_it_says(shown: Shown, arrangement: Arrangement) -> None:
+    for size in ((1440, 900), (900, 600)):
+        resize(shown, *size)
+        shown.window.ways.layouts.apply(arrangement)
+        shown.qtbot.wait(20)
+        assert shown.window.ways.layouts.untouched() == arrangement.name, size
+
+
 def test_panels_that_somebody_moved_stay_where_they_are(shown: Shown) -> None:
     resize(shown, 1440, 900)
     shown.window.ways.layouts.apply(STEP)
@@ -148,16 +183,23 @@ def test_panels_that_somebody_moved_stay_where_they_are(shown: Shown) -> None:
     assert shown.window.dockWidgetArea(shown.window.docks["values"]) == Qt.DockWidgetArea.BottomDockWidgetArea
 
 
-def test_the_next_window_knows_which_arrangement_it_is_in(qtbot: QtBot, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("before", "after"), [((900, 600), (1440, 900)), ((1440, 900), (900, 600))])
+def test_the_next_window_knows_which_arrangement_it_is_in(
+    qtbot: QtBot, tmp_path: Path, before: tuple[int, int], after: tuple[int, int]
+) -> None:
     path = str(tmp_path / "kept.ini")
     first = open_window(qtbot, QSettings(path, QSettings.Format.IniFormat))
-    resize(first, 900, 600)
+    resize(first, *before)
     first.window.ways.layouts.apply(STEP)
+    qtbot.wait(20)
     first.window.close()
     first.bus.blockSignals(True)
     again = open_window(qtbot, QSettings(path, QSettings.Format.IniFormat))
-    resize(again, 1440, 900)
-    assert untabbed(again)
+    qtbot.wait(20)
+    assert again.window.ways.layouts.untouched() == "step"
+    resize(again, *after)
+    assert again.window.ways.layouts.untouched() == "step"
+    assert untabbed(again) == (after == (1440, 900))
     again.bus.blockSignals(True)
 
 

@@ -17,7 +17,7 @@ from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
 from inspector.mapping import CELL, MapPixels, MapRequest, Quantity
-from inspector.plan import Limits, Variant
+from inspector.plan import Kernel, Limits, Variant
 from inspector.settings import ParamSettings, Settings
 from inspector.stepping import HostGradients
 from inspector.stores import Lane
@@ -139,8 +139,10 @@ def test_what_lies_in_gaps_belongs_to_no_param(gpu: Gpu) -> None:
     assert top[0, 1] < 10
 
 
-def test_cells_follow_every_dispatch_and_every_way_back(gpu: Gpu) -> None:
-    stepper = made(gpu, Variant(dispatch="per-tensor"))
+@pytest.mark.parametrize("kernel", ["f32", "8bit"])
+def test_cells_follow_every_dispatch_and_every_way_back(gpu: Gpu, kernel: Kernel) -> None:
+    """Codes of params with decay and of those without lie in one buffer, before and behind what is in float32."""
+    stepper = made(gpu, Variant(dispatch="per-tensor", kernel=kernel))
     for lane in ("w", "g", "m", "v"):
         check_cells(stepper, lane)
     while not stepper.cursor.at_end:

@@ -17,10 +17,12 @@ from inspector.mapping import QUANTITIES, MapPixels, MapRequest, Quantity
 from inspector.optimizers import plan_step
 from inspector.plan import Limits, Variant, required_placement
 from inspector.runtime.map_picture import MapImage, map_image
+from inspector.stores import LANES
 from inspector.ui import theme
 from inspector.ui.map_geometry import whole
 from inspector.ui.map_labels import coded_blocks
 from inspector.ui.map_legend import QUANTITY_HELP, QUANTITY_TEXT, lane_reason, scale_text, under_pixel
+from inspector.ui.map_marks import flagged
 from inspector.ui.map_overview import element_under, in_sight
 from inspector.ui.map_rows import LEFT, lane_rects, overview_rect
 
@@ -65,6 +67,7 @@ def test_a_press_on_the_overview_goes_there_and_dragging_follows(qtbot: QtBot) -
     QTest.mouseRelease(shown.canvas, Left, pos=overview_point(shown, 0.999).toPoint())
     assert shown.canvas.view.stop == pytest.approx(view.total)
     assert shown.picked == [], "nothing is selected there"
+    assert "A press goes there" in shown.canvas.describe(overview_point(shown, 0.3))
     QTest.mouseMove(shown.canvas, shown.point(view.total / 2))
     assert shown.canvas.view.stop == pytest.approx(view.total), "once released it follows no more"
 
@@ -318,3 +321,44 @@ def test_another_plan_asks_for_the_map_of_its_lanes(qtbot: QtBot) -> None:
     assert overview_rect(shown.canvas.size()).top() > rects["v"].bottom()
     assert overview_rect(shown.canvas.size()).bottom() <= shown.canvas.height()
     assert overview_rect(shown.canvas.size()).left() == LEFT
+
+
+# --- marks of what is not finite
+
+
+def test_what_is_flagged_is_wide_enough_to_see_and_stays_on_the_screen() -> None:
+    assert np.flatnonzero(flagged([(5, 6)], 0.0, 1.0, 20)).tolist() == [5, 6, 7]
+    assert np.flatnonzero(flagged([(500, 520)], 0.0, 0.01, 20)).tolist() == [5, 6, 7]
+    assert np.flatnonzero(flagged([(2, 4)], 10.0, 2.0, 20)).tolist() == [14, 15, 16, 17]
+    assert flagged([(0, 1)], -5.0, 1.0, 20).sum() == 0, "left of the screen"
+    assert np.flatnonzero(flagged([(0, 8)], -5.0, 1.0, 20)).tolist() == [0, 1, 2]
+    assert np.flatnonzero(flagged([(19, 20), (40, 50)], 0.0, 1.0, 20)).tolist() == [19]
+
+
+def test_an_arrow_points_at_each_that_stands_alone(qtbot: QtBot) -> None:
+    shown = Map(qtbot)
+    near, far = (small_layout()[f"h.{i}.ffn.down.weight"].offset + 500 for i in (0, 1))
+    shown.nonfinite = [("g", near), ("g", near + 200), ("g", far)]
+    shown.wait_for_request(lambda: shown.canvas.zoom(1.01))
+    picture, rect, view = shown.picture(), lane_rects(shown.canvas.size())["g"], shown.canvas.view
+    assert view is not None
+    ratio = picture.devicePixelRatio()
+    y = round((rect.top() - 4) * ratio)
+    found = [x for x in range(picture.width()) if picture.pixelColor(x, y).name() == theme.NONFINITE.name()]
+    arrows = 1 + int(np.count_nonzero(np.diff(found) > 8 * ratio))
+    assert arrows == 2, "two elements side by side have one"
+    for element in (near, far):
+        x = (LEFT + view.x_of(element)) * ratio
+        assert min(abs(x - each) for each in found) <= 6 * ratio
+
+
+def test_half_of_all_columns_not_finite_cost_no_more_to_paint(qtbot: QtBot) -> None:
+    shown = Map(qtbot)
+    shown.answering = False
+    request = shown.wait_for_request(lambda: shown.canvas.zoom(1.01))
+    counts = np.zeros((request.height, request.width), np.float32)
+    counts[0, ::2] = 1
+    values = np.zeros_like(counts)
+    pixels = {lane: map_pixels_of(values, counts, request) for lane in LANES}
+    shown.view.show_snapshot(shown.snapshot(map=map_image(request, pixels)))
+    assert calls(shown.canvas.repaint) < 4000

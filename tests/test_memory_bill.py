@@ -66,7 +66,9 @@ def test_adam_and_adam_l2_keep_what_adamw_keeps() -> None:
 def test_adafactor_keeps_a_row_and_a_column_of_a_matrix_and_all_of_a_vector() -> None:
     params = (Param("a", (300, 500)), Param("conv", (8, 4, 3, 3)), Param("bias", (7,)))
     # Of the convolution the last two dimensions are factored: 32 rows of 3 and 32 columns of 3.
-    assert states(params, "adafactor") == {"row": 4 * (300 + 96), "column": 4 * (500 + 96), "v": 4 * 7}
+    assert states(params, "adafactor") == {
+        "row_var": 4 * (300 + 96), "col_var": 4 * (500 + 96), "variance": 4 * 7,
+    }  # fmt: skip
 
 
 def test_shampoo_keeps_two_factors_and_their_roots_of_each_block_of_1024() -> None:
@@ -188,6 +190,18 @@ def test_the_bill_of_a_run_is_what_wgpu_allocated_but_for_the_gaps(gpu: Gpu, ker
         assert use["w_f16"].gaps == 2 * gap
     buffers = [stepper.buffer_bytes[spec.name] for spec in stepper.plan.buffers if spec.kind == "state"]
     assert sum(u.allocated for u in use.values()) == sum(buffers) <= stepper.memory_bytes
+
+
+@pytest.mark.gpu
+def test_states_in_shapes_of_their_own_are_in_the_bill_of_a_run(gpu: Gpu) -> None:
+    params = (Param("a", (100, 131)), Param("c", (3, 5)), Param("norm", (33,)))
+    variant = Variant(optimizer="adafactor")
+    stepper = make_stepper(gpu, params, variant, w={p.name: np.ones(p.numel, np.float32) for p in params})
+    use = {u.name: u for u in run_use(stepper.plan, stepper.buffer_bytes)}
+    billed = {p.name: p.nbytes for p in bill(params, "adafactor", "f32").parts}
+    by_name = {"w": "weights", "g": "gradients"}
+    assert {by_name.get(name, name): u.computed for name, u in use.items()} == billed
+    assert all(0 <= u.gaps < 256 * len(params) for u in use.values())
 
 
 def document(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:

@@ -177,6 +177,14 @@ def test_matrices_are_stacked_as_the_limits_allow() -> None:
         muon_plan(Limits(max_storage_buffer_binding_size=16_384))
 
 
+def test_a_batch_has_no_more_matrices_than_a_grid_can_count() -> None:
+    params = [Param(f"h.{i}.weight", (2, 3)) for i in range(10)]
+    limits = Limits(max_compute_workgroups_per_dimension=4)
+    plan = plan_step(make_layout(params), limits, MUON)
+    assert all(n <= 4 for d in plan.dispatches for n in d.groups)
+    assert [d.groups[2] for d in plan.dispatches if d.entry_point == "normalise"] == [4, 4, 2]
+
+
 # --- on a device
 
 

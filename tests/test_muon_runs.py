@@ -8,18 +8,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu_helpers import make_engine, make_stepper, normal_state
 
 from inspector.cli import run
 from inspector.errors import UsageError
+from inspector.gpu.device import Gpu
 from inspector.hyper import Hyper
 from inspector.layout import Param
-from inspector.optimizers import optimizer, plan_step
+from inspector.optimizers import optimizer, optimizer_of, plan_step
 from inspector.optimizers.definition import LINE_SLOTS
 from inspector.optimizers.muon.settings import AdamwSettings, parse
 from inspector.param_hyper import step_of
+from inspector.param_statistics import ParamTable, param_stats
 from inspector.plan import Limits, Variant, layout_for
+from inspector.race import LaneSpec
+from inspector.runtime.memory_picture import RunMemory
+from inspector.runtime.microscope import Microscope
+from inspector.runtime.reporting import form_words
+from inspector.runtime.snapshots import CountedParams
 from inspector.session.reader import Session
 from inspector.shader_lines import update_code
+from inspector.ui.params_columns import FIRST_FIGURE
+from inspector.ui.params_model import ParamsModel
 
 MUON = Variant(optimizer="muon")
 PARAMS = [Param("embed.weight", (9, 4)), Param("h.weight", (4, 6)), Param("norm.weight", (4,))]
@@ -105,3 +115,90 @@ def test_a_recording_runs_again_to_the_same_bits(tmp_path: Path, capsys: pytest.
     step = Session.open(saved).step(3)
     assert step.hyper.per_param is not None
     assert {c.beta1 for c in step.hyper.per_param.classes} == {0.95, 0.9}
+
+
+def test_the_table_of_params_says_what_steps_each() -> None:
+    layout = layout_for(PARAMS, Limits(), MUON)
+    zero = {p.name: np.zeros(p.numel, np.float32) for p in PARAMS}
+    table = ParamTable.of(
+        param_stats(
+            s.name, s.block, dict.fromkeys("wgmv", zero[s.name]), clip_scale=1.0, hyper=Hyper(), step=1, start=s.offset
+        )
+        for s in layout
+    )  # fmt: skip
+    model = ParamsModel()
+    counted = CountedParams(1, table, None)
+    steps = {s.name: optimizer_of(MUON, s.param).name for s in layout}
+    model.show_counted(counted, layout, stepped=steps)
+    column = [c.title for c in model.columns].index("optimizer") + FIRST_FIGURE
+    shown = {model.name_at(row): model.text(row, column) for row in range(model.rowCount())}
+    assert shown == {"": "", "embed.weight": "adamw", "h.weight": "muon", "norm.weight": "adamw"}
+    model.sort_by(column, largest_first=True)
+    assert model.name_at(model.total_rows) == "h.weight"
+    model.show_counted(counted, layout)
+    assert "optimizer" not in [c.title for c in model.columns]
+
+
+@pytest.mark.gpu
+def test_the_memory_of_a_run_tells_what_is_no_moment(gpu: Gpu) -> None:
+    w = {p.name: np.ones(p.numel, np.float32) for p in PARAMS}
+    picture = RunMemory().of(make_stepper(gpu, PARAMS, MUON, w=w))
+    assert picture.in_place == (("v", "the orthogonalised update", 4 * 24),)
+    # X and its successor, A and B of the 4 by 6 matrix, each row in whole vec4s; its squares; the norm's own.
+    assert picture.scratch_bytes >= 4 * (2 * 4 * 8 + 2 * 4 * 4 + 1 + 3)
+    plain = RunMemory().of(make_stepper(gpu, PARAMS, w=w))
+    assert plain.in_place == ()
+
+
+@pytest.mark.gpu
+def test_the_microscope_waits_for_the_matrix(gpu: Gpu) -> None:
+    w, g, *_ = normal_state(PARAMS)
+    engine = make_engine(gpu, PARAMS, g, w=w, variant=MUON)
+    engine.begin()
+    last = next(d.index for d in engine.stepper.plan.dispatches if d.label.startswith("unstack"))
+    looked = Microscope()
+    looked.ask("h.weight", 5)
+    engine.run_again_to(last)
+    looked.refresh(engine, running=False)
+    assert looked.picture is not None
+    assert f"up to dispatch {last + 1} of this step (unstack h.weight)" in looked.picture.missing
+    assert not looked.picture.lines
+    engine.run_again_to(last + 1)
+    looked.moved()
+    looked.refresh(engine, running=False)
+    assert not looked.picture.missing
+    foretold = {line.name: line.f32 for line in looked.picture.lines}
+    engine.finish_step()
+    looked.moved()
+    looked.refresh(engine, running=False)
+    assert looked.picture.agrees
+    assert foretold == {line.name: line.f32 for line in looked.picture.lines}
+    # A param that AdamW steps needs no waiting.
+    engine.begin()
+    looked.ask("norm.weight", 0)
+    looked.refresh(engine, running=False)
+    assert looked.picture.lines
+
+
+def test_a_lane_of_a_race_may_give_adamw_settings_of_its_own() -> None:
+    text = "muon:lr=0.02,adamw.lr=0.003,adamw.beta1=0.9"
+    lane = LaneSpec.from_text(text)
+    assert str(lane) == text
+    used = lane.settings_of(Hyper(beta1=0.95), PARAMS, lane.variant_of(Variant()))
+    assert [step_of(used, i, p.block, 1).hyper.lr for i, p in enumerate(PARAMS)] == [0.003, 0.02, 0.003]
+    assert lane.hyper_of(Hyper()).per_param is None
+    for wrong in ("lion:adamw.lr=1", "muon:adamw.rate=1", "muon:adamw.lr=1,adamw.lr=2"):
+        with pytest.raises(UsageError):
+            LaneSpec.from_text(wrong)
+
+
+def test_a_pattern_that_names_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    told = problem(
+        capsys, "run", "charlm", "--steps", "1", "--optimizer", "muon", "--no-muon", "h.7.*, embed*"
+    )
+    assert told == "inspector: --no-muon 'h.7.*' names none of the 14 params of charlm."
+
+
+def test_a_form_in_words_leaves_out_what_is_not_set() -> None:
+    assert "no_muon" not in form_words(Variant())
+    assert "no_muon h.0.*" in form_words(Variant(optimizer="muon", no_muon="h.0.*"))

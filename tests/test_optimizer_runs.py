@@ -36,6 +36,11 @@ each_new = pytest.mark.parametrize("name", NEW)
 def test_each_optimizer_names_lines_that_the_kernels_have_a_place_for() -> None:
     one = np.ones(1, np.float32)
     for each in OPTIMIZERS.values():
+        if each.update is None:
+            # No kernel works out an element by itself.
+            assert each.rule is None
+            assert each.update_param is not None
+            continue
         done = each.update(one, one, one, one, scale=1.0, hyper=HYPER, step=1, decays=True)
         names = [line.name for line in done.lines]
         assert set(names) <= set(LINE_SLOTS)

@@ -266,6 +266,10 @@ def test_a_what_if_needs_a_change(qtbot: QtBot, tmp_path: Path) -> None:
     dialog, _ = dialog_of(qtbot, tmp_path, "")
     assert not dialog.start.isEnabled()
     assert "are those of the recording" in dialog.words.text()
+    # What was set right before it was asked for has arrived.
+    dialog.show_snapshot(make_snapshot(beside=BesidePicture(changes="beta2 0.5")))
+    assert dialog.start.isEnabled()
+    assert dialog.changed.text() == "beta2 0.5"
 
 
 def test_a_what_if_of_an_example_is_not_put_into_the_program(

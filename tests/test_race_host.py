@@ -12,8 +12,10 @@ from test_race import TINY, started
 from test_worker import WAIT_S, Opener, Watched
 
 from inspector.cli import run
+from inspector.cli.window import RunOpener
 from inspector.runtime import commands as c
 from inspector.runtime.race_pictures import RacePicture
+from inspector.runtime.saved_race import SavedRace
 from inspector.runtime.snapshots import Snapshot
 from inspector.session.race_file import RaceFile
 from inspector.session.reader import Session
@@ -161,6 +163,67 @@ def test_what_was_recorded_from_its_middle_is_not_run_again(
     assert RaceFile.read(path).began_at == 2
     assert run(["race", str(path), "--verify"]) == 2
     assert "from step 3 on" in capsys.readouterr().err
+
+
+def test_a_saved_race_opens_with_all_lanes_and_one_of_them_in_front(tmp_path: Path) -> None:
+    path = tmp_path / "race.session"
+    arguments = [
+        "--lane",
+        "adamw",
+        "--lane",
+        "sgd:lr=0.1",
+        "--steps",
+        "6",
+        "--save",
+        str(path),
+        "--capture",
+        "all",
+    ]
+    assert run(["race", TINY, *arguments]) == 0
+    opener = RunOpener(None, 64, None, None, {})
+    made = Watched(opener, str(path))  # type: ignore[arg-type]
+    try:
+        opened = made.until(lambda s: s.mode == "paused" and s.race is not None)
+        race = race_of(opened)
+        assert [lane.name for lane in race.lanes] == ["adamw", "sgd:lr=0.1"]
+        assert (race.live, race.front, race.closed_loop) == (False, 0, True)
+        for number, lane in enumerate(race.lanes):
+            with Session.open(path / f"lane-{number:03d}.session") as session:
+                np.testing.assert_array_equal(lane.history.series["loss"].last, session.metric("loss"))
+        made.worker.send(c.FrontLane(1))
+        second = made.until(lambda s: s.mode == "paused" and s.race is not None and s.race.front == 1)
+        assert second.source.endswith("lane-001.session")
+        assert second.plan is not None
+        assert second.plan.variant.optimizer == "sgd"
+        # It is a recording like any other: its steps are gone to.
+        made.worker.send(c.Seek(4))
+        made.until(lambda s: s.cursor is not None and s.cursor.finished_steps == 4 and s.mode == "paused")
+        made.worker.send(c.StartRace(LANES))
+        again = made.until(lambda s: s.mode == "paused" and s.race is not None and s.race.live)
+        assert again.source == open_source(TINY).name
+    finally:
+        assert made.worker.close(WAIT_S)
+
+
+def test_a_race_with_a_lane_that_is_damaged_opens_with_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "race.session"
+    assert run(["race", TINY, "--lane", "adamw", "--lane", "sgd", "--steps", "2", "--save", str(path)]) == 0
+    (path / "lane-001.session" / "session.sqlite").write_bytes(b"no database")
+    race = SavedRace(path).picture
+    assert race.lanes[0].ended is None
+    assert race.lanes[1].ended is not None
+    assert "lane-001.session" in race.lanes[1].ended
+
+
+def test_commands_for_one_session_name_the_lanes_of_a_race(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "race.session"
+    assert run(["race", TINY, "--lane", "adamw", "--lane", "sgd", "--steps", "1", "--save", str(path)]) == 0
+    for command in (["info"], ["diagnose"], ["replay"], ["run", "--steps", "1"], ["diff", str(path)]):
+        capsys.readouterr()
+        assert run([command[0], str(path), *command[1:]]) == 2
+        assert "lane-000.session" in capsys.readouterr().err
 
 
 def test_ending_the_race_opens_the_source_alone(watched: Watched) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QWheelEvent
+from PySide6.QtGui import QColor, QFontMetricsF, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -19,9 +19,10 @@ from inspector.runtime.commands import Seek
 from inspector.runtime.snapshots import Glance, Mark, Playing, Recorded
 from inspector.stepping import Cursor, UndoInfo
 from inspector.ui import theme
+from inspector.ui.app import application
 from inspector.ui.moment import absent_text, glance_text, rebuild_text, session_text, step_text
 from inspector.ui.timeline_axis import LEAST_STEPS, Span, covered, pixels_of, tick_steps
-from inspector.ui.timeline_paint import TRACK, track_top
+from inspector.ui.timeline_paint import TRACK, labels, track, track_top
 from inspector.ui.timeline_signs import Signs
 from inspector.ui.timeline_view import TimelineView
 
@@ -444,3 +445,19 @@ def test_the_ground_is_painted_once_for_a_whole_scrub(qtbot: QtBot) -> None:
     line.show(findings=make_findings()[:1])
     line.view.grab()
     assert line.view._painter._picture is not before
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.5, 2.0])
+def test_rows_have_room_for_larger_text(qtbot: QtBot, scale: float) -> None:
+    theme.apply(application(), "light", scale)
+    try:
+        text = QFontMetricsF(theme.ui_font(-1)).height()
+        assert track() >= text - 1.5
+        assert labels() >= text + 2
+        view = TimelineView()
+        qtbot.addWidget(view)
+        assert view.minimumHeight() >= 2 * text + 1
+        if scale == 1.0:
+            assert (track(), view.minimumHeight()) == (TRACK, 44)
+    finally:
+        theme.apply(application(), "light", 1.0)

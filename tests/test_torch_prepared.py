@@ -257,3 +257,47 @@ def test_a_run_counted_by_what_was_prepared_is_the_run_counted_one_by_one(
                     )
                 np.testing.assert_allclose(one.lanes[lane].norm, other.lanes[lane].norm, rtol=1e-6)
             np.testing.assert_allclose(one.update.norm, other.update.norm, rtol=1e-5)
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "weights", "gradient", "state"])
+def test_what_changes_between_clipping_and_the_step_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """The gradients were looked at as they were clipped, which is enough only where nothing has moved since."""
+    launched = Launched(compile_kernel(tmp_path))
+    monkeypatch.setattr(watch.Counter, "_kernel", lambda self, device: launched)
+    # On a GPU nobody knows yet that a norm is finite.
+    monkeypatch.setattr(torch, "isfinite", lambda tensor: torch.tensor(False))
+    model = runs.Net()
+    optimizer = AdamW(runs.split(model), lr=3e-3)
+    with record(optimizer, tmp_path / "a.session", model, "all") as recording:
+        for step in range(1, 5):
+            optimizer.zero_grad()
+            runs.loss_of(model, step).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+            if step == 3 and meanwhile == "weights":
+                model.mix.weight.data = 2 * model.mix.weight.data
+            if step == 3 and meanwhile == "gradient":
+                model.mix.weight.grad = 2 * model.mix.weight.grad
+            if step == 3 and meanwhile == "state":
+                optimizer.state[model.mix.weight]["exp_avg"] = (
+                    2 * optimizer.state[model.mix.weight]["exp_avg"]
+                )
+            before = {name: param.detach().clone() for name, param in model.named_parameters()}
+            gradients = {name: param.grad.clone() for name, param in model.named_parameters()}
+            m = float(optimizer.state[model.mix.weight]["exp_avg"].norm()) if step > 1 else 0.0
+            optimizer.step()
+            if step != 3:
+                continue
+            kept = before, gradients, m
+    assert recording.problem is None
+    assert launched.launches == 8
+    weights, gradients, m = kept
+    with Session.open(tmp_path / "a.session") as session:
+        table = session.param_statistics(3)
+        assert table is not None
+        for row, name in enumerate(table.names):
+            assert table.lanes["w"].norm[row] == pytest.approx(float(weights[name].norm()), rel=1e-5)
+            assert table.lanes["g"].norm[row] == pytest.approx(float(gradients[name].norm()), rel=1e-5)
+            if name == "mix.weight":
+                assert table.lanes["m"].norm[row] == pytest.approx(m, rel=1e-5)

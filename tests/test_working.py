@@ -15,6 +15,7 @@ from inspector.runtime.commands import (
     CancelDiff,
     CancelPolicies,
     CancelSeek,
+    CancelSweep,
     CancelWhatIf,
     CancelWork,
     MeasureCopy,
@@ -23,6 +24,7 @@ from inspector.runtime.commands import (
     ViewMap,
 )
 from inspector.runtime.snapshots import CloseUp, Comparing, Glance, Searching, Snapshot
+from inspector.runtime.sweeping import SweepPicture
 from inspector.runtime.value_finding import Working as At
 from inspector.runtime.weighing import Weighing
 from inspector.ui.going_on import going_on
@@ -117,6 +119,10 @@ def test_how_far_it_is_is_told_and_it_can_be_ended(
             "Running the what-if", "33 %", CancelWhatIf(),
         ),
         ({"beside": BesidePicture(diff=DiffPicture("a", "b", 0.5))}, "Comparing recordings", "50 %", CancelDiff()),
+        (
+            {"beside": BesidePicture(sweep=SweepPicture("a", "charlm", 5, (), 1, 4, True))},
+            "Sweeping", "25 %", CancelSweep(),
+        ),
         ({"closeup": CloseUp(working=At("Looking for 1 in w", 1, 2))}, "Looking for 1 in w", "50 %", CancelWork()),
     ],
 )  # fmt: skip
@@ -130,6 +136,8 @@ def test_whatever_goes_on_is_told_in_one_place_with_what_ends_it(
 
 def test_where_nothing_goes_on_nothing_is_told() -> None:
     assert going_on(make_snapshot()) is None
+    ended = SweepPicture("a", "charlm", 5, (), 4, 4, False)
+    assert going_on(make_snapshot(beside=BesidePicture(sweep=ended))) is None
     assert going_on(make_snapshot(glance=Glance(7))) is None
     assert going_on(make_snapshot(glance=Glance(7, missing="It is gone.", of=3))) is None
 

@@ -3,8 +3,8 @@
 KIND is `ddp`, `alone` (rank 0 alone records), `parts` (the weights of rank 1 part), `late` and `late-parts` (both begin
 to be recorded at step 6, as a run does that a checkpoint is loaded for), `fsdp`, `same` (FSDP, all ranks on
 one batch and nothing clipped, which gives the bits of one process: `one`), `loose` (FSDP with a param that it leaves
-alone), or `until` and `from`: `same` in two runs, of steps 1 to 8 with a checkpoint at step 6 in SESSION.checkpoint,
-and from that on to step 12.
+alone), or `until` and `from`: `same` in two runs, steps 1 to 8 with a checkpoint at step 6 in SESSION.checkpoint, and
+from that on to step 12.
 """
 
 from __future__ import annotations

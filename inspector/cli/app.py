@@ -20,8 +20,8 @@ from inspector.statistics import StatsLevel
 
 VIEWS = (
     "map, pipeline, plots, board, histograms, microscope, shaders, lockstep, timing, profile, memory, params, "
-    "ranks, race, surface, compare, verify, start, settings, values, hyper, findings, policies, breakpoints, "
-    "bookmarks or timeline"
+    "states, ranks, race, sweep, surface, compare, verify, start, settings, values, hyper, findings, policies, "
+    "breakpoints, bookmarks or timeline"
 )
 
 app = typer.Typer(

@@ -70,7 +70,8 @@ def _write_state(session: Session, out: Path, step: int | None) -> dict[str, Any
         if following is ran and ran is not None:
             # What the last step left out has one step less than the run by now.
             own = {name: replace(each, behind=each.behind + each.idle) for name, each in own.items()}
-    write_state(out, params, lanes, finished_steps=at, hyper=hyper, stats=stats, own=own)
+    states = session.keyframe(at).states
+    write_state(out, params, lanes, finished_steps=at, hyper=hyper, stats=stats, own=own, states=states)
     return {"step": at, "params": len(params), "gradients_of_step": at + 1 if gradients else None}
 
 

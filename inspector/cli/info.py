@@ -150,7 +150,7 @@ def _group_words(groups: list[dict[str, Any]] | None) -> list[tuple[str, str]]:
 def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
     device, steps, captures = document["device"], document["steps"], document["captures"]
     first, last, count, planned = steps["first"], steps["last"], steps["count"], document["planned_steps"]
-    variant = ", ".join(f"{name} {value}" for name, value in document["variant"].items())
+    variant = ", ".join(f"{name} {value}" for name, value in document["variant"].items() if value != "")
     hyper = ", ".join(f"{name} {shortest(value)}" for name, value in document["hyper"].items())
     lines = [
         ("session", document["path"]),

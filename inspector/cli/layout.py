@@ -13,6 +13,7 @@ from inspector.param_hyper import segment_classes
 from inspector.plan import Limits, Variant, required_placement
 from inspector.sources.base import Source, remarks_of
 from inspector.sources.checkpoint.source import Checkpoint
+from inspector.stores import MOMENTS
 
 
 def describe(
@@ -35,6 +36,7 @@ def describe(
         min_storage_buffer_offset_alignment=device_align,
     )
     plan = plan_step(layout, limits, variant, segment_classes(layout, source.hyper))
+    moments = sum(lane in MOMENTS for lane in plan.lanes)
     stored = source.stored if isinstance(source, Checkpoint) else {}
     return {
         "remarks": list(remarks_of(source, steps=False)),
@@ -48,11 +50,23 @@ def describe(
                 "offset": s.offset * F32_BYTES,
                 "nbytes": s.numel * F32_BYTES,
                 "state": s.state,
-                "state_bytes": s.state_bytes,
+                # Of both moments; an optimizer may keep one of them, or none.
+                "state_bytes": s.state_bytes * moments // len(MOMENTS),
                 "optimizer": optimizer_of(variant, s.param).name,
                 **({"stored": stored[s.name]} if s.name in stored else {}),
             }
             for s in layout
+        ],
+        "states": [
+            {
+                "name": each.name,
+                "param": each.param,
+                "shape": list(each.shape),
+                "buffer": each.buffer,
+                "offset": each.start * F32_BYTES,
+                "nbytes": each.elements * F32_BYTES,
+            }
+            for each in plan.states
         ],
         "elements": layout.elements,
         "padded_elements": layout.padded_elements,
@@ -116,7 +130,7 @@ def show(document: dict[str, Any]) -> None:
         "state",
         *(["optimizer"] if several else []),
         *(["in the file"] if stored else []),
-        right=("elements", "offset (bytes)", "size (bytes)", "m and v (bytes)"),
+        right=("elements", "offset (bytes)", "size (bytes)", "moments (bytes)"),
         title="Params",
     )
     for p in document["params"]:
@@ -138,6 +152,17 @@ def show(document: dict[str, Any]) -> None:
         f"{document['elements']:,} elements in {len(document['params']):,} params, {padding:,} elements of padding, "
         f"{len(document['pages'])} page(s) of each mega-buffer."
     )
+    if document["states"]:
+        table = make_table(
+            "state", "param", "shape", "buffer", right=("offset (bytes)", "size (bytes)"),
+            title="States in shapes of their own",
+        )  # fmt: skip
+        for each in document["states"]:
+            table.add_row(
+                each["name"], each["param"], str(each["shape"]), each["buffer"], f"{each['offset']:,}",
+                f"{each['nbytes']:,}",
+            )  # fmt: skip
+        console.print(table)
     table = make_table(
         "#",
         "dispatch",

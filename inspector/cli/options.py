@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -164,7 +165,9 @@ def make_variant(
 
 
 def note_idle(variant: plan.Variant) -> None:
-    """One line on standard error where what was asked for of 8-bit state has nothing to hold for."""
+    """One line on standard error where what was asked for has nothing to hold for: of 8-bit state, and of Muon."""
+    if variant.no_muon and variant.optimizer != "muon":
+        print("inspector: --no-muon does nothing without --optimizer muon.", file=sys.stderr)
     if variant.kernel == "8bit":
         return
     given = {"--codec": variant.codec, "--small-state": variant.small_state}
@@ -208,6 +211,10 @@ def variant_changes(old: plan.Variant, new: plan.Variant) -> dict[str, Any]:
 
 def form_for(context: typer.Context, source: Source, variant: plan.Variant) -> plan.Variant:
     """`variant`, or the form that a recording or a checkpoint comes with, with what was typed in its place."""
+    names = [p.name for p in source.params]
+    for glob in (each.strip() for each in variant.no_muon.split(",") if each.strip()):
+        if not any(fnmatchcase(name, glob) for name in names):
+            raise UsageError(f"--no-muon {glob!r} names none of the {len(names):,} params of {source.name}.")
     recorded = form_of(source)
     if recorded is None:
         return variant

@@ -27,6 +27,7 @@ from inspector.session.policy import Policy
 from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile
 from inspector.sources.base import EndOfSourceError, Source, is_closed_loop
 from inspector.statistics import StatsLevel
+from inspector.sweep import Point, best_of, points
 
 OPEN_LOOP = (
     "Open loop: the gradients are the same whatever the weights, so the lanes differ in their updates and not in what "
@@ -74,6 +75,11 @@ def run_race(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json
 
 def run_sweep(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json: bool) -> int:
     """Run every lane, some at a time, print and save; 0."""
+    if not is_closed_loop(setup.open(LaneSpec())):
+        raise UsageError(
+            f"A sweep compares final losses, and {setup.source} has none that follows from the weights: sweep charlm "
+            "or a surface."
+        )
     outcome = _run(setup, lanes, "sweep", save)
     document = sweep_document(outcome)
     print_json(document) if json else show_sweep(document)
@@ -236,24 +242,21 @@ def race_document(outcome: Outcome) -> dict[str, Any]:
 def sweep_document(outcome: Outcome) -> dict[str, Any]:
     """The document of --json of a sweep: every run, and by optimizer and learning rate the mean over the seeds."""
     runs = [_lane_row(str(each.spec), each, outcome.setup) for each in outcome.raced]
-    groups: dict[tuple[str, float], list[float]] = {}
-    for each, row in zip(outcome.raced, runs, strict=True):
-        base = str(
-            replace(each.spec, hyper={k: v for k, v in each.spec.hyper.items() if k != "lr"}, seed=None)
-        )
-        loss = row["final_loss"]
-        groups.setdefault((base, each.spec.hyper["lr"]), []).append(float("nan") if loss is None else loss)
-    rates: list[dict[str, Any]] = [
-        {"lane": base, "lr": rate, "final_loss": sum(losses) / len(losses), "low": min(losses), "high": max(losses),
-         "seeds": len(losses)}
-        for (base, rate), losses in groups.items()
-    ]  # fmt: skip
-    best: dict[str, dict[str, Any]] = {}
-    for row in rates:
-        kept = best.get(row["lane"])
-        if not math.isnan(row["final_loss"]) and (kept is None or row["final_loss"] < kept["final_loss"]):
-            best[row["lane"]] = row
-    return _head(outcome) | {"lanes": runs, "rates": rates, "best": list(best.values())}
+    found = points(
+        [(each.spec, each.result.final_loss, each.result.diverged is not None) for each in outcome.raced]
+    )
+    best = best_of(found)
+    rates = [_rate_row(point) for point in found]
+    at_best = [_rate_row(best[lane]) for lane in dict.fromkeys(point.lane for point in found) if lane in best]
+    return _head(outcome) | {"lanes": runs, "rates": rates, "best": at_best}
+
+
+def _rate_row(point: Point) -> dict[str, Any]:
+    losses = point.losses or (math.nan,)
+    return {
+        "lane": point.lane, "lr": point.lr, "final_loss": point.mean, "low": min(losses), "high": max(losses),
+        "seeds": len(point.losses), "diverged": point.diverged,
+    }  # fmt: skip
 
 
 def _head(outcome: Outcome) -> dict[str, Any]:

@@ -188,6 +188,7 @@ def _write(request: Request, engine: Engine, stepper: GpuStepper) -> None:
         stats=stats,
         later=later,
         coded=state.coded,
+        states=state.states,
         own=_own_settings(engine, state.finished_steps),
     )
 

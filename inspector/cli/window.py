@@ -35,6 +35,7 @@ from inspector.runtime.commands import (
 )
 from inspector.runtime.snapshots import Notice, Snapshot
 from inspector.session.policy import Policy
+from inspector.session.race_file import is_race, lane_folder
 from inspector.sources.base import Source
 from inspector.sources.recording import Recording
 from inspector.statistics import StatsLevel
@@ -84,7 +85,9 @@ class RunOpener:
         return source
 
     def open_source(self, spec: str) -> Source:
-        """The source, with the options in place of its own settings."""
+        """The source, with the options in place of its own settings; of a saved race its first lane."""
+        if is_race(Path(spec)):
+            spec = str(Path(spec) / lane_folder(0))
         return make_source(spec, self.schedule, self.seed)
 
     def hyper(self, source: Source) -> Hyper:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,20 @@ class Prepared:
     group: Any
     ranges: tuple[Range, ...]
     """What it may overwrite."""
+
+
+def record_dispatches(
+    encoder: Any, dispatches: Sequence[Prepared], buffers: Mapping[str, Any], why: str
+) -> None:
+    """Record dispatches one behind the other, a pass each, with what they clear before."""
+    for each in dispatches:
+        for clear in each.dispatch.clears:
+            encoder.clear_buffer(buffers[clear.buffer], clear.offset, clear.size)
+        compute = encoder.begin_compute_pass(label=f"{each.dispatch.label} {why}")
+        compute.set_pipeline(each.pipeline)
+        compute.set_bind_group(0, each.group)
+        compute.dispatch_workgroups(*each.dispatch.groups)
+        compute.end()
 
 
 class ClassPlans:

@@ -20,6 +20,7 @@ from inspector.explaining import (
 )
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
+from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import clip_scale, kernel_norm
 from inspector.param_hyper import param_step
 from inspector.plan import Dispatch
@@ -67,6 +68,7 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
             f"{param} has {segment.numel:,} elements: give an index from 0 to {segment.numel - 1:,}."
         )
     element = segment.offset + index
+    optimizer(stepper.plan.variant.optimizer).element_wise()
     own = param_step(hyper, stepper.layout, param, stepper.cursor.step)
     if own.idle:
         raise UsageError(
@@ -77,6 +79,7 @@ def explain_element(stepper: GpuStepper, hyper: Hyper, param: str, index: int) -
     plan, looker = stepper.plan, stepper.looker
     place = place_of(plan, param, index)
     assert place is not None
+    assert place.workgroup is not None
     norm = kernel_norm(stepper.read("g", 0, stepper.layout.segments[-1].stop))
     while stepper.cursor.dispatch < place.dispatch.index:
         stepper.run_dispatch(hyper)

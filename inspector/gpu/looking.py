@@ -21,9 +21,10 @@ from inspector.gpu.memory import ElementRanges, LaneMemory
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.undo import Entry, UndoLog
 from inspector.hyper import Hyper
-from inspector.layout import Param
+from inspector.layout import F32_BYTES, Param
 from inspector.looking import Hits, MatrixPixels, MatrixRequest, TrailPart
 from inspector.optimizers import optimizer_of
+from inspector.param_state import PlacedState
 from inspector.plan import Plan, Variant
 from inspector.stepping import Cursor, GradStats
 from inspector.stores import LANES, MOMENTS, Lane
@@ -186,6 +187,21 @@ class GpuLooker:
         )
 
     # --- values
+
+    def param_state(self, state: PlacedState, count: int, *, before: bool = False) -> F32Array:
+        """The first `count` values, flat, of a state in a shape of its own; or as before the last dispatch."""
+        count = min(count, state.elements)
+        at, size = state.start * F32_BYTES, count * F32_BYTES
+        if not count:
+            return np.zeros(0, np.float32)
+        out = self._gpu.read(self._memory.buffers[state.buffer], at, size).view(np.float32).copy()
+        top = self._undo.top if before else None
+        for part in top.saved if top is not None else ():
+            low, high = max(part.offset, at), min(part.offset + part.size, at + size)
+            if part.buffer == state.buffer and low < high:
+                kept = self._gpu.read(part.copy, part.at + low - part.offset, high - low)
+                out[(low - at) // F32_BYTES : (high - at) // F32_BYTES] = kept.view(np.float32)
+        return out
 
     def find(
         self,

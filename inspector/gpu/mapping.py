@@ -27,7 +27,7 @@ from inspector.mapping import (
 from inspector.param_hyper import columns
 from inspector.plan import Plan
 from inspector.stepping import Cursor
-from inspector.stores import Lane, stores
+from inspector.stores import Lane, Store, stores
 
 MAX_STEPS = 4096
 """Of settings that are kept for steps that can be gone back to."""
@@ -72,14 +72,12 @@ class GpuMapper:
         self._moves += 1
         if not self._pyramids:
             return
-        by_buffer = {
-            store.buffer: (lane, store)
-            for lane in self._pyramids
-            for store in stores(self._memory.layout, lane)
-        }
+        held: dict[str, list[tuple[Lane, Store]]] = {}
+        for lane in self._pyramids:
+            for store in stores(self._memory.layout, lane):
+                held.setdefault(store.buffer, []).append((lane, store))
         for buffer, offset, size in ranges:
-            if buffer in by_buffer:
-                lane, store = by_buffer[buffer]
+            for lane, store in held.get(buffer, ()):
                 self._pyramids[lane].stale.add(*store.elements(offset, size))
 
     def wrote_lane(self, lane: Lane) -> None:

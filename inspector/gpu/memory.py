@@ -99,6 +99,9 @@ class LaneMemory:
                 self._gpu.release(have)
             make = self._gpu.uniform if spec.kind == "uniform" else self._gpu.storage
             self.buffers[spec.name] = make(spec.name, spec.size)
+        for spec in plan.buffers:
+            if spec.content:
+                self._gpu.write(self.buffers[spec.name], 0, np.frombuffer(spec.content, np.uint8))
 
     def close(self) -> None:
         """Release everything."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from inspector.floats import BoolArray, F32Array
 from inspector.gpu.device import Gpu
-from inspector.gpu.memory import LaneMemory, Prepare
+from inspector.gpu.memory import LaneMemory, Piece, Prepare
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.segment_uniforms import SegmentUniforms
 from inspector.gpu.timing import Timer
@@ -43,6 +43,9 @@ _SUMS, _UPDATE_TOP, _LARGEST, _LARGEST_AT, _LOST, _BELOW_EPS, _F16_OVER, _F16_UN
     32,
     *range(37, 45),
 )
+
+Views = Callable[[Lane, int, int], Iterator[Piece]]
+"""As `LaneMemory.views`."""
 
 CHUNK = {True: 32_768, False: 4_096}
 """By `software`: elements of a chunk, enough of them to be worth the clearing of its counts."""
@@ -128,6 +131,7 @@ class ParamStatsKernel:
         self._histograms = gpu.storage("param histograms", params * _HISTOGRAM_BYTES)
         self._rows = gpu.storage("chunk statistics", chunks * 4 * _ROW_SLOTS)
         self._settings = gpu.uniform("param statistics", self._settings_rows * self._align)
+        self._views: Views = memory.views
         self._in_table: tuple[_Batch, bool] | None = None
         self.ms: float | None = None
         """GPU time of the last run; None where the device has no clock."""
@@ -139,12 +143,18 @@ class ParamStatsKernel:
             self._gpu.release(buffer)
 
     def run(
-        self, grad_stats: Any, uniforms: SegmentUniforms, elements: tuple[int, int] | None = None
+        self,
+        grad_stats: Any,
+        uniforms: SegmentUniforms,
+        elements: tuple[int, int] | None = None,
+        views: Views | None = None,
     ) -> ParamTable:
         """Statistics of every param, in the order of the layout.
 
         With `elements`, [start, stop) of the mega-buffer, only params within are counted; of others nothing is known.
+        `views` gives something else to bind than the lanes are.
         """
+        self._views = views or self._memory.views
         segments = self._layout.segments
         histograms = np.zeros((len(segments), 4, 256), np.int64)
         rows = []
@@ -217,7 +227,7 @@ class ParamStatsKernel:
         """What a part of a run binds, and what puts the values of coded lanes there before."""
         run = batch.runs[part.run]
         nbytes = -(-(run.stop - run.start) // 4) * 16
-        views = [next(self._memory.views(lane, run.start, run.stop)) for lane in LANES]
+        views = [next(self._views(lane, run.start, run.stop)) for lane in LANES]
         ranges = [(view.buffer, view.offset, nbytes) for view in views]
         ranges += [
             (grad_stats, 0, 8),

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from inspector.floats import F32Array
 from inspector.hyper import Numerics
 from inspector.optimizers import optimizer_of
+from inspector.optimizers.definition import ADAM_RULE
 from inspector.param_hyper import Classes
 from inspector.plan import Plan
 from inspector.settings import IDLE
@@ -35,10 +36,13 @@ class SegmentUniforms:
 
 
 def rules_of(plan: Plan) -> tuple[tuple[tuple[str, ...], ...], npt.NDArray[np.intp] | None]:
-    """The WGSL files of each update among the params, and the number of its own by segment; None where there is one."""
+    """The WGSL files of each update among the params, and the number of its own by segment; None where there is one.
+
+    Of an update that is not worked out element by element the lanes can be counted, which Adam's does as well.
+    """
     found: dict[tuple[str, ...], int] = {}
     steps = (optimizer_of(plan.variant, s.param) for s in plan.layout)
-    of = np.array([found.setdefault(each.rule, len(found)) for each in steps], np.intp)
+    of = np.array([found.setdefault(each.rule or ADAM_RULE, len(found)) for each in steps], np.intp)
     return tuple(found), of if len(found) > 1 else None
 
 

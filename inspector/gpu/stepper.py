@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from inspector.coding_error import ParamCodingError
 from inspector.drift import ParamDrift
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array
-from inspector.gpu.class_plans import ClassPlans, Prepared
+from inspector.gpu.class_plans import ClassPlans, Prepared, record_dispatches
 from inspector.gpu.coding_error import CodingErrorKernel
 from inspector.gpu.copying import copy_gbps
 from inspector.gpu.device import Gpu, explained
@@ -25,12 +26,14 @@ from inspector.gpu.generator import GRADIENT_STREAM, WEIGHT_STREAM, Generator
 from inspector.gpu.looking import GpuLooker
 from inspector.gpu.mapping import GpuMapper
 from inspector.gpu.memory import LaneMemory
+from inspector.gpu.param_states import read_states, write_states
 from inspector.gpu.param_statistics import ParamStatsKernel
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.segment_uniforms import SegmentUniforms, rules_of, segment_uniforms
 from inspector.gpu.statistics import StatsKernel
 from inspector.gpu.timing import Clocks, Span, Timer, now
-from inspector.gpu.undo import UndoLog
+from inspector.gpu.undo import UndoLog, pack
+from inspector.gpu.update_ahead import APPLIED, UpdateAhead
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
 from inspector.optimizers import optimizer, plan_step
@@ -58,6 +61,11 @@ from inspector.stepping import (
 from inspector.stores import LANES, MOMENTS, Lane, pieces
 
 DEFAULT_UNDO_BYTES = 1 << 30
+KEPT_TOGETHER = 64 << 20
+"""Bytes of what is put back after a look ahead that are kept in one buffer: ranges may be tens of thousands."""
+
+READ_AT_ONCE = 1 << 22
+"""Elements of a lane that are read back between two looks at whether they are still wanted."""
 
 
 class GpuStepper:
@@ -100,6 +108,7 @@ class GpuStepper:
         """Reduces the mega-buffers to pixels."""
         self._generator: Generator | None = None
         self._param_stats: dict[tuple[str, tuple[tuple[str, float], ...]], ParamStatsKernel] = {}
+        self._ahead: UpdateAhead | None = None
         self.param_stats_ms: float | None = None
         """GPU time of the last param statistics."""
         self._coding: dict[tuple[tuple[str, float], ...], CodingErrorKernel] = {}
@@ -277,6 +286,8 @@ class GpuStepper:
             self._undo.clear()
             self._plans.forget(self._cursor.step, plan)
         self._use_plan(plan)
+        new = [each for each in plan.states if each not in before.states]
+        write_states(self._gpu, self._buffers, new, {})
         self._memory.mirror_weights()
         self._cursor = Cursor(self._cursor.step, count if self._cursor.at_end else 0, count)
         self.mapper.went_back()
@@ -314,9 +325,9 @@ class GpuStepper:
     def _use_plan(self, plan: Plan) -> None:
         if plan is self._plan:
             return
-        before = self._buffers.get("uniforms")
+        before = dict(self._buffers)
         self._memory.use(plan)
-        if self._buffers.get("uniforms") is not before:
+        if any(self._buffers.get(name) is not buffer for name, buffer in before.items()):
             self._plans.buffers_changed()
         self._plan = plan
         self._prepared = self._plans.prepared(plan)
@@ -462,6 +473,8 @@ class GpuStepper:
     def param_stats(self, hyper: Hyper) -> ParamTable:
         """Statistics of every param and of the update to come; UsageError but between finalize and the update."""
         constants = self._before_update("Statistics of the params are counted")
+        if optimizer(self._plan.variant.optimizer).rule is None:
+            return self._stats_of_result(hyper)
         kernel = self._param_kernel(constants)
         grad_stats, uniforms = self._buffers["grad_stats"], self._segment_uniforms(hyper)
         ahead = range(self._cursor.dispatch, next(d.index for d in self._plan.dispatches if d.updates))
@@ -481,12 +494,43 @@ class GpuStepper:
             self._buffers["grad_stats"], self._segment_uniforms(hyper), elements
         )
 
-    def _param_kernel(self, constants: tuple[tuple[str, float], ...]) -> ParamStatsKernel:
+    def _stats_of_result(self, hyper: Hyper) -> ParamTable:
+        """The same where the update is known by running it alone: the rest of the step runs, and all is put back."""
+        uniforms, stats = self._segment_uniforms(hyper), self._buffers["grad_stats"]
+        lanes = self._param_kernel(self._constants(clipped=False))
+        counted = lanes.run(stats, uniforms)
+        self._write_uniforms(hyper)
+        rest = self._prepared[self._cursor.dispatch :]
+        if self._ahead is None:
+            self._ahead = UpdateAhead(self._gpu)
+        ahead = self._ahead
+        encoder = self._gpu.encoder()
+        with explained("working out the update"):
+            ahead.keep(
+                encoder, dict.fromkeys(name for each in rest for name, *_ in each.ranges), self._buffers
+            )
+            record_dispatches(encoder, rest, self._buffers, "ahead")
+        self._gpu.submit(encoder)
+        try:
+            kernel = self._param_kernel((), applied=True)
+            result = kernel.run(stats, uniforms, views=partial(ahead.views, self._memory))
+        finally:
+            encoder = self._gpu.encoder()
+            ahead.put_back(encoder, self._buffers)
+            self._gpu.submit(encoder)
+        times = (lanes.ms, kernel.ms)
+        self.param_stats_ms = None if None in times else sum(ms for ms in times if ms is not None)
+        return replace(counted, update=result.update)
+
+    def _param_kernel(
+        self, constants: tuple[tuple[str, float], ...], *, applied: bool = False
+    ) -> ParamStatsKernel:
+        """Of the updates of this form; with `applied` of what w changed by."""
         variant = self._plan.variant
-        name = f"{variant.optimizer} {variant.no_muon}"
+        name = "applied" if applied else f"{variant.optimizer} {variant.no_muon}"
         kernel = self._param_stats.get((name, constants))
         if kernel is None:
-            rules, rule_of = rules_of(self._plan)
+            rules, rule_of = ((APPLIED,), None) if applied else rules_of(self._plan)
             kernel = ParamStatsKernel(
                 self._gpu, self._pipelines, self._memory, constants, rules=rules, rule_of=rule_of
             )
@@ -603,16 +647,21 @@ class GpuStepper:
     def state(self) -> HostState:
         """w, m, v by param name, read back; nothing of a moment that the optimizer does not keep."""
         wanted = [lane for lane in ("w", *MOMENTS) if lane in self._plan.lanes]
-        begun = counting(len(wanted))
+        end = self._memory.end
+        begun = counting(len(wanted) * end)
         lanes: dict[Lane, F32Array] = {}
         for lane in wanted:
-            begun(1)
-            lanes[lane] = self.read(lane, 0, self._memory.end)
+            lanes[lane] = np.empty(end, np.float32)
+            for start in range(0, end, READ_AT_ONCE):
+                count = min(READ_AT_ONCE, end - start)
+                begun(count)
+                lanes[lane][start : start + count] = self.read(lane, start, count)
         split: dict[str, dict[str, F32Array]] = {"w": {}, "m": {}, "v": {}}
         for lane, values in lanes.items():
             split[lane] = {s.name: values[s.offset : s.stop] for s in self._layout}
         coded = self._memory.coded_state()
-        return HostState(split["w"], split["m"], split["v"], self._cursor.finished_steps, coded)
+        states = read_states(self._gpu, self._buffers, self._plan.states)
+        return HostState(split["w"], split["m"], split["v"], self._cursor.finished_steps, coded, states)
 
     def state_of(self, param: str) -> Moments8bit | None:
         """m and v of a param as codes; None where they are float32."""
@@ -646,27 +695,23 @@ class GpuStepper:
         self._write_uniforms(hyper)
         prepared = [self._prepared[i] for i in dispatches]
         ranges = list(dict.fromkeys(r for each in prepared for r in each.ranges))
+        packs = pack(ranges, KEPT_TOGETHER)
         kept = []
         try:
             encoder = self._gpu.encoder()
-            for name, offset, size in ranges:
+            for size, parts in packs:
                 kept.append(self._gpu.storage("kept", size))
-                encoder.copy_buffer_to_buffer(self._buffers[name], offset, kept[-1], 0, size)
+                for at, (name, offset, nbytes) in parts:
+                    encoder.copy_buffer_to_buffer(self._buffers[name], offset, kept[-1], at, nbytes)
             with explained(what):
-                for each in prepared:
-                    for clear in each.dispatch.clears:
-                        encoder.clear_buffer(self._buffers[clear.buffer], clear.offset, clear.size)
-                    compute = encoder.begin_compute_pass(label=f"{each.dispatch.label} ahead")
-                    compute.set_pipeline(each.pipeline)
-                    compute.set_bind_group(0, each.group)
-                    compute.dispatch_workgroups(*each.dispatch.groups)
-                    compute.end()
+                record_dispatches(encoder, prepared, self._buffers, "ahead")
             self._gpu.submit(encoder)
             yield
         finally:
             encoder = self._gpu.encoder()
-            for (name, offset, size), copy in zip(ranges, kept, strict=False):
-                encoder.copy_buffer_to_buffer(copy, 0, self._buffers[name], offset, size)
+            for (_, parts), copy in zip(packs, kept, strict=False):
+                for at, (name, offset, nbytes) in parts:
+                    encoder.copy_buffer_to_buffer(copy, at, self._buffers[name], offset, nbytes)
             self._gpu.submit(encoder)
             for copy in kept:
                 self._gpu.release(copy)
@@ -683,7 +728,9 @@ class GpuStepper:
     def release(self) -> None:
         """Give back the memory of everything on the device, which stays open for another stepper."""
         self._undo.clear()
-        kernels = (*self._param_stats.values(), *self._coding.values(), self._drift and self._drift[1])
+        kernels = (
+            *self._param_stats.values(), *self._coding.values(), self._drift and self._drift[1], self._ahead,
+        )  # fmt: skip
         for part in (self._timer, self._stats, self.mapper, self.looker, self._generator, *kernels):
             if part is not None:
                 part.close()
@@ -736,6 +783,8 @@ class GpuStepper:
         self._uniforms_for = wanted
 
     def _fill(self, state: State, told: Callable[[int], None] = lambda elements: None) -> None:
+        given = {} if isinstance(state, GeneratedState) else state.states
+        write_states(self._gpu, self._buffers, self._plan.states, given)
         if isinstance(state, GeneratedState):
             self._generate("w", state.normal, state.seed, 0, WEIGHT_STREAM)
             if self._memory.coded:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from inspector.errors import UsageError
 from inspector.integrations.pickle_names import foreign_names
+from inspector.integrations.torch_distributed import METADATA, load_distributed
 from inspector.tensor_tree import StoredTensor, TensorDocument, Tree
 
 if TYPE_CHECKING:
@@ -31,17 +32,33 @@ _DTYPES = {
     "bool": "BOOL",
 }  # fmt: skip
 MAX_DEPTH = 64
+_MAKERS = {
+    "torchao": (
+        "the state of a low-bit optimizer of torchao, whose own class it takes to read it. Save plain tensors: call "
+        "dequantize() on each value of optimizer.state_dict()['state'] that has it, and torch.save what comes of that."
+    ),
+    "deepspeed": (
+        "a part of a DeepSpeed checkpoint, whose own classes it takes to read it. For the weights run the "
+        "zero_to_fp32.py that lies in that checkpoint and open what it writes; for the moments save, in the script, "
+        "what deepspeed.utils.safe_get_full_optimizer_state(param, 'exp_avg') and 'exp_avg_sq' give for each param."
+    ),
+}
+"""What else saves states, and how they are saved so that they can be read."""
 
 
 def load_pickled(path: Path) -> TensorDocument:
     """The tree that `path` holds; UsageError, in a sentence, where it cannot be read or PyTorch is not installed."""
-    _check_archive(path)
+    distributed = path.name == METADATA
+    if not distributed:
+        _check_archive(path)
     try:
         import torch
     except ImportError:
         raise UsageError(
             f"{path} was saved by PyTorch, which is needed to read it and is not installed: {INSTALL}."
         ) from None
+    if distributed:
+        return load_distributed(path, _DTYPES)
     return TensorDocument(path, "PyTorch", _tree(_load(path, torch)), ordered=True)
 
 
@@ -87,6 +104,10 @@ def _load(path: Path, torch: Any) -> Any:
                 "torch.save."
             ) from None
         foreign.sort(key=lambda name: name.startswith(("__builtin__.", "builtins.")))
+        for maker, how in _MAKERS.items():
+            of = next((name for name in foreign if name.startswith(f"{maker}.")), None)
+            if of is not None:
+                raise UsageError(f"{path} holds {of}, {how}") from None
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise UsageError(
             f"{path} holds {foreign[0]}{more}, which is no tensor: to load it would run code of that file, so it is "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspector.errors import UsageError
 from inspector.layout import Layout, Param
+from inspector.optimizers.adafactor import ADAFACTOR
 from inspector.optimizers.adam import ADAM
 from inspector.optimizers.adam_l2 import ADAM_L2
 from inspector.optimizers.adamw import ADAMW
@@ -14,11 +15,15 @@ from inspector.optimizers.muon import MUON
 from inspector.optimizers.sgd import SGD
 from inspector.own_plan import planned_as, with_own_kernels
 from inspector.param_hyper import Classes
+from inspector.param_state import ParamState
 from inspector.plan import Limits, Plan, Variant
 
 OPTIMIZERS: dict[str, Optimizer] = {
-    each.name: each for each in (ADAMW, ADAM_L2, ADAM, SGD, MOMENTUM, LION, MUON)
+    each.name: each for each in (ADAMW, ADAM_L2, ADAM, SGD, MOMENTUM, LION, ADAFACTOR, MUON)
 }
+
+PARAM_STATES: dict[str, ParamState] = {s.name: s for each in OPTIMIZERS.values() for s in each.param_states}
+"""States in shapes of their own, of all optimizers: one name means the same to each that has it."""
 
 
 def optimizer(name: str) -> Optimizer:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
+from inspector.errors import UsageError
 from inspector.floats import BoolArray, F32Array
 from inspector.hyper import HYPER_NAMES, Hyper, Numerics
 from inspector.layout import Layout, Param
-from inspector.optimizers.evaluation import Array, FloatType, Scalar, Updated
+from inspector.optimizers.evaluation import Array, FloatType, Scalar, Updated, UpdatedParam
 from inspector.param_hyper import Classes
+from inspector.param_state import ParamState
 from inspector.plan import KERNELS, Kernel, Limits, Plan, Variant
 from inspector.stores import Lane
 
@@ -55,6 +57,27 @@ class ElementWise(Protocol):
     ) -> Updated: ...
 
 
+class ParamWise(Protocol):
+    """One update of a whole param at step `step` (from 1) in either type of float; `scale` is the clip scale.
+
+    w and g in the param's shape, `states` by name in theirs.
+    """
+
+    def __call__(
+        self,
+        w: Array,
+        g: Array,
+        states: Mapping[str, Array],
+        *,
+        scale: float | Scalar,
+        hyper: Hyper,
+        step: int,
+        decays: bool,
+        numerics: Numerics = "published",
+        dtype: FloatType = ...,
+    ) -> UpdatedParam: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Optimizer:
     """`state` are the moments that it keeps, an element each. `uniforms(hyper, step, numerics)` gives the values of
@@ -62,6 +85,9 @@ class Optimizer:
 
     `rule` names the WGSL files in which `updated` is, what it needs first: those that kernels stand behind which work
     the update out without applying it. A name with a slash is below inspector/, another below inspector/shaders/.
+
+    What an optimizer does to an element may hang on its whole param. It has neither `update` nor `rule` then, but
+    `update_param`; and what it keeps beside the moments are `param_states`.
     """
 
     name: str
@@ -69,8 +95,8 @@ class Optimizer:
     state: tuple[str, ...]
     plan: Callable[[Layout, Limits, Variant, Classes | None], Plan]
     uniforms: Callable[[Hyper, int, Numerics], Mapping[str, F32Array]]
-    update: ElementWise
-    rule: tuple[str, ...]
+    update: ElementWise | None
+    rule: tuple[str, ...] | None
     settings: tuple[str, ...] = HYPER_NAMES
     """The hyper-parameters that it uses; the others may have any value."""
     kernels: tuple[Kernel, ...] = KERNELS
@@ -83,6 +109,24 @@ class Optimizer:
     """One of Adam's family: m and v as Adam has them, whatever becomes of the decay."""
     decay_in_gradient: bool = False
     """Weight decay is added to the gradient (L2) rather than to the update."""
+    param_states: tuple[ParamState, ...] = ()
+    """State in shapes of its own."""
+    update_param: ParamWise | None = None
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """The names of all that it keeps."""
+        return (*self.state, *(each.name for each in self.param_states))
+
+    def element_wise(self) -> ElementWise:
+        """The oracle of one element by itself; UsageError where there is none."""
+        if self.update is None:
+            raise UsageError(
+                f"An element's update cannot be told line by line: {self.title} updates it by sums over its param. "
+                "Step through the dispatches instead."
+            )
+        return self.update
+
     rest: Optimizer | None = None
     """What steps the params that it does not take itself; it has the same uniforms. `update` and `rule` are its own."""
     takes: Callable[[Param, Variant], bool] = lambda param, variant: True

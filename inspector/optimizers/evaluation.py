@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,19 @@ class Updated:
     w: Array
     m: Array
     v: Array
+    lines: tuple[Line, ...]
+
+    def line(self, name: str) -> Array:
+        """The value of the line of that name."""
+        return next(line.value for line in self.lines if line.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedParam:
+    """A param after one step (w in its shape, states in theirs), and every line that led there, in any shape."""
+
+    w: Array
+    states: Mapping[str, Array]
     lines: tuple[Line, ...]
 
     def line(self, name: str) -> Array:

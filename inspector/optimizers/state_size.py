@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-Shape = tuple[int, ...]
+from inspector.param_state import ParamState, Shape
 
 SHAMPOO_BLOCK = 1024
 """Largest side of a Kronecker factor: longer dimensions are split (Anil et al. 2020, arXiv 2002.09018, §5; the
@@ -39,24 +39,17 @@ def is_hidden(name: str, shape: Shape) -> bool:
     return len(shape) >= 2 and _NOT_HIDDEN.search(name) is None
 
 
-def element_wise(*names: str) -> Sizes:
-    """A number an element in each of these buffers."""
+def kept(moments: tuple[str, ...], states: tuple[ParamState, ...] = ()) -> Sizes:
+    """A number an element in each of `moments`, and states in shapes of their own."""
 
     def sizes(shape: Shape, hidden: bool) -> tuple[StateBuffer, ...]:
-        return tuple(StateBuffer(name, math.prod(shape)) for name in names)
+        others = [(state.name, state.shape(shape)) for state in states]
+        return (
+            *(StateBuffer(name, math.prod(shape)) for name in moments),
+            *(StateBuffer(name, math.prod(own), own == shape) for name, own in others if own is not None),
+        )
 
     return sizes
-
-
-def adafactor(shape: Shape, hidden: bool) -> tuple[StateBuffer, ...]:
-    """Shazeer & Stern 2018 (arXiv 1804.04235), algorithms 4 and 5, without a first moment.
-
-    Sums over rows and over columns of the last two dimensions; of a vector the whole second moment.
-    """
-    if len(shape) < 2:
-        return (StateBuffer("v", math.prod(shape)),)
-    others = math.prod(shape[:-2])
-    return StateBuffer("row", others * shape[-2], False), StateBuffer("column", others * shape[-1], False)
 
 
 def shampoo(shape: Shape, hidden: bool) -> tuple[StateBuffer, ...]:
@@ -79,7 +72,7 @@ def muon(shape: Shape, hidden: bool) -> tuple[StateBuffer, ...]:
     return (StateBuffer("m", n),) if hidden else (StateBuffer("m", n), StateBuffer("v", n))
 
 
-PLANNED: dict[str, Sizes] = {"adafactor": adafactor, "shampoo": shampoo, "muon": muon}
+PLANNED: dict[str, Sizes] = {"shampoo": shampoo, "muon": muon}
 """Optimizers that are known by what they keep, whether or not there are kernels for them."""
 
 

@@ -13,6 +13,7 @@ from inspector.stores import Lane
 
 if TYPE_CHECKING:
     # A start of the window needs none of what reads sessions.
+    from inspector.runtime.sweeping import SweepPicture
     from inspector.session.diff_report import DiffReport, ParamCurves
     from inspector.session.records import State
     from inspector.session.verdicts import StepVerdict
@@ -113,6 +114,8 @@ class BesidePicture:
     what_if: WhatIfProgress | None = None
     verify: VerifyPicture = NOT_VERIFIED
     """The open recording against the kernels here."""
+    sweep: SweepPicture | None = None
+    """The sweep that goes on, or the latest."""
 
 
 NOTHING_BESIDE = BesidePicture()

@@ -1,4 +1,4 @@
-"""What is looked at closely: one element, one matrix as an image, a value that was looked for."""
+"""What is looked at closely: an element, a matrix as an image, states of a param, a value that was looked for."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 from inspector.colormap import colour, colour_range
 from inspector.looking import MatrixRequest
 from inspector.mapping import Quantity
-from inspector.runtime.commands import ViewElement, ViewMatrix
+from inspector.runtime.commands import ViewElement, ViewMatrix, ViewStates
 from inspector.runtime.microscope import Microscope
 from inspector.runtime.snapshots import CloseUp, MatrixImage
+from inspector.runtime.states_look import StatesLook
 from inspector.runtime.value_finding import Found, Working
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class CloseUps:
 
     def __init__(self) -> None:
         self.microscope = Microscope()
+        self.states = StatesLook()
         self.matrix: MatrixImage | None = None
         self.found: Found | None = None
         self.working: Working | None = None
@@ -39,9 +41,11 @@ class CloseUps:
         self._cost = 0.0
         self._picture = CloseUp()
 
-    def ask(self, command: ViewElement | ViewMatrix) -> None:
+    def ask(self, command: ViewElement | ViewMatrix | ViewStates) -> None:
         """Remember what is wanted from now on."""
-        if isinstance(command, ViewElement):
+        if isinstance(command, ViewStates):
+            self.states.ask(command.param)
+        elif isinstance(command, ViewElement):
             self.microscope.ask(command.param, command.index)
         else:
             self._asked, self._stale = command.request, True
@@ -52,27 +56,29 @@ class CloseUps:
         """The run has moved: everything shown is out of date."""
         self._stale = True
         self.microscope.moved()
+        self.states.moved()
 
     def forget(self) -> None:
         """Another run."""
         self.matrix = self.found = self.working = None
         self._stale = True
         self.microscope.forget()
+        self.states.forget()
 
     @property
     def picture(self) -> CloseUp:
         """All of it; the same object until any of it is another one."""
-        parts = (self.microscope.picture, self.matrix, self.found, self.working)
+        parts = (self.microscope.picture, self.matrix, self.found, self.working, self.states.picture)
         old = self._picture
-        if any(
-            a is not b for a, b in zip(parts, (old.element, old.matrix, old.found, old.working), strict=True)
-        ):
+        shown = (old.element, old.matrix, old.found, old.working, old.states)
+        if any(a is not b for a, b in zip(parts, shown, strict=True)):
             self._picture = CloseUp(*parts)
         return self._picture
 
     def refresh(self, engine: Engine, *, running: bool) -> None:
         """Bring what is asked for up to date where the device stands; while running, only what is due."""
         self.microscope.refresh(engine, running=running)
+        self.states.refresh(engine.stepper, running=running)
         if not self._stale:
             return
         started = time.perf_counter()
@@ -87,6 +93,7 @@ class CloseUps:
     def glance(self, engine: Engine, recorded: RecordedRun, glance: Glance) -> None:
         """Show what was captured of a step that the device does not stand at: no image."""
         self.microscope.glance(engine, recorded, glance)
+        self.states.glance()
         self.matrix, self._stale = None, True
 
     def _image(self, stepper: Stepper) -> MatrixImage | None:

@@ -183,6 +183,13 @@ class ViewMatrix:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewStates:
+    """Of which param states in shapes of their own are shown; None while nobody sees them. A newer one replaces it."""
+
+    param: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class FindValue:
     """Go to the next element of a lane that matches `query`, after `at` (param, flat index) or from the start.
 
@@ -472,6 +479,25 @@ class RaceTogether:
 
 
 @dataclass(frozen=True, slots=True)
+class StartSweep:
+    """Run each lane at every learning rate of the grid `lr` and every seed below `seeds`, as a process of its own.
+
+    The source is the one that is open; what comes of it is saved to `path`.
+    """
+
+    lanes: tuple[str, ...]
+    lr: str
+    seeds: int
+    steps: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelSweep:
+    """End the sweep that goes on; what is done of it stays."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """End the worker; nothing follows."""
 
@@ -501,6 +527,7 @@ Command = (
     | ViewHistograms
     | ViewElement
     | ViewMatrix
+    | ViewStates
     | ViewLines
     | FindValue
     | SaveValues
@@ -535,6 +562,8 @@ Command = (
     | StopRace
     | FrontLane
     | RaceTogether
+    | StartSweep
+    | CancelSweep
     | RecoverDevice
     | Shutdown
 )
@@ -546,6 +575,7 @@ REPLACES_QUEUED = (
     ViewHistograms,
     ViewElement,
     ViewMatrix,
+    ViewStates,
     ViewLines,
     FindValue,
     ViewEightBit,
@@ -557,11 +587,21 @@ REPLACES_QUEUED = (
 )
 """Of these only the newest in the queue matters; all others are each carried out."""
 
-BESIDE = (ShowOverlay, DropOverlay, DiffSessions, CancelDiff, ViewDiff, ViewLines, LookBeside)
+BESIDE = (
+    ShowOverlay,
+    DropOverlay,
+    DiffSessions,
+    CancelDiff,
+    ViewDiff,
+    ViewLines,
+    StartSweep,
+    CancelSweep,
+    LookBeside,
+)
 """About what goes on beside the run, which they leave as it is."""
 
 BESIDE_COMPARISON = (
-    ViewMap, ViewValues, ViewHistograms, ViewElement, ViewMatrix, ViewEightBit, SetHyper, SetSchedule,
+    ViewMap, ViewValues, ViewHistograms, ViewElement, ViewMatrix, ViewStates, ViewEightBit, SetHyper, SetSchedule,
     SetStats, SetBreakpoint, RemoveBreakpoint, CheckShader,
     *BESIDE,
 )  # fmt: skip

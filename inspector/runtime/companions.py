@@ -17,6 +17,7 @@ from inspector.runtime.diffing import Diffing
 from inspector.runtime.engine import Engine
 from inspector.runtime.overlays import HistogramsWanted, Overlays
 from inspector.runtime.plotting import Plotting
+from inspector.runtime.sweeping import Sweeping
 from inspector.runtime.what_if import changes_of
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
@@ -43,6 +44,8 @@ class Companions:
         """The overlay that came with the open recording, and goes with it."""
         self._settings: tuple[Hyper, Schedule, Variant] | None = None
         self._changes = ""
+        self.sweeping = Sweeping(wake)
+        self._source = ""
         self.what_if: WhatIfProgress | None = None
         self.verify: VerifyPicture = NOT_VERIFIED
 
@@ -61,6 +64,10 @@ class Companions:
                 self._diffing.cancel()
             case c.ViewDiff(param):
                 self._diffing.view(param)
+            case c.StartSweep():
+                self.sweeping.start(command, self._source)
+            case c.CancelSweep():
+                self.sweeping.cancel()
             case c.ViewLines():
                 self.plotting.want(command)
             case _:
@@ -71,6 +78,7 @@ class Companions:
         """Another source is open: the parent of a what-if is laid under it, where it is found."""
         before, self._by_itself = self._by_itself, None
         self._recording = source if isinstance(source, Recording) else None
+        self._source = source.name
         self._settings = None
         self.plotting.opened(None if self._recording is None else str(self._recording.session.path))
         parent: Path | None = None
@@ -114,6 +122,7 @@ class Companions:
             self._changes if recording is not None else "",
             self.what_if,
             self.verify,
+            self.sweeping.picture,
         )
 
     def take_news(self) -> list[tuple[Severity, str]]:
@@ -129,6 +138,7 @@ class Companions:
         self._overlays.close(CLOSE_S)
         self._diffing.close(CLOSE_S)
         self.plotting.close(CLOSE_S)
+        self.sweeping.close(CLOSE_S)
 
     def _open_path(self) -> str:
         if self._recording is None:

@@ -27,6 +27,7 @@ from inspector.explaining import (
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Segment
+from inspector.optimizers import optimizer
 from inspector.optimizers.adamw.oracle import clip_scale, kernel_norm
 from inspector.param_hyper import ParamStep, param_step
 from inspector.plan import Plan, Variant
@@ -322,6 +323,10 @@ def _with_lines(
     assert given is not None
     own = param_step(hyper, picture.plan.layout, picture.param, picture.step)
     if why := _takes_no_part(picture, own):
+        return replace(picture, missing=why)
+    rule = optimizer(variant.optimizer)
+    if rule.update is None:
+        why = f"{rule.title} updates an element by sums over its whole param: there are no lines of it alone."
         return replace(picture, missing=why)
     coded = segment.state == "8bit"
     on_gpu = stepper.looker.update_lines(

@@ -227,7 +227,7 @@ def _first_line(
     if stepper.layout[param].state == "8bit":
         hyper = replace(hyper, eps=kernel_eps(variant.codec, hyper.eps))
     stepped_by = optimizer_of(variant, stepper.layout[param].param)
-    if stepped_by.in_place:
+    if stepped_by.update is None or stepped_by.in_place:
         # The lines hang on more than the element.
         return lane
     exact = stepped_by.update(

@@ -15,6 +15,7 @@ from inspector.runtime.parts import OpenRun
 from inspector.runtime.race_pictures import LanePicture, RacePicture
 from inspector.runtime.race_recording import RaceRecording, race_file
 from inspector.runtime.racing import Lane, Race
+from inspector.runtime.saved_race import SavedRace
 from inspector.session.policy import Policy
 from inspector.sources.base import Source, is_closed_loop
 from inspector.statistics import StatsLevel
@@ -33,6 +34,8 @@ class RaceHost:
         self._base = Hyper()
         self.together = True
         """The others keep up with the lane in front."""
+        self.saved: SavedRace | None = None
+        """The race whose lane in front is the recording that is open."""
 
     # --- what it is
 
@@ -53,7 +56,7 @@ class RaceHost:
     def picture(self) -> RacePicture | None:
         """What is to be shown."""
         if self._race is None:
-            return None
+            return self.saved.picture if self.saved is not None else None
         lanes = tuple(
             LanePicture(
                 lane.name,

@@ -37,3 +37,5 @@ class RacePicture:
     front: int
     together: bool
     closed_loop: bool
+    live: bool = True
+    """False of a race that was saved, of which the lane in front is open as a recording."""

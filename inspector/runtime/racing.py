@@ -272,7 +272,8 @@ class Race:
                     first = stepper = make(own, form, state)
                 else:
                     stepper = first.another(state, form, undo_bytes=undo_bytes)
-                engine = Engine(own, stepper, hyper=spec.hyper_of(hyper), keep_checkpoint=False, stats=stats)
+                used = spec.settings_of(hyper, source.params, form)
+                engine = Engine(own, stepper, hyper=used, keep_checkpoint=False, stats=stats)
                 lanes.append(Lane(name, spec, own, engine))
         except InspectorError:
             if first is not None:

@@ -16,7 +16,7 @@ from inspector.hyper import KERNELS_REVISION, Hyper
 from inspector.layout import Layout
 from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import RecordingPicture, StepRecord
-from inspector.session.places import TOP_NAMES, open_places
+from inspector.session.places import OF_A_RUN, open_places
 from inspector.session.policy import Policy
 from inspector.session.recorder import Recorder, check_room
 from inspector.session.records import About, RecordedLayout, RecordedStep
@@ -273,7 +273,7 @@ def check_new(path: Path) -> None:
             f"{path} exists: name another session, or continue it with inspector run … --save … --resume."
         )
     for folder in path.absolute().parents:
-        if any((folder / name).exists() for name in TOP_NAMES):
+        if any((folder / name).exists() for name in OF_A_RUN):
             raise UsageError(f"{path} lies inside the session {folder}: name a place outside of it.")
     check_writable(path)
 

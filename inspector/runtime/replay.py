@@ -30,6 +30,7 @@ from inspector.session.compare import (
     count_differences,
     grad_stats_dispatch,
     state_differences,
+    state_writers,
     step_differences,
     table_differences,
     update_dispatches,
@@ -344,7 +345,8 @@ class Replay:
             # What joins the run later has no state before that can be run from.
             there = self.source.params[: session.about.params_in(step)]
             updates = update_dispatches(dispatches, places)
-            differing, lanes = state_differences(session.keyframe(step), state, there, updates)
+            writers = state_writers(dispatches, stepper.plan.states)
+            differing, lanes = state_differences(session.keyframe(step), state, there, updates, writers)
             found += differing
         facts = replace(facts, grad_norm=ran.grad_norm, clip_scale=ran.clip_scale)
         findings = tuple(self._diagnosis.observe(facts))

@@ -195,7 +195,7 @@ def settings(hyper: Hyper, schedule: str) -> tuple[tuple[str, str], ...]:
 def form_words(variant: Variant) -> str:
     """The form of the step: every factor by name."""
     own = f", own kernels {variant.own}" if variant.own else ""
-    names = [f.name for f in fields(Variant) if f.name != "own"]
+    names = [f.name for f in fields(Variant) if f.name != "own" and getattr(variant, f.name) != ""]
     return ", ".join(f"{name} {getattr(variant, name)}" for name in names) + own
 
 

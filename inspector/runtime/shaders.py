@@ -257,7 +257,7 @@ def _exact(
                 decays=taken.decays, numerics=variant.numerics, l2=optimizer(variant.optimizer).decay_in_gradient,
             )  # fmt: skip
             return found | {"w": np.asarray(lines[-1].value, np.float64)}
-        exact = optimizer_of(variant, segment.param).update(
+        exact = optimizer_of(variant, segment.param).element_wise()(
             w, g, m, v, scale=scale, hyper=taken.hyper, step=taken.step, decays=taken.decays,
             numerics=variant.numerics,
         )  # fmt: skip

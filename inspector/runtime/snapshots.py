@@ -31,6 +31,7 @@ from inspector.runtime.microscope import ElementPicture
 from inspector.runtime.plotted import NOTHING_PLOTTED, OF_RUN, PlotPicture
 from inspector.runtime.race_pictures import RacePicture
 from inspector.runtime.shaders import NO_SHADERS, ShadersPicture
+from inspector.runtime.states_look import StatesPicture
 from inspector.runtime.value_finding import Found, Working
 from inspector.runtime.weighing import Weighing
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
@@ -104,12 +105,14 @@ class MatrixImage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CloseUp:
-    """What is looked at closely: an element, a matrix, the answer to the latest search, and what is being worked on."""
+    """What is looked at closely: an element, a matrix, the answer to the latest search, what is being worked on, and
+    the states of a param in shapes of their own."""
 
     element: ElementPicture | None = None
     matrix: MatrixImage | None = None
     found: Found | None = None
     working: Working | None = None
+    states: StatesPicture | None = None
 
 
 NO_CLOSEUP = CloseUp()

@@ -33,6 +33,7 @@ from inspector.runtime.race_host import RaceHost, check_lanes
 from inspector.runtime.reporting import save_report
 from inspector.runtime.run_to import Command as RunToCommand
 from inspector.runtime.run_to import RunTo
+from inspector.runtime.saved_race import front_of
 from inspector.runtime.shaders import Shaders
 from inspector.runtime.snapshots import Comparing, Glance, Mark, Mode, Notice, Snapshot
 from inspector.runtime.travel import GivenUpError, Travel, opened
@@ -313,7 +314,8 @@ class Worker:
             return
         if isinstance(command, c.StartRace):
             check_lanes(command.lanes, self._variant)
-            self._open(self._spec, self._variant, command.lanes)
+            saved = self._race.saved
+            self._open(self._spec if saved is None else saved.file.source, self._variant, command.lanes)
             return
         if isinstance(command, c.StopRace):
             if self._race:
@@ -322,7 +324,7 @@ class Worker:
         if isinstance(command, (c.ViewMap, c.ViewValues, c.ViewHistograms)):
             self._viewer.ask(command)
             return
-        if isinstance(command, (c.ViewElement, c.ViewMatrix)):
+        if isinstance(command, (c.ViewElement, c.ViewMatrix, c.ViewStates)):
             self._viewer.closeups.ask(command)
             return
         if self._beside.take(command):
@@ -395,7 +397,10 @@ class Worker:
                 self._pause()
                 self._travel_or_none().follow(on)
             case c.FrontLane(number):
-                self._bring_to_front(number)
+                if self._race.saved is not None:
+                    self._open(self._spec, self._variant, front=number)
+                else:
+                    self._bring_to_front(number)
             case c.RaceTogether(on):
                 self._race.together = on
             case c.SetBookmark(step, text):
@@ -850,14 +855,17 @@ class Worker:
 
     # --- opening and closing
 
-    def _open(self, spec: str, variant: Variant, lanes: tuple[str, ...] = ()) -> None:
-        """Open a source, with `lanes` as a race."""
+    def _open(
+        self, spec: str, variant: Variant, lanes: tuple[str, ...] = (), front: int | None = None
+    ) -> None:
+        """Open a source, with `lanes` as a race; of a race that was saved the lane `front`."""
 
         def open_() -> None:
-            source = self._long.run(doing, lambda: self._opener.open_source(spec))
-            wanted = self._form_of(
-                source, self._reread(variant), anew=self._opened > 0 and spec != self._spec
-            )
+            saved = front_of(spec, front or 0)
+            opened_spec = spec if saved is None else saved.spec
+            source = self._long.run(doing, lambda: self._opener.open_source(opened_spec))
+            other = front is not None or spec != self._spec
+            wanted = self._form_of(source, self._reread(variant), anew=self._opened > 0 and other)
             if self._engine is not None:
                 # What cannot run is told while the run that there is still stands; a lost device tells nothing.
                 with suppress(DeviceLostError):
@@ -874,6 +882,9 @@ class Worker:
             self._to.found = None
             self._viewer.forget()
             self._publish()
+            self._race.saved = saved
+            if saved is not None:
+                self._beside.sweeping.show(saved.path)
             if lanes:
                 engine = self._race.start(
                     self._opener, source, lanes, self._variant, self._stats, self._breakpoints

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -17,13 +18,15 @@ from inspector.session.records import About, StoredFile
 from inspector.session.tensor_store import MAX_TENSORS
 from inspector.session.tensorfile import TensorFile
 from inspector.stepping import HostState
-from inspector.stores import MOMENTS, Lane
+from inspector.stores import LANES, MOMENTS, Lane
 
 _STATE: tuple[Lane, ...] = ("w", "m", "v")
 OPEN_FILES = 64
 """Maps kept at a time."""
-_TENSORS_A_PARAM = 5
-"""At most: w, and codes and scales of m and v."""
+_TENSORS_A_PARAM = 5 + 8
+"""At most: w, codes and scales of m and v, and states in shapes of their own."""
+_STATE_KEY = re.compile(r"(?P<state>[a-z]\w{1,31})@(?P<step>[0-9]{1,19})/(?P<param>.+)", re.DOTALL)
+_CODED = {f"{lane}_{part}" for lane in MOMENTS for part in ("codes", "scales")}
 
 
 class _CheckedFile:
@@ -180,7 +183,21 @@ class CapturedTensors:
                     lanes[lane][name] = self.tensor(lane, step, name).reshape(-1)
             if f"m_codes@{step}/{name}" in file.entries:
                 coded[name] = self.codes(step, name)
-        return HostState(lanes["w"], lanes["m"], lanes["v"], step, coded)
+        return HostState(lanes["w"], lanes["m"], lanes["v"], step, coded, self._states(file, step))
+
+    def param_state(self, name: str, step: int, param: str) -> F32Array:
+        """A state in a shape of its own after a step, in that shape, read-only; UsageError where there is none."""
+        self._param(param)
+        file, key = self._file(step, "keyframe"), f"{name}@{step}/{param}"
+        if key not in file.entries or name in LANES or name in _CODED:
+            has = sorted({each for each, _, of in self._state_keys(file, step) if of == param})
+            there = f"it has {', '.join(has)}" if has else "it has no state in a shape of its own"
+            raise UsageError(f"{self._places.path} holds no {name!r} of {param!r} at step {step:,}: {there}.")
+        return self._state(file, key)
+
+    def param_states(self, step: int) -> dict[str, dict[str, F32Array]]:
+        """All of them, by state and param."""
+        return self._states(self._file(step, "keyframe"), step)
 
     def holds(self, lane: Lane, step: int, param: str) -> bool:
         """True where the capture of that step has something of the lane of a param."""
@@ -207,6 +224,26 @@ class CapturedTensors:
         self._opened(file).check_all()
 
     # --- inner parts
+
+    def _states(self, file: _CheckedFile, step: int) -> dict[str, dict[str, F32Array]]:
+        found: dict[str, dict[str, F32Array]] = {}
+        for name, key, param in self._state_keys(file, step):
+            found.setdefault(name, {})[param] = self._state(file, key)
+        return found
+
+    def _state_keys(self, file: _CheckedFile, step: int) -> Iterator[tuple[str, str, str]]:
+        """Name, key and param of each state in a shape of its own."""
+        for key in file.entries:
+            match = _STATE_KEY.fullmatch(key)
+            if match is None or match["state"] in _CODED or int(match["step"]) != step:
+                continue
+            if match["param"] in self._params:
+                yield match["state"], key, match["param"]
+
+    def _state(self, file: _CheckedFile, key: str) -> F32Array:
+        values = self._floats(file, key, file.entries[key].shape)
+        values.flags.writeable = False
+        return values
 
     def _param(self, name: str) -> Param:
         param = self._params.get(name)

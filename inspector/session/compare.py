@@ -11,18 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from inspector.codecs import Moments8bit
+from inspector.errors import UsageError
 from inspector.floats import F32Array, bits, ulp_distance
-from inspector.layout import Param
+from inspector.layout import F32_BYTES, Param
+from inspector.param_state import PlacedState
 from inspector.param_statistics import ParamTable
 from inspector.plan import Dispatch
 from inspector.session.records import RecordedStep
 from inspector.stepping import HostState
-from inspector.stores import LANES, MOMENTS
+from inspector.stores import MOMENTS, Lane
 
 CHUNK = 1 << 20
 """Elements that are compared at a time."""
 ULP_BINS = 34
 """Of the histogram: 0, then [2**(i-1), 2**i) ULP, the last of which holds NaN beside a number."""
+
+_STATE: tuple[Lane, ...] = ("w", *MOMENTS)
 
 Array = npt.NDArray[Any]
 
@@ -144,18 +148,24 @@ def same_float(a: float | None, b: float | None) -> bool:
 
 
 def state_differences(
-    a: HostState, b: HostState, params: Sequence[Param], dispatches: Mapping[str, int | None]
+    a: HostState,
+    b: HostState,
+    params: Sequence[Param],
+    dispatches: Mapping[str, int | None],
+    writers: Mapping[tuple[str, str], int | None] | None = None,
 ) -> tuple[list[Difference], dict[str, ArrayDifference]]:
-    """What differs between two states after one step, a Difference a tensor, and each lane's as a whole.
+    """What differs between two states after one step, a Difference a tensor, and each lane's and state's as a whole.
 
     Where both keep m or v as codes of one codec these are compared byte for byte, with their scales; the ULP are of
-    what they stand for. `dispatches` gives the number of the one that writes a param.
+    what they stand for. `dispatches` gives the number of the one that writes a param, `writers` that of the one that
+    writes a state in a shape of its own, by state and param.
     """
     found: list[Difference] = []
-    lanes: dict[str, ArrayDifference] = {lane: ArrayDifference() for lane in LANES if lane != "g"}
+    lanes: dict[str, ArrayDifference] = {lane: ArrayDifference() for lane in _STATE}
     for param in params:
         at = dispatches.get(param.name)
-        for lane, total in lanes.items():
+        for lane in _STATE:
+            total = lanes[lane]
             x, y = (_lane(state, lane, param) for state in (a, b))
             difference = compare_arrays(x, y)
             total.add(difference)
@@ -164,6 +174,20 @@ def state_differences(
                 found += _code_differences(a.finished_steps, at, lane, param.name, *coded, difference)
             elif difference.first is not None:
                 found.append(tensor_difference(a.finished_steps, at, lane, param.name, x, y, difference))
+        for name in sorted({*a.states, *b.states}):
+            mine, theirs = (state.states.get(name, {}).get(param.name) for state in (a, b))
+            if mine is None and theirs is None:
+                continue
+            size = next(each.size for each in (mine, theirs) if each is not None)
+            x, y = (np.zeros(size, np.float32) if v is None else v.reshape(-1) for v in (mine, theirs))
+            if x.size != y.size:
+                raise UsageError(
+                    f"{name} of {param.name} has {x.size:,} values on one side, {y.size:,} on the other."
+                )
+            difference, writer = compare_arrays(x, y), (writers or {}).get((name, param.name), at)
+            lanes.setdefault(name, ArrayDifference()).add(difference)
+            if difference.first is not None:
+                found.append(tensor_difference(a.finished_steps, writer, name, param.name, x, y, difference))
     return sorted(found, key=_order), lanes
 
 
@@ -303,4 +327,22 @@ def update_dispatches(dispatches: Sequence[Dispatch], places: Mapping[str, int])
     return {
         name: next((d.index for d in updates if d.elements[0] <= start < d.elements[1]), None)
         for name, start in places.items()
+    }
+
+
+def state_writers(
+    dispatches: Sequence[Dispatch], states: Sequence[PlacedState]
+) -> dict[tuple[str, str], int | None]:
+    """The number of the dispatch that writes each state in a shape of its own, by state and param."""
+    writes = [(d.index, b) for d in dispatches for b in d.writes]
+    return {
+        (each.name, each.param): next(
+            (
+                index
+                for index, b in writes
+                if b.buffer == each.buffer and b.offset <= each.start * F32_BYTES < b.stop
+            ),
+            None,
+        )
+        for each in states
     }

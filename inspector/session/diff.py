@@ -91,7 +91,7 @@ class SessionDiff:
     settings: list[Setting] = field(default_factory=list)
     params: list[ParamDifference] = field(default_factory=list)
     keyframes: dict[int, dict[str, ArrayDifference]] = field(default_factory=dict)
-    """By step, the differences of w, m and v over all params."""
+    """By step, the differences of w, m, v and states in other shapes over all params."""
     gradients: dict[int, ArrayDifference] = field(default_factory=dict)
     """By step, of the gradients that both captured."""
     timings: list[Timing] = field(default_factory=list)
@@ -315,6 +315,8 @@ def _compare_state(
     check: Callable[[], None],
 ) -> None:
     totals = found.keyframes[step] = {lane: ArrayDifference() for lane in STATE}
+    states = a.param_states(step), b.param_states(step)
+    names = sorted({*states[0], *states[1]})
     there = min(s.about.params_in(step) for s in (a, b))
     order = sorted(a.about.params[:there], key=lambda p: -1 if (at := dispatches.get(p.name)) is None else at)
     for param in order:
@@ -323,6 +325,15 @@ def _compare_state(
             pair = a.tensor(lane, step, param.name).reshape(-1), b.tensor(lane, step, param.name).reshape(-1)
             at = dispatches.get(param.name)
             _compare(found, by_name[param.name], totals[lane], step, at, lane, param, pair)
+        for name in names:
+            kept = [of.get(name, {}).get(param.name) for of in states]
+            size = next((each.size for each in kept if each is not None), None)
+            if size is None:
+                continue
+            # Where one has none of it, it is 0, as a moment that is not kept.
+            x, y = (np.zeros(size, np.float32) if v is None else v.reshape(-1) for v in kept)
+            total = totals.setdefault(name, ArrayDifference())
+            _compare(found, by_name[param.name], total, step, dispatches.get(param.name), name, param, (x, y))
 
 
 def _compare(
@@ -331,7 +342,7 @@ def _compare(
     total: ArrayDifference,
     step: int,
     dispatch: int | None,
-    lane: Lane,
+    lane: str,
     param: Param,
     pair: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]],
 ) -> None:

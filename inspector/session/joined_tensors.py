@@ -55,6 +55,16 @@ class JoinedTensors:
     def use(self, about: About) -> None:
         """The params are those of the contents."""
 
+    def param_states(self, step: int) -> dict[str, dict[str, F32Array]]:
+        """None."""
+        return {}
+
+    def param_state(self, name: str, step: int, param: str) -> F32Array:
+        """Ranks hand in w, m and v alone: UsageError."""
+        raise UsageError(
+            f"Of a run of several processes there is no {name!r} of {param!r}: ranks hand in w, m and v."
+        )
+
     def forget(self) -> None:
         """Each rank forgets its own as it is followed."""
 

@@ -128,7 +128,7 @@ def gradient_bytes(layout: Layout) -> int:
 
 
 def keyframe_bytes(layout: Layout) -> int:
-    """Bytes of w, m and v in a tensor file; of coded state the codes and scales."""
+    """Bytes of w, m and v in a tensor file; of coded state the codes and scales. State in other shapes takes less."""
     return sum(
         F32_BYTES * s.numel + s.state_bytes + (5 if s.state == "8bit" else 3) * (TENSOR_BYTES + len(s.name))
         for s in layout

@@ -264,6 +264,17 @@ class Session:
         """
         return self._tensors.tensor(lane, step, param)
 
+    def param_state(self, name: str, step: int, param: str) -> F32Array:
+        """A captured state in a shape of its own after `step`, as Adafactor's row_var: in that shape, read-only.
+
+        UsageError where it was not captured, or the param has none of that name.
+        """
+        return self._tensors.param_state(name, step, param)
+
+    def param_states(self, step: int) -> Mapping[str, Mapping[str, F32Array]]:
+        """All captured states in shapes of their own after `step`, by state and param."""
+        return self._tensors.param_states(step)
+
     def window(self, lane: Lane, step: int, param: str, start: int, stop: int) -> F32Array:
         """Elements [start, stop) of what `tensor` gives, flat, a copy; of 8-bit state only these are decoded."""
         return self._tensors.window(lane, step, param, start, stop)

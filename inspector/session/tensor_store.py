@@ -1,7 +1,8 @@
 """Captured tensors as files: several steps a file, written once with their checksum; read only where it matches.
 
 A file is an ordinary safetensors file. Its tensors are g@T/NAME, w@T/NAME, m@T/NAME and v@T/NAME as in state files;
-of 8-bit state m_codes@T/NAME, m_scales@T/NAME and so on instead, and codec@T in the metadata.
+of 8-bit state m_codes@T/NAME, m_scales@T/NAME and so on instead, and codec@T in the metadata. State in shapes of its
+own stands there by its name, as row_var@T/NAME.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ class Capture:
 
     @classmethod
     def of_state(cls, state: HostState) -> Capture:
-        """w, m and v; of params that are coded their codes and scales, byte for byte, in place of m and v."""
+        """w, m and v, and states in shapes of their own by their names.
+
+        Of params that are coded their codes and scales, byte for byte, in place of m and v.
+        """
         tensors: dict[tuple[str, str], Array] = {("w", name): values for name, values in state.w.items()}
         for lane, moments in (("m", state.m), ("v", state.v)):
             for name, values in moments.items():
@@ -71,6 +75,8 @@ class Capture:
             for lane, encoded in (("m", coded.m), ("v", coded.v)):
                 tensors[f"{lane}_codes", name] = encoded.codes
                 tensors[f"{lane}_scales", name] = encoded.scales
+        for state_name, by_param in state.states.items():
+            tensors |= {(state_name, name): values for name, values in by_param.items()}
         codec = next((coded.codec for coded in state.coded.values()), None)
         return cls(state.finished_steps, "keyframe", tensors, codec)
 
@@ -87,7 +93,8 @@ def write_file(
 ) -> StoredFile:
     """Write `captures` as one file, durable with its folder once this returns; OSError where it cannot be.
 
-    `shapes` gives params their shape; codes and scales stay flat. What was written of a file that fails is removed.
+    `shapes` gives params their shape; all else keeps the shape that it has: codes and scales are flat. What was written
+    of a file that fails is removed.
     """
     name = file_name(serial, captures)
     path = folder / name
@@ -105,7 +112,7 @@ def write_file(
         shape = shapes.get(param) if len(lane) == 1 else None
         header[key] = {
             "dtype": DTYPES[values.dtype.name][0],
-            "shape": [values.size] if shape is None else list(shape),
+            "shape": list(values.shape if shape is None else shape),
             "data_offsets": [at, at + values.nbytes],
         }
         at += values.nbytes

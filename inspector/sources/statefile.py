@@ -4,6 +4,7 @@ Tensors w/NAME and g/NAME, optional m/NAME and v/NAME; g@T/NAME is the gradient 
 steps), lr, beta1, beta2, eps, weight_decay, max_grad_norm, no_decay. Beside the m and v of a param with 8-bit state may
 stand their codes and scales (m.codes/NAME, m.scales/NAME, the same of v; codec in the metadata), from which a run goes
 on byte for byte. m/NAME and v/NAME are what counts: codes that stand for other values are left aside.
+State in shapes of its own, as Adafactor's, stands there by its name: row_var/NAME.
 Params with settings of their own stand in the metadata `groups`, see state_groups.
 """
 
@@ -21,6 +22,7 @@ from inspector.errors import UsageError
 from inspector.floats import F32Array, parse_number, shortest
 from inspector.hyper import HYPER_NAMES, Hyper, with_values
 from inspector.layout import Param
+from inspector.optimizers import PARAM_STATES
 from inspector.progress import counting
 from inspector.schedule import Schedule
 from inspector.session.tensorfile import TensorData, TensorFile, write_tensors
@@ -31,9 +33,13 @@ from inspector.stepping import GradStats, HostGradients, HostState
 from inspector.stores import MOMENTS
 
 _KEY = re.compile(
-    r"(?P<lane>[wgmv])(?P<part>\.codes|\.scales)?(?:@(?P<step>[0-9]{1,10}))?/(?P<name>.+)", re.DOTALL
+    r"(?P<lane>[wgmv]|[a-z]\w{1,31})(?P<part>\.codes|\.scales)?(?:@(?P<step>[0-9]{1,10}))?/(?P<name>.+)",
+    re.DOTALL,
 )
 MAX_STEP = 2**31 - 1
+_HINT = "names are w/NAME, g/NAME, g@T/NAME, m/NAME and v/NAME, and " + ", ".join(
+    f"{s}/NAME" for s in PARAM_STATES
+)
 
 
 class StateFile:
@@ -45,6 +51,8 @@ class StateFile:
         self.name = str(path)
         self._lanes: dict[str, set[str]] = {lane: set() for lane in "wgmv"}
         self._steps: dict[int, set[str]] = {}
+        self._states: dict[str, set[str]] = {}
+        """The params that the file holds a state of in a shape of its own, by state."""
         self._coded: set[str] = set()
         """The params whose codes the file holds."""
         for key in self._file.entries:
@@ -79,14 +87,21 @@ class StateFile:
     def initial_state(self) -> HostState:
         """w, m, v as in the file, widened to float32; t as in the metadata."""
         lanes: dict[str, dict[str, F32Array]] = {}
-        begun = counting(sum(len(self._lanes[lane]) for lane in "wmv"))
+        states: dict[str, dict[str, F32Array]] = {}
+        begun = counting(sum(map(len, (*(self._lanes[lane] for lane in "wmv"), *self._states.values()))))
         for lane in "wmv":
             lanes[lane] = {}
             for name in self._order:
                 if name in self._lanes[lane]:
                     begun(1)
                     lanes[lane][name] = self._flat(f"{lane}/{name}")
-        return HostState(lanes["w"], lanes["m"], lanes["v"], self.finished_steps, self._codes(lanes))
+        for state, names in self._states.items():
+            states[state] = {}
+            for name in self._order:
+                if name in names:
+                    begun(1)
+                    states[state][name] = self._file.floats(f"{state}/{name}")
+        return HostState(lanes["w"], lanes["m"], lanes["v"], self.finished_steps, self._codes(lanes), states)
 
     def _codes(self, lanes: Mapping[str, Mapping[str, F32Array]]) -> dict[str, Moments8bit]:
         """The codes that stand for the m and v of the file."""
@@ -134,14 +149,19 @@ class StateFile:
 
     def _sort(self, key: str) -> None:
         match = _KEY.fullmatch(key)
+        if match is not None and match["lane"] in PARAM_STATES and not match["part"] and not match["step"]:
+            self._states.setdefault(match["lane"], set()).add(match["name"])
+            return
         if match is not None and match["part"] and match["lane"] in MOMENTS and not match["step"]:
             self._coded.add(match["name"])
             return
-        if match is None or match["part"] or (match["step"] and match["lane"] != "g"):
-            raise UsageError(
-                f"{self.name}: tensor {key!r} has no place in a state file: names are w/NAME, g/NAME, g@T/NAME, m/NAME "
-                "and v/NAME."
-            )
+        if (
+            match is None
+            or match["part"]
+            or match["lane"] not in self._lanes
+            or (match["step"] and match["lane"] != "g")
+        ):
+            raise UsageError(f"{self.name}: tensor {key!r} has no place in a state file: {_HINT}.")
         if match["step"] is None:
             self._lanes[match["lane"]].add(match["name"])
             return
@@ -180,6 +200,21 @@ class StateFile:
                     f"{self.name}: {key!r} has the shape {list(entries[key].shape)}, its weights 'w/{name}' have "
                     f"{list(weight.shape)}{other}."
                 )
+
+        for state, names in self._states.items():
+            for name in sorted(names):
+                weight, key = entries.get(f"w/{name}"), f"{state}/{name}"
+                if weight is None:
+                    raise UsageError(
+                        f"{self.name} holds {key!r} but no 'w/{name}': every param needs its weights."
+                    )
+                wanted = PARAM_STATES[state].shape(weight.shape)
+                if wanted != entries[key].shape:
+                    has = "no such state" if wanted is None else f"one of shape {list(wanted)}"
+                    raise UsageError(
+                        f"{self.name}: {key!r} has the shape {list(entries[key].shape)}; a param of shape "
+                        f"{list(weight.shape)} has {has}."
+                    )
 
     def _check_codes(self) -> None:
         codec = self._file.metadata.get("codec", "")
@@ -252,12 +287,13 @@ def write_state(
     stats: GradStats | None,
     later: Mapping[str, F32Array] | None = None,
     coded: Mapping[str, Moments8bit] | None = None,
+    states: Mapping[str, Mapping[str, F32Array]] | None = None,
     own: Mapping[str, Settings] | None = None,
 ) -> None:
     """Write w, g, m, v (`lanes` by name, flat) after step `finished_steps` as a state file; m and v as far as given.
 
     `own` are the settings of params that have some of their own, by name.
-    `coded` are the codes behind m and v of params with 8-bit state, of one codec.
+    `coded` are the codes behind m and v of params with 8-bit state, of one codec; `states` are those in other shapes.
     `later` are gradients of steps that have not run, by tensor name.
     `stats` go to the metadata as gradNorm and clipScale, the repr of the float32.
     """
@@ -269,11 +305,13 @@ def write_state(
         if lane not in MOMENTS or p.name in values
     }
     tensors |= later or {}
+    for state, by_param in (states or {}).items():
+        tensors |= {f"{state}/{name}": values for name, values in by_param.items()}
     metadata = {"t": str(finished_steps)} | {name: shortest(getattr(hyper, name)) for name in HYPER_NAMES}
-    for name, state in (coded or {}).items():
-        for lane, encoded in (("m", state.m), ("v", state.v)):
+    for name, codes in (coded or {}).items():
+        for lane, encoded in (("m", codes.m), ("v", codes.v)):
             tensors |= {f"{lane}.codes/{name}": encoded.codes, f"{lane}.scales/{name}": encoded.scales}
-        metadata["codec"] = state.codec
+        metadata["codec"] = codes.codec
     no_decay = [p.name for p in params if p.block == "no_wd"]
     if all(name == name.strip() and "," not in name for name in no_decay):
         metadata["no_decay"] = ",".join(no_decay)

@@ -100,9 +100,11 @@ KINDS = {
     "bookmarks": "bookmarks_view.BookmarksView",
     "timeline": "timeline_view.TimelineView",
     "params": "params_view.ParamsView",
+    "states": "states_view.StatesView",
     "ranks": "ranks_view.RanksView",
     "race": "race_view.RaceView",
     "surface": "surface_view.SurfaceView",
+    "sweep": "sweep_view.SweepView",
     "compare": "compare_view.CompareView",
     "verify": "verify_view.VerifyView",
     "start": "start_view.StartView",
@@ -112,7 +114,8 @@ KINDS = {
 AT_ONCE = ("profile",)
 """Of the views that share a panel those that are not deferred: it takes up samples unseen."""
 NEEDED: Mapping[str, Callable[[Snapshot], bool]] = {
-    "ranks": lambda snapshot: snapshot.recorded is not None and bool(snapshot.recorded.ranks)
+    "states": lambda snapshot: snapshot.plan is not None and bool(snapshot.plan.states),
+    "ranks": lambda snapshot: snapshot.recorded is not None and bool(snapshot.recorded.ranks),
 }
 """Of views that are shown on demand: the moments that they are for."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -64,7 +64,7 @@ STEP = _small(
         (
             ({"map": 280, "pipeline": 470, "timeline": 96}, "down"),
             ({"plots": 250, "values": 220}, "down"),
-            ({"pipeline": 280, "hyper": 190}, "down"),
+            ({"pipeline": 315, "hyper": 155}, "down"),
             ({"pipeline": 330, "plots": 950}, "right"),
             ({"values": 560, "findings": 390}, "right"),
         ),
@@ -80,7 +80,7 @@ STEP = _small(
         ("findings", "plots", "behind"),
     ),
     ({"map": 180, "pipeline": 260, "timeline": 70}, "down"),
-    ({"pipeline": 310, "plots": 590}, "right"),
+    ({"pipeline": 326, "plots": 574}, "right"),
 )
 PROFILE = Arrangement(
     "profile",
@@ -181,8 +181,12 @@ def place(window: QMainWindow, docks: Mapping[str, QDockWidget], arrangement: Ar
             window.resizeDocks([docks[name] for name in present], list(present.values()), _ALONG[side])
 
 
-def topology(window: QMainWindow, docks: Mapping[str, QDockWidget]) -> frozenset[tuple[str, ...]]:
-    """Which panels are there, and which of them float or share a place: what a person changes by moving panels."""
+Topology = frozenset[tuple[str, ...]]
+"""Which panels are there: the name of each, "floats" or "", and those that share its place."""
+
+
+def topology(window: QMainWindow, docks: Mapping[str, QDockWidget]) -> Topology:
+    """As the panels are: what a person changes by moving them."""
     found = set()
     for name, dock in docks.items():
         if not dock.isHidden():
@@ -190,3 +194,14 @@ def topology(window: QMainWindow, docks: Mapping[str, QDockWidget]) -> frozenset
             names = sorted(other for other, each in docks.items() if id(each) in beside)
             found.add((name, "floats" if dock.isFloating() else "", *names))
     return frozenset(found)
+
+
+def topology_of(arrangement: Arrangement, docks: Iterable[str]) -> Topology:
+    """As an arrangement puts those panels that there are."""
+    there = set(docks)
+    shared: dict[str, set[str]] = {}
+    for name, beside, side in arrangement.places:
+        if name in there:
+            shared[name] = shared[beside] if side == "behind" and beside in shared else set()
+            shared[name].add(name)
+    return frozenset((name, "", *sorted(place - {name})) for name, place in shared.items())

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QToolButton, QWidget
 
 from inspector.ui import theme
-from inspector.ui.widgets import ElidedLabel
+from inspector.ui.widgets import CheckedLook, ElidedLabel
 
 
 class BoardBar(QWidget):
@@ -21,7 +21,7 @@ class BoardBar(QWidget):
             "+ Plot", "A new plot: any metric of any params (N); L adds lines to this one"
         )
         self.log = self._button("Log", "The y axis of the current plot as powers of ten, or as it is (G)")
-        self.log.setCheckable(True)
+        CheckedLook(self.log)
         self.remove = self._button("Remove", "Take the current plot away (Del); U puts it back")
         self.export = self._button("Export", "Write the current plot as PNG, SVG or CSV (E)")
         self.count = self._button(

@@ -21,6 +21,8 @@ LEFT_WIDTH = 56
 """The same for every plot, so that plots above each other share their x axis to the pixel."""
 EDGE_INSET = 6
 MIN_TICK_DISTANCE = 18
+MIN_MINOR_DISTANCE = 8
+"""Pixels between ticks without a number."""
 DOT_RADIUS = 3
 """Pixels, of what is drawn for a value that has no neighbour."""
 TITLE_POS = QPointF(theme.GRID, 1)
@@ -60,7 +62,10 @@ class Axis(pg.AxisItem):  # type: ignore[misc]
             return []
         if self._log:
             return [(1.0, log_ticks(low, high, max(int(size / MIN_TICK_DISTANCE), 1)))]
-        levels: list[tuple[float, list[float]]] = super().tickValues(low, high, size)
+        found: list[tuple[float, list[float]]] = super().tickValues(low, high, size)
+        # Nearer to each other they are a grey edge, and take most of the time that an axis does.
+        apart = MIN_MINOR_DISTANCE * (high - low) / max(size, 1.0)
+        levels = [level for i, level in enumerate(found) if i == 0 or level[0] >= apart]
         if not self._whole:
             return levels
         # They are sums of fractions, so a whole number among them may miss itself by a rounding.

@@ -30,6 +30,9 @@ class UlpHistogram(BarChart):
         self._counts: tuple[int, ...] = ()
         self._lane: Lane = "w"
         super().__init__(LANES, counts=True, filled=True, text=_bin_tick, parent=parent)
+        self.setToolTip(
+            "How many elements are how many float32 values (ULP) apart, over all steps captured in both."
+        )
         self.show_report(None, "w", "")
 
     def show_report(self, report: DiffReport | None, lane: Lane, absent: str) -> None:
@@ -78,6 +81,10 @@ class ParamOverSteps(QWidget):
         self._hovered: float | None = None
         self._history: History = EMPTY_HISTORY
         self.charts = {RELATIVE: StepChart(log=True), ULP: StepChart(log=True)}
+        self.charts[RELATIVE].setToolTip("‖b − a‖ / ‖a‖ of the selected param in each step captured in both.")
+        self.charts[ULP].setToolTip(
+            "The most float32 values (ULP) that an element of the param is apart, by step."
+        )
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)

@@ -39,7 +39,7 @@ from inspector.ui.compare_plots import ParamOverSteps, UlpHistogram
 from inspector.ui.shortcuts import bind
 from inspector.ui.tables import dense_table, row_height, set_widths
 from inspector.ui.view import LazyView
-from inspector.ui.widgets import ElidedLabel
+from inspector.ui.widgets import CheckedLook, ElidedLabel
 
 KEYS = (
     ("Enter", "compare the two"),
@@ -118,7 +118,7 @@ class CompareView(LazyView):
         for lane in LANES:
             button = QToolButton()
             button.setText(lane)
-            button.setCheckable(True)
+            CheckedLook(button)
             button.setChecked(lane == self.lane)
             button.setAutoRaise(True)
             button.setToolTip(f"Compare {lane} ({lane.upper()})")

@@ -34,12 +34,14 @@ class Panel:
 
 VIEW_GROUPS = (
     TabGroup("Curves", "Numbers over steps", ("plots", "board", "histograms", "ranks")),
-    TabGroup("State", "What w, g, m and v hold and take", ("params", "microscope", "lockstep", "memory")),
+    TabGroup(
+        "State", "What w, g, m and v hold and take", ("params", "states", "microscope", "lockstep", "memory")
+    ),
     TabGroup("Kernels", "The WGSL, and what it costs", ("shaders", "timing", "profile")),
     TabGroup(
         "Compare",
         "One run or rule held against another",
-        ("race", "surface", "compare", "verify", "policies"),
+        ("race", "sweep", "surface", "compare", "verify", "policies"),
     ),
     TabGroup("Window", "What to open, and how the window is set", ("start", "settings")),
 )
@@ -63,9 +65,11 @@ TAB_TITLES = {
     "profile": "Profile",
     "memory": "Memory",
     "params": "Params",
+    "states": "Param state",
     "ranks": "Ranks",
     "race": "Race",
     "surface": "Surface",
+    "sweep": "Sweep",
     "compare": "Compare",
     "verify": "Recorded vs here",
     "start": "Start",
@@ -80,7 +84,7 @@ TAB_KEYS = {
     "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M", "settings": "Ctrl+,",
     "microscope": "Ctrl+E", "shaders": "Ctrl+T", "board": "Ctrl+Shift+G", "plots": "Ctrl+Shift+M",
     "histograms": "Ctrl+H", "timing": "Ctrl+K", "profile": "Ctrl+Shift+F", "ranks": "Ctrl+Shift+N",
-    "race": "Ctrl+Shift+E", "surface": "Ctrl+Shift+L",
+    "race": "Ctrl+Shift+E", "surface": "Ctrl+Shift+L", "sweep": "Ctrl+Shift+Y",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 

@@ -47,4 +47,6 @@ def going_on(snapshot: Snapshot) -> GoingOn | None:
         return GoingOn(f"Rebuilding step {glance.step:,}", glance.done, glance.of, c.CancelSeek())
     if beside.diff is not None and beside.diff.share is not None:
         return GoingOn("Comparing recordings", round(1000 * beside.diff.share), 1000, c.CancelDiff())
+    if beside.sweep is not None and beside.sweep.running:
+        return GoingOn("Sweeping", beside.sweep.done, beside.sweep.runs, c.CancelSweep())
     return None

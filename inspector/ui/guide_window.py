@@ -61,7 +61,7 @@ def steps_text(task: Task, muted: str) -> str:
         f"<br><span style='color: {muted}'>{_rich(step.see)}</span></li>"
         for step in task.steps
     )
-    code = f"<pre>{escape(task.code)}</pre>" if task.code else ""
+    code = f"<pre style='white-space: pre-wrap'>{escape(task.code)}</pre>" if task.code else ""
     return f"{code}<ol style='margin-left: 0; -qt-list-indent: 1'>{steps}</ol>"
 
 

@@ -11,13 +11,15 @@ from functools import partial
 from PySide6.QtCore import QByteArray, QEvent, QObject, QSettings, Qt, Signal
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QWidget
 
-from inspector.ui.arrangements import BUILT_IN, STEP, Arrangement, place, topology
+from inspector.ui import theme
+from inspector.ui.arrangements import BUILT_IN, STEP, Arrangement, place, topology, topology_of
 from inspector.ui.docks import LAYOUT_VERSION, bring_to_front, names, views_in_front
 from inspector.ui.fuzzy import Texts
 from inspector.ui.palette import Answer, Palette, Row
 from inspector.ui.view import View
 
 KEY = "layouts"
+SMALL = " small"
 MOST_LAYOUTS = 50
 MOST_LETTERS = 60
 MOST_BYTES = 1 << 16
@@ -82,11 +84,10 @@ def _shares(value: object) -> dict[str, tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The built-in arrangement that the panels were put into, in which form, and what came of it."""
+    """The built-in arrangement that the panels were put into, and in which form."""
 
     arrangement: Arrangement
     form: Arrangement
-    topology: frozenset[tuple[str, ...]]
 
 
 class Layouts(QObject):
@@ -131,29 +132,37 @@ class Layouts(QObject):
 
         While no panel is moved, opened or closed, it takes the form that fits the size of the window.
         """
-        form = arrangement.fitting(self._window.size())
+        form = self._fitting(arrangement)
         with self._own_moves():
             place(self._window, self._docks, form)
-        self._placed = Placed(arrangement, form, topology(self._window, self._docks))
+        self._placed = Placed(arrangement, form)
 
     def untouched(self) -> str:
         """The name of the built-in arrangement that the panels are in; "" where they were moved since."""
         placed = self._placed
-        there = placed is not None and placed.topology == topology(self._window, self._docks)
-        return placed.arrangement.name if placed is not None and there else ""
+        if placed is None or topology_of(placed.form, self._docks) != topology(self._window, self._docks):
+            return ""
+        return placed.arrangement.name
 
-    def take_up(self, name: str) -> None:
-        """The panels are as the built-in arrangement of this name had them in a window that was as large."""
+    def kept_text(self) -> str:
+        """What `take_up` needs to know of the arrangement; "" where panels were moved."""
+        name, placed = self.untouched(), self._placed
+        return f"{name}{SMALL}" if name and placed is not None and placed.form != placed.arrangement else name
+
+    def take_up(self, text: str) -> None:
+        """The panels are as a built-in arrangement had them when `kept_text` told this, in a window of any size."""
         for arrangement in BUILT_IN:
-            if arrangement.name == name:
-                form = arrangement.fitting(self._window.size())
-                self._placed = Placed(arrangement, form, topology(self._window, self._docks))
+            if text.removesuffix(SMALL) == arrangement.name:
+                form = (arrangement.small or arrangement) if text.endswith(SMALL) else arrangement
+                self._placed = Placed(arrangement, form)
+                if self._fitting(arrangement) != form:
+                    self.place(arrangement)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Another form of the arrangement, where the window has become too small for this one or large enough."""
         if event.type() == QEvent.Type.Resize and watched is self._window and self._placed is not None:
             placed = self._placed
-            if placed.arrangement.fitting(self._window.size()) != placed.form and self.untouched():
+            if self._fitting(placed.arrangement) != placed.form and self.untouched():
                 before = self._window.focusWidget()
                 self.place(placed.arrangement)
                 self._give_keys(before)
@@ -206,6 +215,10 @@ class Layouts(QObject):
     def ask_delete(self) -> None:
         """Ask which layout to delete."""
         self._choose("Layout to delete", self.delete)
+
+    def _fitting(self, arrangement: Arrangement) -> Arrangement:
+        """The form for this window: larger text takes more of it."""
+        return arrangement.fitting(self._window.size() / theme.font_scale())
 
     @contextmanager
     def _own_moves(self) -> Iterator[None]:

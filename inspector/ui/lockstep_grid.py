@@ -28,6 +28,14 @@ START = "L starts 8-bit state beside."
 NEXT_STEP = "After the next step (F11)."
 
 
+MEANS = (
+    "‖Δw‖ / ‖w‖: how far the weights of the run with 8-bit state are from those of the run with float32 state.",
+    "Root mean square error of m and v in each block of 256 elements of the param; ▼ marks the worst block.",
+    "Root mean square error of coding m and v, over the root mean square of each.",
+    "How many elements of m and v err by how much, in powers of two. Logarithmic counts.",
+)
+
+
 class LockstepGrid(QWidget):
     """Two plots over steps that share their x axis and follow the run until it is moved by hand, and two of a param.
 
@@ -57,6 +65,7 @@ class LockstepGrid(QWidget):
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setSpacing(0)
         for i, each in enumerate((self.drift, self.blocks, self.errors, self.histogram)):
+            each.setToolTip(MEANS[i])
             each.setFocusPolicy(Qt.FocusPolicy.NoFocus)
             grid.addWidget(each, i // 2, i % 2)
         for i in range(2):

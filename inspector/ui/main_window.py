@@ -222,7 +222,7 @@ class MainWindow(QMainWindow):
         if self._settings is not None:
             if self.snapshot is not None:
                 kept_breakpoints.keep(self._settings, self.snapshot.breakpoints)
-            arrangement = self.ways.layouts.untouched()
+            arrangement = self.ways.layouts.kept_text()
             self._settings = panels.save(self, self._settings, self.views, arrangement)
         event.accept()
 

@@ -40,6 +40,10 @@ KEYS = (
     ("Enter, double-click", "zoom to the param"),
     ("Esc", "select no param"),
 )
+OVERVIEW_TEXT = (
+    "The whole of every lane, the largest of each column; the frame is around what is in sight.\n"
+    "A press goes there. Vermilion: not finite."
+)
 ZOOM_STEP = 1.5
 PARAM_PIXELS = 48
 """So wide a param is shown that was gone to: its name has room."""
@@ -225,6 +229,8 @@ class MapCanvas(QWidget):
 
     def describe(self, position: QPointF) -> str:
         """What a person is told about a point."""
+        if self.view is not None and overview_rect(self.size()).contains(position):
+            return OVERVIEW_TEXT
         found = self.element_at(position)
         if found is None or self.index is None:
             return ""

@@ -1,4 +1,4 @@
-"""What marks the map where there is room: edges of params, gaps between them, and blocks of 8-bit state."""
+"""What is written on the map where there is room: gaps between params, and blocks of 8-bit state."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 from PySide6.QtCore import QLineF, QRectF, Qt
-from PySide6.QtGui import QColor, QImage, QPainter, QPen
+from PySide6.QtGui import QColor, QPainter, QPen
 
 from inspector.codecs import BLOCK
 from inspector.layout import F32_BYTES, Layout
@@ -70,19 +68,6 @@ def paint_blocks(
             painter.fillRect(box, theme.faded(theme.colours().raised, 0.85))
             painter.setPen(theme.colours().text)
             painter.drawText(box, int(Qt.AlignmentFlag.AlignCenter), text)
-
-
-def draw_edges(
-    painter: QPainter, edges: npt.NDArray[np.int64], width: int, area: QRectF, colour: QColor
-) -> None:
-    """A line from top to bottom at each pixel of `edges`, in one stroke: there may be hundreds in each lane."""
-    row = np.zeros((1, width + 1), np.uint32)
-    # With alpha, red, green and blue each multiplied by it, from the highest byte down.
-    alpha = colour.alphaF()
-    red, green, blue = (round(part * alpha) for part in (colour.red(), colour.green(), colour.blue()))
-    row[0, edges] = colour.alpha() << 24 | red << 16 | green << 8 | blue
-    image = QImage(row.data, width + 1, 1, 4 * (width + 1), QImage.Format.Format_ARGB32_Premultiplied)
-    painter.drawImage(QRectF(area.left(), area.top(), width + 1, area.height()), image)
 
 
 def paint_gaps(painter: QPainter, view: Viewport, gaps: list[Strip]) -> None:

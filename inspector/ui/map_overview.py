@@ -11,7 +11,8 @@ from inspector.runtime.map_picture import MapImage
 from inspector.stores import LANES, Lane
 from inspector.ui import theme
 from inspector.ui.map_geometry import Viewport, whole
-from inspector.ui.map_rows import FLAG, LEFT, OVERVIEW_LANE, overview_rect
+from inspector.ui.map_marks import bar_of, draw_row, flagged, premultiplied
+from inspector.ui.map_rows import LEFT, OVERVIEW_LANE, overview_rect
 
 LEAST_FRAME = 6
 """Pixels that the frame is wide however little is in sight."""
@@ -50,7 +51,6 @@ class Overview:
             painter.fillRect(mark, theme.lane_mark(lane))
             if lane in self._images:
                 painter.drawImage(row, self._images[lane])
-                self._flags(painter, lane, row)
         frame = in_sight(view, area)
         shade = theme.faded(c.base, 0.55)
         painter.fillRect(QRectF(area.left(), area.top(), frame.left() - area.left(), area.height()), shade)
@@ -62,19 +62,29 @@ class Overview:
             painter.setPen(QPen(colour, width))
             painter.drawRect(frame.adjusted(0.5, 0.5, -0.5, -0.5))
         # What is not finite shows through the shade and the frame.
-        for i, lane in enumerate(LANES):
-            row = lane_row(area, i)
-            self._flags(painter, lane, row)
+        self._flags(painter, area)
 
-    def _flags(self, painter: QPainter, lane: Lane, row: QRectF) -> None:
-        if self._source is None or lane not in self._source.summaries:
+    def _flags(self, painter: QPainter, area: QRectF) -> None:
+        """A bar in each lane where it is not finite, and one through all that says where to look."""
+        if self._source is None:
             return
-        each = row.width() / self._source.request.width
-        for first, stop in self._source.summaries[lane].columns:
-            wide = max((stop - first) * each, FLAG)
-            painter.fillRect(
-                QRectF(row.left() + first * each, row.top(), wide, row.height()), theme.NONFINITE
-            )
+        width = int(area.width())
+        each = width / self._source.request.width
+        masks = {
+            lane: flagged(known.columns, 0.0, each, width)
+            for lane, known in self._source.summaries.items()
+            if known.columns
+        }
+        if not masks:
+            return
+        through = np.any(list(masks.values()), axis=0)
+        shade = np.where(through, premultiplied(theme.faded(theme.colours().base, 0.8)), 0).astype(np.uint32)
+        draw_row(painter, shade, area)
+        for i, lane in enumerate(LANES):
+            if lane in masks:
+                draw_row(painter, bar_of(masks[lane]), lane_row(area, i))
+        for y in (area.top(), area.bottom() - 2):
+            draw_row(painter, bar_of(through), QRectF(area.left(), y, width, 2))
 
 
 def lane_row(area: QRectF, lane: int) -> QRectF:

@@ -15,14 +15,14 @@ from inspector.stores import LANES, Lane
 from inspector.ui import theme
 from inspector.ui.format import number
 from inspector.ui.map_geometry import CELL_BORDERS_FROM, Bracket, SegmentIndex, Viewport, ticks
-from inspector.ui.map_labels import draw_edges, paint_blocks, paint_gaps
+from inspector.ui.map_labels import paint_blocks, paint_gaps
 from inspector.ui.map_legend import ALL_NONFINITE, gradient, lane_reason, nonfinite_text, scale_text
+from inspector.ui.map_marks import draw_edges, draw_flags, flagged
 from inspector.ui.map_overview import Overview
 from inspector.ui.map_rows import (
     BLOCKS,
     BRACKET,
     CELL_TEXT_FROM,
-    FLAG,
     LEFT,
     NAMES,
     RIGHT,
@@ -215,14 +215,13 @@ class MapPainter:
         return theme.faded(QColor("white" if quantity in (*LOGARITHMIC, "age") else "black"), alpha)
 
     def _flagged(self, painter: QPainter, view: Viewport, lane: Lane, rect: QRectF) -> None:
+        """Marks of the columns where elements are not finite, seen beside data of any colour."""
         if self._source is None or lane not in self._source.summaries:
             return
         left, width = view.place(self._source.request)
         column = width / self._source.request.width
-        for first, last in self._source.summaries[lane].columns:
-            x, wide = LEFT + left + first * column, max((last - first) * column, FLAG)
-            painter.fillRect(QRectF(x, rect.bottom() - FLAG, wide, FLAG), theme.NONFINITE)
-            painter.fillRect(QRectF(x, rect.top(), wide, FLAG), theme.NONFINITE)
+        mask = flagged(self._source.summaries[lane].columns, left, column, view.width)
+        draw_flags(painter, mask, rect)
 
     def _names(
         self, painter: QPainter, view: Viewport, index: SegmentIndex, edges: npt.NDArray[np.int64]

@@ -87,6 +87,12 @@ class MapView(View):
             if found.param is not None:
                 self.element_selected.emit(found.param, found.index)
 
+    def is_waiting(self) -> bool:
+        image, asked = self.canvas.image, self._asked.request
+        if not self.isVisible() or self._plan is None or self.canvas.absent.text():
+            return False
+        return self._frame.isActive() or (asked is not None and (image is None or image.request != asked))
+
     def select_param(self, name: str) -> None:
         self.canvas.set_selected(name)
         self.canvas.reveal(name)

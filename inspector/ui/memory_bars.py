@@ -67,6 +67,10 @@ class Legend(QWidget):
         super().__init__(parent)
         self.setObjectName("memory-legend")
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self.setToolTip(
+            "What the bars are made of. Master copy: weights in float32 beside those in half precision. f16 mirror: "
+            "weights rounded to float16 for the forward pass."
+        )
         self.setAccessibleName("parts of the bars: " + ", ".join(text for _, _, text in LEGEND))
         theme.changes().changed.connect(self.update)
 

@@ -203,12 +203,16 @@ class MemoryView(LazyView):
             self.run.setToolTip("")
             return
         lanes = " · ".join(f"{_name(u)} {si_bytes(u.computed)}" for u in use)
+        for lane, what, nbytes in self._picture.in_place if self._picture else ():
+            lanes += f" ({si_bytes(nbytes)} of {lane}: {what})"
+        scratch = self._picture.scratch_bytes if self._picture else 0
         looking = (self._picture.map_bytes, self._picture.undo_bytes) if self._picture else (0, 0)
         computed, allocated = sum(u.computed for u in use), sum(u.allocated for u in use)
         self.run.setText(
             f"This run: {lanes} = {si_bytes(computed)} computed; {si_bytes(allocated)} allocated on the device, "
             f"of which {si_bytes(allocated - computed)} are gaps between params. Beside it "
-            f"{si_bytes(looking[0])} for the map, {si_bytes(looking[1])} for going back."
+            f"{si_bytes(looking[0])} for the map, {si_bytes(looking[1])} for going back"
+            + (f", {si_bytes(scratch)} of scratch buffers." if scratch else ".")
         )
         rows = "".join(
             f"<tr><td>{_name(u)}</td><td align='right'>{u.computed:,}</td><td align='right'>{u.allocated:,}</td></tr>"

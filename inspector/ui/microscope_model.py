@@ -131,12 +131,11 @@ def where_text(picture: ElementPicture) -> str:
     parts = []
     if place is not None:
         dispatch = place.dispatch
-        group = "·".join(str(n) for n in place.workgroup[: 2 if dispatch.groups[1] > 1 else 1])
-        lane = f", lane {place.lane} of its vec4" if _vector(dispatch) else ""
-        parts += [
-            f"thread {place.thread}{lane} of workgroup {group}",
-            f"dispatch {dispatch.index + 1} {dispatch.label}",
-        ]
+        if place.workgroup is not None:
+            group = "·".join(str(n) for n in place.workgroup[: 2 if dispatch.groups[1] > 1 else 1])
+            lane = f", lane {place.lane} of its vec4" if _vector(dispatch) else ""
+            parts.append(f"thread {place.thread}{lane} of workgroup {group}")
+        parts.append(f"dispatch {dispatch.index + 1} {dispatch.label}")
         if place.block is not None:
             parts.append(f"8-bit block {place.block:,} of the param")
     parts.append(f"element {picture.element:,} of the mega-buffers")

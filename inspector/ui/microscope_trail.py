@@ -83,6 +83,10 @@ class TrailPlot(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(100, 16)
+        self.setToolTip(
+            "w, g, m and v of the element over steps, each on a scale of its own; to the right its ends. Triangles are "
+            "steps at which it is not finite; a click goes to a step."
+        )
         self.trail: ElementTrail = NO_TRAIL
         self.current: int | None = None
         self.picked: int | None = None

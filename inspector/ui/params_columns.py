@@ -96,6 +96,9 @@ OWN = (
 RANKS = Column("ranks", "The processes that keep the param: how many parts of which size, or which one has all of it.",
                "8 × 1,024 rows", lambda t: np.full(len(t), np.nan), own="ranks")  # fmt: skip
 """Beside the figures where several processes keep parts of them: how many."""
+STEPPED = Column("optimizer", "What steps the param, of an optimizer that leaves some of them to another.", "adamw",
+                 lambda t: np.full(len(t), np.nan), own="optimizer")  # fmt: skip
+"""Beside the figures where not all params are stepped by the same."""
 NAME, SHAPE, BLOCK, STATE, FIRST_FIGURE = range(5)
 WORD_COLUMNS = (
     (

@@ -29,6 +29,7 @@ from inspector.ui.params_columns import (
     RANKS,
     SHAPE,
     STATE,
+    STEPPED,
     UPDATE,
     WORD_COLUMNS,
     Column,
@@ -40,6 +41,7 @@ from inspector.ui.rank_words import holders, parts_list, parts_text
 from inspector.ui.tables import FIGURES, WORDS, AnyIndex
 
 NO_PARTS: Mapping[str, tuple[Held, ...]] = MappingProxyType({})
+NO_STEPS: Mapping[str, str] = MappingProxyType({})
 NONE = "–"
 """Where there is no such element."""
 BLOCKS = {"wd": "wd", "no_wd": "no-wd", None: ""}
@@ -58,6 +60,7 @@ class ParamsModel(QAbstractTableModel):
         self._filter = ""
         self._layout: Layout | None = None
         self._held: Mapping[str, tuple[Held, ...]] = NO_PARTS
+        self._stepped: Mapping[str, str] = NO_STEPS
         self._counted: CountedParams | None = None
         self._totals = ParamTable.of(())
         self._order: npt.NDArray[np.intp] = np.empty(0, np.intp)
@@ -77,16 +80,22 @@ class ParamsModel(QAbstractTableModel):
         counted: CountedParams | None,
         layout: Layout | None,
         held: Mapping[str, tuple[Held, ...]] = NO_PARTS,
+        stepped: Mapping[str, str] = NO_STEPS,
     ) -> None:
-        """Take over the statistics of this moment; `held` are the parts of params that several processes keep."""
+        """Take over the statistics of this moment; `held` are the parts of params that several processes keep.
+
+        `stepped` has the optimizer of each param, where they are not all stepped by the same.
+        """
         if counted is None or layout is None or len(counted.params) != len(layout.segments):
             counted = layout = None
-        if counted is self._counted and layout is self._layout and held is self._held:
+        shown = (self._counted, self._layout, self._held, self._stepped)
+        if all(new is old for new, old in zip((counted, layout, held, stepped), shown, strict=True)):
             return
-        self._held = held
+        self._held, self._stepped = held, stepped
         fresh = layout is not self._layout or (counted is None) != (self._counted is None)
         own = OWN if counted is not None and counted.own is not None else ()
         own = (RANKS, *own) if held else own
+        own = (STEPPED, *own) if stepped else own
         fresh = fresh or own != self._own
         if fresh:
             self.beginResetModel()
@@ -263,6 +272,11 @@ class ParamsModel(QAbstractTableModel):
                 self._figures[key] = np.array(
                     [holders(self._held.get(n, ())) for n in table.names], np.float64
                 )
+            elif column is STEPPED and not sums:
+                names = sorted(set(self._stepped.values()))
+                self._figures[key] = np.array(
+                    [names.index(self._stepped[n]) if n in self._stepped else np.nan for n in table.names]
+                )
             elif column.own and own is not None and not sums:
                 self._figures[key] = np.broadcast_to(
                     np.asarray(getattr(own, column.own), np.float64), (len(table),)
@@ -298,6 +312,8 @@ class ParamsModel(QAbstractTableModel):
             segment = self._layout[table.names[at]]
             return fmt.shape(segment.param.shape) if column == SHAPE else fmt.STATES[segment.state]
         figures = self.columns[column - FIRST_FIGURE]
+        if figures is STEPPED:
+            return self._stepped.get(self.name_at(row), "")
         if figures is RANKS:
             return parts_text(self._held.get(self.name_at(row), ()))
         value = self.value(row, column)
@@ -336,6 +352,8 @@ class ParamsModel(QAbstractTableModel):
         if column < FIRST_FIGURE:
             return self.text(row, column) if column == NAME else WORD_COLUMNS[column][1]
         figures, text = self.columns[column - FIRST_FIGURE], self.text(row, column)
+        if figures is STEPPED:
+            return f"{text}\n{figures.help}".lstrip()
         if figures is RANKS:
             return f"{parts_list(self._held.get(self.name_at(row), ()))}\n{figures.help}".lstrip()
         value = self.value(row, column)

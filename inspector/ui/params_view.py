@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from PySide6.QtCore import QModelIndex, QPoint, QSignalBlocker, Qt
@@ -20,6 +21,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from inspector.optimizers import optimizer, optimizer_of
+from inspector.plan import Plan
 from inspector.runtime.commands import SetStats
 from inspector.runtime.snapshots import CountedParams, Snapshot
 from inspector.statistics import StatsLevel
@@ -31,7 +34,7 @@ from inspector.ui.break_menu import show_break_menu
 from inspector.ui.frozen_table import FrozenTable
 from inspector.ui.kept_lanes import show_kept
 from inspector.ui.params_columns import FIRST_FIGURE, WORD_COLUMNS
-from inspector.ui.params_model import NO_PARTS, ParamsModel
+from inspector.ui.params_model import NO_PARTS, NO_STEPS, ParamsModel
 from inspector.ui.tables import set_widths
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
@@ -68,6 +71,7 @@ class ParamsView(LazyView):
         self._param = ""
         self._selecting = False
         self.model = ParamsModel()
+        self._known_steps: tuple[Plan | None, Mapping[str, str]] = (None, NO_STEPS)
         self.frozen = FrozenTable(self.model, "params-table")
         self.frozen.header_clicked.connect(self._on_header_clicked)
         self.frozen.names.selectionModel().currentRowChanged.connect(self._on_row_changed)
@@ -213,6 +217,14 @@ class ParamsView(LazyView):
         offers = self.model.offers(index.row(), index.column())
         show_break_menu(self, table.viewport().mapToGlobal(under), offers, self.condition_wanted.emit)
 
+    def _stepped(self, plan: Plan | None) -> Mapping[str, str]:
+        """What steps each param; worked out once a plan, nothing where one optimizer steps all."""
+        if plan is None or optimizer(plan.variant.optimizer).rest is None:
+            return NO_STEPS
+        if self._known_steps[0] is not plan:
+            self._known_steps = plan, {s.name: optimizer_of(plan.variant, s.param).name for s in plan.layout}
+        return self._known_steps[1]
+
     # --- showing
 
     def _update(self, snapshot: Snapshot) -> None:
@@ -222,7 +234,7 @@ class ParamsView(LazyView):
             self.lane_buttons["w"].click()
         columns = self.model.columnCount()
         held = snapshot.recorded.held if snapshot.recorded is not None else NO_PARTS
-        self.model.show_counted(counted, layout, held)
+        self.model.show_counted(counted, layout, held, self._stepped(snapshot.plan))
         if self.model.columnCount() != columns:
             self._set_widths()
         self._show_selection(scroll=False)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, Qt, QTimer
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QToolTip, QVBoxLayout, QWidget
 
@@ -40,13 +40,38 @@ class _Metric:
     title: str
     log: bool
     absent: str
+    means: str
 
 
 METRICS = (
-    _Metric("loss", "loss", False, "This source gives no loss."),
-    _Metric("grad_norm", "gradient norm", True, "No gradient norm has been recorded."),
-    _Metric("clip_scale", "clip scale", False, "No clip scale has been recorded."),
-    _Metric("lr", "lr", False, "No learning rate has been recorded."),
+    _Metric(
+        "loss",
+        "loss",
+        False,
+        "This source gives no loss.",
+        "What the source says that the model loses, in its own unit; as training steps are taken it should fall.",
+    ),
+    _Metric(
+        "grad_norm",
+        "gradient norm",
+        True,
+        "No gradient norm has been recorded.",
+        "L2 norm of all finite gradients together, before clipping (gradNorm). Logarithmic.",
+    ),
+    _Metric(
+        "clip_scale",
+        "clip scale",
+        False,
+        "No clip scale has been recorded.",
+        "What multiplies all gradients: min(1, max grad norm / gradNorm). Below 1 the step was clipped.",
+    ),
+    _Metric(
+        "lr",
+        "lr",
+        False,
+        "No learning rate has been recorded.",
+        "The learning rate as used, with the schedule applied.",
+    ),
 )
 NOT_YET = "not yet"
 NO_STEPS_YET = "No step has finished yet: F11 runs one."
@@ -103,6 +128,7 @@ class PlotsView(LazyView):
             chart.menu_wanted.connect(partial(self._on_menu_wanted, metric.name))
             chart.box.sigRangeChangedManually.connect(self._on_moved_by_hand)
             chart.set_title(metric.title)
+            chart.setToolTip(metric.means)
             self.charts[metric.name] = chart
         self._first = self.charts[METRICS[0].name]
         for chart in list(self.charts.values())[1:]:
@@ -121,6 +147,9 @@ class PlotsView(LazyView):
         self._columns = 0
         self._arrange(2)
         self._first.box.setXRange(0.5, 1.5, padding=0)
+        self._second_turn = QTimer(self, singleShot=True, interval=0)
+        self._second_turn.timeout.connect(self._paint_rest)
+        self._first.box.sigXRangeChanged.connect(self._paint_in_two_turns)
 
     # --- from outside
 
@@ -272,6 +301,18 @@ class PlotsView(LazyView):
             self._first.box.setXRange(min(ends) - room, max(ends) + room, padding=0)
         for chart in self.charts.values():
             chart.draw()
+
+    def _paint_in_two_turns(self) -> None:
+        """Another stretch of steps is in all plots: half of them are painted in this turn, so that a key or the mouse
+        need not wait for all."""
+        for chart in list(self.charts.values())[len(METRICS) // 2 :]:
+            chart.setUpdatesEnabled(False)
+        self._second_turn.start()
+
+    def _paint_rest(self) -> None:
+        for chart in self.charts.values():
+            if not chart.updatesEnabled():
+                chart.setUpdatesEnabled(True)
 
     def _arrange(self, columns: int) -> None:
         rows = -(-len(METRICS) // columns)

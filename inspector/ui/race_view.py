@@ -31,9 +31,16 @@ from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
 
 CHARTS = {"loss": "loss", "grad_norm": "‖g‖", "update_norm": "‖Δw‖", "weight_norm": "‖w‖"}
+CHART_HELP = {
+    "loss": "The loss of each lane, on the same data.",
+    "grad_norm": "L2 norm of the gradient of each lane, before clipping. Logarithmic.",
+    "update_norm": "L2 norm of what each lane adds to the weights in a step. Logarithmic.",
+    "weight_norm": "L2 norm of the weights of each lane.",
+}
 PRESETS = (
     "adamw adam-l2 lion:lr=3e-4 sgd:lr=0.1",
     "adamw adam-l2",
+    "adamw muon:lr=0.02,adamw.lr=3e-3 adafactor:lr=0.01 lion:lr=3e-4",
     "adamw:lr=1e-3 adamw:lr=3e-3 adamw:lr=1e-2",
     "adamw adamw:kernel=8bit,codec=dynamic",
     "adamw:beta2=0.95 adamw:beta2=0.999",
@@ -46,6 +53,7 @@ LOW, NARROW = 150, 180
 """Pixels that a plot takes at least, as long as there is room."""
 NOTHING = "Several optimizers from the same start, over the same batches: write them above, then Start (Ctrl+Return)."
 OPEN_LOOP = "open loop: the gradients are the same whatever the weights"
+ABSENT = "No lane knows it."
 KEYS = (
     ("Ctrl+Return", "start the race anew with the lanes written above"),
     ("Return", "bring the selected lane to the front: panels and keys are for it then"),
@@ -149,8 +157,9 @@ class RaceView(LazyView):
     def _show_race(self, race: RacePicture | None) -> None:
         fresh = race is not None and len(race.lanes) != len(self.model.lanes)
         self.model.show(race)
-        self.stop_button.setEnabled(race is not None)
-        self.together.setEnabled(race is not None)
+        live = race is not None and race.live
+        self.stop_button.setEnabled(live)
+        self.together.setEnabled(live)
         if race is not None:
             self.together.setChecked(race.together)
         if fresh:
@@ -161,7 +170,8 @@ class RaceView(LazyView):
         race = snapshot.race
         if race is None:
             return ""
-        words = [f"{race.lanes[race.front].name} in front"]
+        front = race.lanes[race.front].name
+        words = [f"{front} in front" if race.live else f"saved, {front} is open"]
         losses = {lane.name: latest(lane.history, "loss") for lane in race.lanes}
         known = {name: loss for name, loss in losses.items() if loss is not None and loss == loss}
         if len(known) > 1:
@@ -187,7 +197,8 @@ class RaceView(LazyView):
             chart.show_others({name: histories[name] for name in there})
             chart.set_colours({name: styles[names.index(name)][0] for name in there})
             chart.select_trace(f"lane {self.model.front}")
-            chart.set_message(NOTHING if not count and metric == "loss" else "")
+            absent = ABSENT if count and steps and not there else ""
+            chart.set_message(NOTHING if not count and metric == "loss" else absent)
             if ends != self._ends and steps:
                 room = max((ends[1] - ends[0]) * 0.01, 0.5)
                 chart.box.setXRange(ends[0] - room, ends[1] + room, padding=0)
@@ -264,6 +275,7 @@ class RaceView(LazyView):
     def _chart(self, metric: str) -> StepChart:
         chart = StepChart(log=metric in ("grad_norm", "update_norm"))
         chart.set_titles(CHARTS[metric])
+        chart.setToolTip(CHART_HELP[metric])
         chart.show_bottom_axis("step")
         chart.hovered.connect(lambda step, metric=metric: self._on_hovered(metric, step))
         chart.picked.connect(self._on_picked)

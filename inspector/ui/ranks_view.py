@@ -14,7 +14,7 @@ from inspector.ui.ranks_model import SAMPLES, RanksModel
 from inspector.ui.readouts import bucket_at, bucket_steps, read_out
 from inspector.ui.step_chart import StepChart
 from inspector.ui.tables import dense_table, set_widths
-from inspector.ui.widgets import ElidedLabel
+from inspector.ui.widgets import CheckedLook, ElidedLabel
 
 METRICS = {
     "loss": ("L", "loss", "loss (nats)", "The loss of each rank's own batch"),
@@ -54,6 +54,7 @@ class RanksView(CurvesView):
         super().__init__(StepChart(), dense_table(self.model, "ranks-table"), parent)
         self.setObjectName("ranks")
         self._metric = "loss"
+        self.chart.setToolTip(f"{METRICS[self._metric][3]}.")
         self._are_there = False
         self.words = ElidedLabel()
         line = QHBoxLayout()
@@ -66,7 +67,7 @@ class RanksView(CurvesView):
             button = QToolButton()
             button.setText(text)
             button.setToolTip(f"{said} ({key})")
-            button.setCheckable(True)
+            CheckedLook(button)
             button.setChecked(name == self._metric)
             button.clicked.connect(lambda _checked=False, name=name: self.show_metric(name))
             self._group.addButton(button)
@@ -96,6 +97,7 @@ class RanksView(CurvesView):
     def show_metric(self, name: str) -> None:
         """Draw another metric of each rank."""
         self._metric = name
+        self.chart.setToolTip(f"{METRICS[name][3]}.")
         self.buttons[name].setChecked(True)
         self._draw_curves()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -32,6 +33,8 @@ from inspector.ui.view import View
 
 SETTLED_MS = 250
 """So long without a new snapshot, and what was asked for is drawn."""
+LONGEST_WAIT_S = 10.0
+"""For what views have asked to be drawn, after that: a worker may not have it."""
 DEFAULT_SIZE = (1600, 1000)
 
 
@@ -81,7 +84,7 @@ def grab_window(
             target = _alone(made[view], QSize(*size))
         for command in commands:
             link.send(command)
-        _wait(bus, link, until, timeout_s)
+        _wait(bus, link, until, lambda: any(each.is_waiting() for each in made.values()), timeout_s)
         image = drawn(target, scale)
     finally:
         bus.blockSignals(True)
@@ -126,10 +129,25 @@ def _alone(view: View, size: QSize) -> QWidget:
     return view
 
 
-def _wait(bus: Bus, link: WorkerLink, until: Callable[[Snapshot], bool], timeout_s: float) -> None:
+def _wait(
+    bus: Bus,
+    link: WorkerLink,
+    until: Callable[[Snapshot], bool],
+    waiting: Callable[[], bool],
+    timeout_s: float,
+) -> None:
     loop = QEventLoop()
     quiet = QTimer(singleShot=True, interval=SETTLED_MS)
-    quiet.timeout.connect(loop.quit)
+    began: list[float] = []
+
+    def is_quiet() -> None:
+        began[:] = began or [time.monotonic()]
+        if waiting() and time.monotonic() - began[0] < LONGEST_WAIT_S:
+            quiet.start()
+        else:
+            loop.quit()
+
+    quiet.timeout.connect(is_quiet)
     limit = QTimer(singleShot=True, interval=int(timeout_s * 1000))
     limit.timeout.connect(lambda: loop.exit(1))
 

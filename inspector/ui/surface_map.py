@@ -42,6 +42,9 @@ class SurfaceMap(Chart):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(left=Axis("left"), bottom=Axis("bottom"), parent=parent)
         self.box.setMouseEnabled(x=True, y=True)
+        self.setToolTip(
+            "The function as colours and contours, its minima as crosses, and the way that each lane goes over it."
+        )
         self.show_bottom_axis("x")
         self.left.setLabel("y")
         self._ground = pg.ImageItem()
@@ -86,7 +89,7 @@ class SurfaceMap(Chart):
             pen.setWidthF(1.6)
             line.setPen(pen)
             set_points(line, path.x, path.y)
-            point.setPen(line_pen(theme.colours().base))
+            point.setPen(line_pen(path.colour))
             point.setBrush(pg.mkBrush(path.colour))
             here = np.isfinite(path.x[-1:]) & np.isfinite(path.y[-1:])
             point.setData(path.x[-1:][here], path.y[-1:][here])

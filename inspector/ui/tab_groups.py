@@ -17,6 +17,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from inspector.ui.widgets import CheckedLook
+
 SPARE = 12
 """Pixels that stay free beside the tabs, so that none is shortened."""
 
@@ -188,7 +190,7 @@ class _Chooser(QWidget):
             button.setText(group.title)
             button.setToolTip(group.help)
             button.setAccessibleDescription(group.help)
-            button.setCheckable(True)
+            CheckedLook(button)
             button.setAutoRaise(True)
             self.buttons.addButton(button, i)
             row.addWidget(button)

@@ -135,6 +135,11 @@ def apply(app: QApplication, scheme: Scheme | None = None, font_scale: float | N
     _refresh(app, always=True)
 
 
+def font_scale() -> float:
+    """The size of text beside that of the system, as a person has set it."""
+    return _State.font_scale
+
+
 def ui_font(size_change: float = 0) -> QFont:
     """The system's font with figures of equal width."""
     font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)

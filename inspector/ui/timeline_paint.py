@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cache
 
 from PySide6.QtCore import QLineF, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter, QPen, QPixmap, QPolygonF
@@ -15,12 +17,27 @@ from inspector.ui.timeline_signs import SEVERITIES, Signs
 
 MARGIN = 16
 SIGNS, TRACK, LABELS = 16, 12, 16
-"""Height of the rows, from top to bottom."""
+"""Height of the rows, from top to bottom; the last two grow with text."""
 OVERVIEW = 3
 """Height of the line that shows which part of all steps is in view."""
 KEYFRAME = 3
 """Height of the notch above the track where a state was captured."""
 TICK_DISTANCE = 72
+
+
+def track() -> int:
+    """Height of the track, pixels: a line of text has room in it."""
+    return max(TRACK, _text_height(theme.font_scale()) - 1)
+
+
+def labels() -> int:
+    """Height of the row of steps, pixels."""
+    return max(LABELS, _text_height(theme.font_scale()) + 3)
+
+
+@cache
+def _text_height(scale: float) -> int:
+    return math.ceil(QFontMetricsF(theme.ui_font(-1)).height())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +106,7 @@ class TimelinePainter:
         elif moving.target is not None:
             low, high = sorted((moving.at, float(moving.target)))
             painter.fillRect(
-                _bar(ground.span, low, high, top, TRACK), theme.faded(theme.colours().accent, 0.25)
+                _bar(ground.span, low, high, top, track()), theme.faded(theme.colours().accent, 0.25)
             )
         if moving.hovered is not None:
             _paint_hovered(painter, top, ground.span, moving.hovered)
@@ -108,7 +125,7 @@ class TimelinePainter:
         top = track_top(size.height())
         _paint_overview(painter, ground)
         _paint_track(painter, top, ground)
-        _paint_ticks(painter, top + TRACK, size.width(), ground.span)
+        _paint_ticks(painter, top + track(), size.width(), ground.span)
         _paint_signs(painter, top - 8, ground)
         painter.end()
         return picture
@@ -116,7 +133,7 @@ class TimelinePainter:
 
 def track_top(height: int) -> float:
     """The upper edge of the track in a view of this height."""
-    return max((height - SIGNS - TRACK - LABELS) / 2, 0) + SIGNS
+    return max((height - SIGNS - track() - labels()) / 2, 0) + SIGNS
 
 
 def _paint_overview(painter: QPainter, ground: Ground) -> None:
@@ -131,13 +148,13 @@ def _paint_overview(painter: QPainter, ground: Ground) -> None:
 
 def _paint_track(painter: QPainter, top: float, ground: Ground) -> None:
     c, span, recorded = theme.colours(), ground.span, ground.recorded
-    painter.fillRect(QRectF(span.left, top, span.width, TRACK), c.faint)
+    painter.fillRect(QRectF(span.left, top, span.width, track()), c.faint)
     first = recorded.first - 1 if recorded is not None else 0
-    painter.fillRect(_bar(span, first, ground.known, top, TRACK), c.line)
+    painter.fillRect(_bar(span, first, ground.known, top, track()), c.line)
     if recorded is None:
         return
     for left, right in covered(recorded.rebuildable, span):
-        painter.fillRect(QRectF(left, top, max(right - left, 1), TRACK), theme.faded(c.info, 0.3))
+        painter.fillRect(QRectF(left, top, max(right - left, 1), track()), theme.faded(c.info, 0.3))
     painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
     painter.setPen(QPen(c.text, 1))
     notches = pixels_of(recorded.keyframes, span).tolist()
@@ -148,7 +165,7 @@ def _paint_track(painter: QPainter, top: float, ground: Ground) -> None:
 def _paint_reach(painter: QPainter, top: float, span: Span, moving: Moving) -> None:
     """What can be gone back to without running again."""
     c = theme.colours()
-    reach = _bar(span, moving.earliest, moving.finished, top, TRACK)
+    reach = _bar(span, moving.earliest, moving.finished, top, track())
     painter.fillRect(reach, c.muted)
     text = f"memory back to {moving.earliest:,}"
     if reach.width() > QFontMetricsF(painter.font()).horizontalAdvance(text) + 12:
@@ -165,7 +182,9 @@ def _bar(span: Span, first: float, last: float, top: float, height: float) -> QR
 def _paint_ticks(painter: QPainter, top: float, width: int, span: Span) -> None:
     c = theme.colours()
     metrics = QFontMetricsF(painter.font())
-    for step in tick_steps(int(span.stop), int(span.width) // TICK_DISTANCE, max(int(span.start), 0)):
+    for step in tick_steps(
+        int(span.stop), int(span.width / (TICK_DISTANCE * theme.font_scale())), max(int(span.start), 0)
+    ):
         if step < span.start:
             continue
         x = span.x_of(step)
@@ -175,7 +194,7 @@ def _paint_ticks(painter: QPainter, top: float, width: int, span: Span) -> None:
         wide = metrics.horizontalAdvance(text) + 2
         left = min(max(x - wide / 2, 2), width - wide - 2)
         painter.setPen(c.muted)
-        painter.drawText(QRectF(left, top + 2, wide, LABELS - 2), int(Qt.AlignmentFlag.AlignCenter), text)
+        painter.drawText(QRectF(left, top + 2, wide, labels() - 2), int(Qt.AlignmentFlag.AlignCenter), text)
 
 
 def _paint_signs(painter: QPainter, y: float, ground: Ground) -> None:
@@ -196,7 +215,7 @@ def _paint_signs(painter: QPainter, y: float, ground: Ground) -> None:
 def _paint_loop(painter: QPainter, top: float, span: Span, loop: tuple[int, int], looping: bool) -> None:
     c = theme.colours()
     colour = c.accent if looping else c.muted
-    area = _bar(span, *loop, top - 3, TRACK + 6)
+    area = _bar(span, *loop, top - 3, track() + 6)
     painter.fillRect(area, theme.faded(colour, 0.18))
     painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
     painter.setPen(QPen(colour, 1))
@@ -212,11 +231,11 @@ def _paint_hovered(painter: QPainter, top: float, span: Span, step: int) -> None
     c = theme.colours()
     x = span.x_of(step)
     painter.setPen(QPen(c.muted, 1))
-    painter.drawLine(QLineF(x, top - KEYFRAME, x, top + TRACK + 3))
+    painter.drawLine(QLineF(x, top - KEYFRAME, x, top + track() + 3))
     text = f"{step:,}"
     wide = QFontMetricsF(painter.font()).horizontalAdvance(text) + 8
     left = min(max(x - wide / 2, span.left), span.left + span.width - wide)
-    area = QRectF(left, top + TRACK + 2, wide, LABELS - 2)
+    area = QRectF(left, top + track() + 2, wide, labels() - 2)
     painter.fillRect(area, c.raised)
     painter.setPen(c.text)
     painter.drawText(area, int(Qt.AlignmentFlag.AlignCenter), text)
@@ -227,8 +246,8 @@ def _paint_progress(painter: QPainter, top: float, span: Span, glance: Glance) -
     c = theme.colours()
     start = glance.step - glance.of
     reached = start + glance.done
-    painter.fillRect(_bar(span, start, glance.step, top, TRACK), theme.faded(c.accent, 0.25))
-    painter.fillRect(_bar(span, start, reached, top, TRACK), theme.faded(c.accent, 0.8))
+    painter.fillRect(_bar(span, start, glance.step, top, track()), theme.faded(c.accent, 0.25))
+    painter.fillRect(_bar(span, start, reached, top, track()), theme.faded(c.accent, 0.8))
     _dashed(painter, top, span, reached)
 
 
@@ -240,7 +259,7 @@ def _paint_cursor(painter: QPainter, top: float, span: Span, moving: Moving) -> 
         return
     x = span.x_of(moving.at)
     painter.setPen(QPen(c.accent, 2))
-    painter.drawLine(QLineF(x, top - SIGNS + 2, x, top + TRACK + 1))
+    painter.drawLine(QLineF(x, top - SIGNS + 2, x, top + track() + 1))
     # Hollow where only the numbers of the step are at hand.
     hollow = moving.glance is not None
     painter.setPen(QPen(c.accent, 1.5) if hollow else Qt.PenStyle.NoPen)
@@ -253,4 +272,4 @@ def _dashed(painter: QPainter, top: float, span: Span, step: float) -> None:
     if span.start <= step <= span.stop:
         x = span.x_of(step)
         painter.setPen(QPen(theme.colours().accent, 1, Qt.PenStyle.DashLine))
-        painter.drawLine(QLineF(x, top - SIGNS, x, top + TRACK))
+        painter.drawLine(QLineF(x, top - SIGNS, x, top + track()))

@@ -11,7 +11,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import theme
 from inspector.ui.moment import memory_reaches, position_text, step_text
 from inspector.ui.timeline_axis import Span, axis_end, position
-from inspector.ui.timeline_paint import LABELS, MARGIN, SIGNS, TRACK, Ground, Moving, TimelinePainter
+from inspector.ui.timeline_paint import MARGIN, SIGNS, Ground, Moving, TimelinePainter, labels, track
 from inspector.ui.timeline_signs import Signs
 from inspector.ui.view import View, same_run
 
@@ -51,7 +51,7 @@ class TimelineView(View):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        self.setMinimumHeight(SIGNS + TRACK + LABELS)
+        self.setMinimumHeight(SIGNS + track() + labels())
         self._snapshot: Snapshot | None = None
         self._known = 0
         self._span: tuple[float, float] | None = None

@@ -31,6 +31,9 @@ class TimingView(CurvesView):
         self.model = TimingModel()
         super().__init__(StepChart(log=True), dense_table(self.model, "kernel-times"), parent)
         self.setObjectName("timing")
+        self.chart.setToolTip(
+            "What each kernel took in each step, those at low clocks (cold) as dots. Logarithmic."
+        )
         self._shown: tuple[object, ...] = ()
         self._overlays: tuple[Overlay, ...] = ()
         self._clock = "GPU"

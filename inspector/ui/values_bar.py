@@ -11,6 +11,7 @@ from inspector.stores import LANES, Lane
 from inspector.ui import theme
 from inspector.ui.value_forms import FORM_HELP, FORMS, Form
 from inspector.ui.values_model import MOMENT_HELP
+from inspector.ui.widgets import CheckedLook
 
 MOMENTS: tuple[Moment, ...] = ("before", "after", "difference")
 
@@ -68,7 +69,7 @@ class ValuesBar(QWidget):
         self.columns.setMenu(menu)
         self.columns.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.image = self._button("Image", "The param as an image, one row a row of the matrix (M)")
-        self.image.setCheckable(True)
+        CheckedLook(self.image)
         self.image.toggled.connect(self.image_wanted)
         self.find_button = self._button("Find", "Look for a value (Ctrl+F)")
         self.find_button.clicked.connect(self.find_wanted)

@@ -12,7 +12,7 @@ from inspector.layout import Layout
 from inspector.optimizers import optimizer_of
 from inspector.runtime.commands import SaveValues
 from inspector.runtime.snapshots import Snapshot
-from inspector.stores import LANES
+from inspector.stores import LANES, MOMENTS
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.find_bar import ALL, FindBar
@@ -280,6 +280,7 @@ class ValuesView(LazyView):
             self._show_param()
         if show_kept(self.bar.lane_boxes, snapshot):
             self._on_columns_changed()
+            self.note.setText(self._summary())
         self.model.show_window(snapshot.values)
         self._show_absence()
         self.find_bar.param = self._param
@@ -325,11 +326,12 @@ class ValuesView(LazyView):
         if not param.numel:
             return f"{param.name} is empty: its shape is {fmt.shape(param.shape)}."
         shape, elements = fmt.shape(param.shape), fmt.plural(param.numel, "element")
+        kept = " and ".join(lane for lane in MOMENTS if self.bar.lane_boxes[lane].isEnabled())
         state = fmt.STATES[self._layout[param.name].state] if self._layout is not None else ""
         plan = self._snapshot.plan if self._snapshot is not None else None
         in_place = optimizer_of(plan.variant, param).in_place if plan is not None else {}
         held = "".join(f" In place of {lane} stands {what}." for lane, what in in_place.items())
-        return f"{param.name}: {shape}, {elements}, m and v in {state}.{held} • changed"
+        return f"{param.name}: {shape}, {elements}{f', {kept} in {state}' if kept else ''}.{held} • changed"
 
     def _set_widths(self) -> None:
         param = self.model.param

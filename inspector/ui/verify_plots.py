@@ -29,6 +29,7 @@ class UlpBars(BarChart):
         self._counts: dict[Lane, np.ndarray] = {}
         self._of = ""
         super().__init__(LANES, counts=True, filled=False, text=_tick, parent=parent)
+        self.setToolTip("How many elements of w, m and v are apart by how many ULP, recorded against here.")
         self.show_params((), "", "")
 
     def show_params(self, params: Sequence[ParamVerdict], of: str, absent: str) -> None:
@@ -72,6 +73,7 @@ class WorstOverSteps(StepChart):
         self.set_lanes({lane: lane for lane in LANES})
         self.hovered.connect(self._on_hovered)
         self.all_wanted.connect(self.show_all)
+        self.setToolTip("The largest difference of w, m and v in ULP, of each step that was compared.")
         self.show_worst(EMPTY_HISTORY, "")
 
     def show_worst(self, history: History, absent: str) -> None:

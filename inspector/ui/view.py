@@ -85,6 +85,10 @@ class View(QWidget):
     def show_range(self, start: float, stop: float) -> None:
         """Bring these steps into view, as another axis shows them; of no meaning to a view without such an axis."""
 
+    def is_waiting(self) -> bool:
+        """True while what it has asked for to be drawn has not come."""
+        return False
+
     def kept_text(self) -> str:
         """What of it is kept between runs of the program, as text; "" for nothing."""
         return ""

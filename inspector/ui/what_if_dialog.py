@@ -64,7 +64,8 @@ class WhatIfDialog(QDialog):
         self.buttons.rejected.connect(self.reject)
         form = QFormLayout(self)
         form.addRow("Recording", QLabel(str(recording), self))
-        form.addRow("Changed", QLabel(self._changes or "nothing", self))
+        self.changed = QLabel(self._changes or "nothing", self)
+        form.addRow("Changed", self.changed)
         form.addRow("New session", self.path)
         form.addRow("Capture", self.policy)
         form.addRow(self.words)
@@ -83,6 +84,11 @@ class WhatIfDialog(QDialog):
         """Follow what was asked for."""
         going = snapshot.beside.what_if
         if not self._asked:
+            if snapshot.beside.changes != self._changes:
+                # What was set right before may take a moment.
+                self._changes = snapshot.beside.changes
+                self.changed.setText(self._changes or "nothing")
+                self._check()
             return
         if going is None:
             # Before it has begun there is none either, unless something was wrong with it.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QPalette
-from PySide6.QtWidgets import QFileDialog, QLabel, QLineEdit, QSizePolicy, QWidget
+from PySide6.QtWidgets import QAbstractButton, QFileDialog, QLabel, QLineEdit, QSizePolicy, QWidget
+
+from inspector.ui import theme
 
 
 class ElidedLabel(QLabel):
@@ -48,6 +50,24 @@ class WrappedLabel(QLabel):
     def minimumSizeHint(self) -> QSize:
         """As small as one may want it: in a panel that is too low for all, what is below it matters more."""
         return QSize(1, 0)
+
+
+class CheckedLook(QObject):
+    """A button that stays down is in the accent while it is: only pressed in, it is hardly told from others."""
+
+    def __init__(self, button: QAbstractButton) -> None:
+        super().__init__(button)
+        self._button = button
+        button.setCheckable(True)
+        button.toggled.connect(self._dress)
+        theme.changes().changed.connect(self._dress)
+
+    def _dress(self) -> None:
+        c, palette = theme.colours(), QPalette()
+        if self._button.isChecked():
+            palette.setColor(QPalette.ColorRole.Button, c.accent)
+            palette.setColor(QPalette.ColorRole.ButtonText, c.on_accent)
+        self._button.setPalette(palette)
 
 
 class CentredWords(QLabel):

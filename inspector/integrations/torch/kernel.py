@@ -103,8 +103,10 @@ class Launcher:
         """`kernel` as PyTorch compiled it."""
         self._function = kernel.func
         self._keep = kernel
-        library = torch.cuda._utils._get_gpu_runtime_library()
-        self._call = library.cuLaunchKernel
+        utils = torch.cuda._utils
+        # Older versions know CUDA alone, by another name.
+        find = getattr(utils, "_get_gpu_runtime_library", None) or utils._get_cuda_library
+        self._call = find().cuLaunchKernel
         self._pointers = [ctypes.c_void_p() for _ in range(4)]
         self._arguments = (ctypes.c_void_p * 4)(*(ctypes.addressof(each) for each in self._pointers))
 

@@ -38,6 +38,8 @@ class Gradients:
     pointers: U64Array
     kinds: U64Array
     there: npt.NDArray[np.bool_]
+    places: list[int]
+    """As `pointers`, of those that are there."""
 
 
 class Prepared:
@@ -75,18 +77,28 @@ class Prepared:
 
     def holds(self) -> bool:
         """True where every tensor is still the one it was, in its place, of its type and strides."""
-        state = self._optimizer.state
         return (
-            state is self._state
-            and len(state) == len(self._dicts)
-            and all(map(is_, state.values(), self._dicts))
-            and list(map(len, self._dicts)) == self._lengths
-            and all(map(is_, map(dict.get, self._owners, self._keys), self._found))
+            self._same_state()
             and all(each.local(each.param) is self._weights[number] for number, each in self._sharded)
             and list(map(_BASE.data_ptr, self._parts)) == self._places
             and list(map(_BASE.data_ptr, self._weights)) == self._weight_places
             and list(map(_DTYPE, self._weights)) == self._weight_types
             and list(map(_BASE.stride, self._weights)) == self._weight_strides
+        )
+
+    def stays(self, given: Sequence[Tensor | None], ids: list[int], found: Gradients) -> bool:
+        """The same, where it was so a moment ago in the same step, and `given` had these ids and was `found` so.
+
+        Nothing has moved since then, and the state is of the same tensors: types and strides change by that alone.
+        """
+        if self._sharded or not found.there.all():
+            return False
+        return (
+            self._same_state()
+            and list(map(id, given)) == ids
+            and list(map(_BASE.data_ptr, given)) == found.places
+            and list(map(_BASE.data_ptr, self._parts)) == self._places
+            and list(map(_BASE.data_ptr, self._weights)) == self._weight_places
         )
 
     def gradients(self, given: Sequence[Tensor | None]) -> Gradients | None:
@@ -110,7 +122,9 @@ class Prepared:
             places = list(map(_BASE.data_ptr, tensors))
         except RuntimeError:  # Sparse ones have no place.
             return None
-        found = Gradients(np.zeros(count, np.uint64), np.zeros(count, np.uint64), np.zeros(count, np.bool_))
+        found = Gradients(
+            np.zeros(count, np.uint64), np.zeros(count, np.uint64), np.zeros(count, np.bool_), places
+        )
         found.pointers[numbers], found.kinds[numbers], found.there[numbers] = places, kinds, True
         return found
 
@@ -183,6 +197,17 @@ class Prepared:
         return there
 
     # --- inner parts
+
+    def _same_state(self) -> bool:
+        """True where the optimizer's state is of the same tensors."""
+        state = self._optimizer.state
+        return (
+            state is self._state
+            and len(state) == len(self._dicts)
+            and all(map(is_, state.values(), self._dicts))
+            and list(map(len, self._dicts)) == self._lengths
+            and all(map(is_, map(dict.get, self._owners, self._keys), self._found))
+        )
 
     def _row(self, each: Known, w: Tensor, kind: Kind) -> tuple[Any, ...]:
         lanes = state_of(each, w, self._optimizer.state, kind)

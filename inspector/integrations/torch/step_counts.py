@@ -27,6 +27,8 @@ class StepCounts:
         self._prepared: Prepared | None = None
         self._unfit: tuple[Any, ...] | None = None
         """What a run was like that could not be prepared for."""
+        self._seen: tuple[Prepared, list[int], Gradients] | None = None
+        """What the gradients of the step to come were as they were clipped, with their ids."""
         self._clipped: list[int] = []
         self._clipped_numbers: list[int] = []
         """The ids of the params that were clipped together last, and the numbers of those that are of the run."""
@@ -48,7 +50,7 @@ class StepCounts:
     ) -> tuple[Counts, list[Strides]]:
         """Start counting a step; `t` int64[params] is the step count that it is to each, `gradients` are its own."""
         run = self._run
-        prepared, found = self._looked_at(gradients)
+        prepared, found = self._seen_or_looked_at(gradients)
         if prepared is not None and found is not None:
             jobs, made = prepared.of_step(run.groups, found, t, scale, skipped=skipped)
             if light:
@@ -81,7 +83,10 @@ class StepCounts:
             numbers = [number for number in numbers if number not in done]
         if not numbers:
             return None
-        prepared, found = self._looked_at(run.gradients())
+        gradients = run.gradients()
+        prepared, found = self._looked_at(gradients)
+        if prepared is not None and found is not None:
+            self._seen = prepared, list(map(id, gradients)), found
         if prepared is None or found is None:
             taken, tasks, strides = gradients_of(run.known, run.groups, numbers, norm)
             return Unclipped(taken, self._counter.count(tasks, transfer), strides) if taken else None
@@ -113,6 +118,17 @@ class StepCounts:
         return self._clipped_numbers
 
     # --- inner parts
+
+    def _seen_or_looked_at(
+        self, gradients: Sequence[Tensor | None]
+    ) -> tuple[Prepared | None, Gradients | None]:
+        """As `_looked_at`, where clipping has looked at them in this step by less."""
+        seen, self._seen = self._seen, None
+        if seen is not None and seen[0] is self._prepared and seen[0].of is self._run.known:
+            prepared, ids, found = seen
+            if prepared.stays(gradients, ids, found):
+                return prepared, found
+        return self._looked_at(gradients)
 
     def _looked_at(self, gradients: Sequence[Tensor | None]) -> tuple[Prepared | None, Gradients | None]:
         """What is prepared, and the gradients of a step as it reads them; None where they have to be gone through."""

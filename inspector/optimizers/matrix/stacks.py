@@ -79,23 +79,25 @@ def matrix_shape(segment: Segment) -> tuple[int, int]:
 
 
 def batches(
-    layout: Layout, matrices: Iterable[Segment], lane: Lane, *, bound: int, stacked: int
+    layout: Layout, matrices: Iterable[Segment], lane: Lane, *, bound: int, stacked: int, most: int
 ) -> Iterator[Batch]:
     """The matrices in batches of one shape, in the order of the first of each.
 
     The elements from the first to the last of several lie on one page of `lane` and can be bound at once, which takes
-    at most `bound` of them, and the matrices have at most `stacked` elements together. A matrix of which that is not so
-    is a batch of its own.
+    at most `bound` of them; they are at most `most`, and have at most `stacked` elements together. A matrix for which
+    this is too little is a batch of its own.
     """
     shapes: dict[tuple[int, int], list[Segment]] = {}
     for segment in matrices:
         shapes.setdefault(matrix_shape(segment), []).append(segment)
-    found = [batch for each in shapes.values() for batch in _runs(layout, each, lane, bound, stacked)]
+    found = [batch for each in shapes.values() for batch in _runs(layout, each, lane, bound, stacked, most)]
     yield from sorted(found, key=lambda batch: batch.start)
 
 
-def _runs(layout: Layout, alike: list[Segment], lane: Lane, bound: int, stacked: int) -> Iterator[Batch]:
-    most = max(stacked // max(alike[0].numel, 1), 1)
+def _runs(
+    layout: Layout, alike: list[Segment], lane: Lane, bound: int, stacked: int, most: int
+) -> Iterator[Batch]:
+    most = min(max(stacked // max(alike[0].numel, 1), 1), most)
     # As many parts of nearly one size as there have to be: a last one of a single matrix would leave a device idle.
     most = -(-len(alike) // -(-len(alike) // most))
     run: list[Segment] = []

@@ -70,7 +70,9 @@ class MuonPlan(ProductPlan):
                 self._direction(range_)
         limit = self.limits.max_storage_buffer_binding_size // F32_BYTES
         stacked = min(STACKED_ELEMENTS, limit)
-        for batch in batches(self.layout, self._matrices(), "v", bound=limit, stacked=stacked):
+        # The grid counts matrices along z.
+        most = self.limits.max_compute_workgroups_per_dimension
+        for batch in batches(self.layout, self._matrices(), "v", bound=limit, stacked=stacked, most=most):
             self._orthogonalise(batch)
 
     def _matrices(self) -> list[Segment]:

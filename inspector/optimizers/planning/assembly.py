@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
 
 from inspector.codecs import BLOCK, blocks
 from inspector.errors import UsageError
 from inspector.layout import F32_BYTES, BlockName, Layout
 from inspector.param_hyper import Classes
+from inspector.param_state import ParamState, place_states
 from inspector.plan import (
     UNIFORM_BYTES,
     WORKGROUP_SIZE,
@@ -33,7 +37,10 @@ F16_BYTES = 2
 
 
 class Assembly:
-    """A plan in the making. `moments` are the lanes of state that the optimizer keeps, an element each."""
+    """A plan in the making.
+
+    `moments` are the lanes of state that the optimizer keeps, an element each; `states` what it keeps in other shapes.
+    """
 
     def __init__(
         self,
@@ -42,6 +49,7 @@ class Assembly:
         variant: Variant,
         classes: Classes | None,
         moments: tuple[Lane, ...] = MOMENTS,
+        states: tuple[ParamState, ...] = (),
     ) -> None:
         self.layout = layout
         self.limits = limits
@@ -68,6 +76,15 @@ class Assembly:
         self.uniform_specs: dict[str, UniformSpec] = {}
         self.scratch: dict[str, int] = {}
         """float32 elements taken in each buffer of what is worked out on the way."""
+        self.tables = bytearray()
+        """What tables hold, one after the other, each begun where a binding may."""
+        self.states = place_states(
+            layout,
+            states,
+            align_bytes=limits.min_storage_buffer_offset_alignment,
+            max_buffer_bytes=limits.max_buffer_size,
+        )
+        self.state_at = {(each.name, each.param): each for each in self.states}
         self.scratch_align = max(limits.min_storage_buffer_offset_alignment, F32_BYTES) // F32_BYTES
 
     def check_variant(self) -> None:
@@ -98,6 +115,7 @@ class Assembly:
             tuple(self._buffers()),
             tuple(self.uniform_specs.values()),
             self.classes,
+            self.states,
         )
 
     def reserve(self, buffer: str, elements: int) -> tuple[int, int]:
@@ -105,6 +123,25 @@ class Assembly:
         at = -(-self.scratch.get(buffer, 0) // self.scratch_align) * self.scratch_align
         self.scratch[buffer] = at + elements
         return at, elements
+
+    def table(self, slot: int, name: str, words: npt.NDArray[np.uint32]) -> Binding:
+        """Bind words that kernels look up, the same in every step: uint32, any shape."""
+        align = self.scratch_align * F32_BYTES
+        self.tables += bytes(-len(self.tables) % align)
+        at = len(self.tables)
+        self.tables += np.ascontiguousarray(words, "<u4").tobytes()
+        return Binding(slot, name, "tables", at, words.nbytes, "read")
+
+    def scratch_range(self, slot: int, name: str, at: int, n: int, access: Access) -> Binding:
+        """Bind `n` float32 elements of the scratch buffer `name` from element `at` on."""
+        return Binding(slot, name, name, at * F32_BYTES, n * F32_BYTES, access, one_way=True)
+
+    def state_range(self, slot: int, name: str, params: Sequence[str], access: Access) -> Binding:
+        """Bind the state `name` of params that follow each other in the layout and have it in one buffer."""
+        first, last = self.state_at[name, params[0]], self.state_at[name, params[-1]]
+        assert first.buffer == last.buffer
+        size = (last.stop - first.start) * F32_BYTES
+        return Binding(slot, name, first.buffer, first.start * F32_BYTES, size, access)
 
     def workspace(self, buffer: str, elements: int) -> None:
         """Have a scratch buffer of at least so many float32 elements, which its users have one after the other."""
@@ -223,12 +260,17 @@ class Assembly:
         if self.variant.kernel == "f16":
             for page in self.layout.pages:
                 sizes[page_buffer("w_f16", self.layout, page.index)] = (page.stop - page.start) * F16_BYTES
+        for state in self.states:
+            sizes[state.buffer] = max(sizes.get(state.buffer, 0), max(state.stop, 1) * F32_BYTES)
         for name, size in sizes.items():
             yield BufferSpec(name, size, "state")
         yield BufferSpec("norm_sq", F32_BYTES, "scratch")
         yield BufferSpec("grad_stats", 2 * F32_BYTES, "scratch")
         for buffer, elements in self.scratch.items():
             yield BufferSpec(buffer, elements * F32_BYTES, "scratch")
+        if self.tables:
+            content = bytes(self.tables)
+            yield BufferSpec("tables", len(content), "table", content)
         if self.uniform_specs:
             size = self.next_uniform()
             # Plans of other steps differ in their classes: they fit in one buffer more often than not.

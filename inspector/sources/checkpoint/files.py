@@ -21,6 +21,11 @@ PICKLED_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".tar")
 NAMES_SUFFIX = ".txt"
 _WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin", "adapter_model.safetensors", "adapter_model.bin")
 _STATE_FILES = ("optimizer.safetensors", "optimizer.pt", "optimizer.bin", "optimizer.pth")
+DISTRIBUTED_INDEX, DISTRIBUTED_SUFFIX = ".metadata", ".distcp"
+"""Of torch.distributed.checkpoint: the index, and the files of the processes."""
+_DEEPSPEED = re.compile(
+    r"(zero_pp_rank_\d+_)?mp_rank_\d+_(model|optim)_states\.pt|(bf16_)?zero_pp_rank_.+|global_step\d+"
+)
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)")
 
 
@@ -68,6 +73,8 @@ def _expanded(paths: Iterable[Path]) -> Iterator[Path]:
             yield from _expanded(_in_folder(path))
         elif path.name.endswith(INDEX_SUFFIX):
             yield from _shards(path)
+        elif path.suffix == DISTRIBUTED_SUFFIX:
+            yield from _in_folder(path.parent)
         else:
             shard = _SHARD.fullmatch(path.name)
             yield from [path] if shard is None else _siblings(path, shard)
@@ -79,10 +86,18 @@ def _in_folder(folder: Path) -> list[Path]:
         names = sorted(entry.name for entry in folder.iterdir())
     except OSError as error:
         raise UsageError(f"{folder} cannot be read: {error.strerror or error}.") from None
-    if ".metadata" in names and any(name.endswith(".distcp") for name in names):
+    if any(name.endswith(DISTRIBUTED_SUFFIX) for name in names):
+        if DISTRIBUTED_INDEX not in names:
+            raise UsageError(
+                f"{folder} is a distributed checkpoint that is incomplete: its index {DISTRIBUTED_INDEX} is missing, "
+                "which is written last, and which some programs leave out as they copy."
+            )
+        return [folder / DISTRIBUTED_INDEX]
+    if any(_DEEPSPEED.fullmatch(name) for name in names):
         raise UsageError(
-            f"{folder} is a distributed checkpoint: make one file of it with python -m "
-            f"torch.distributed.checkpoint.format_utils dcp_to_torch {folder} {folder.name}.pt, and open that."
+            f"{folder} is a DeepSpeed checkpoint, whose parts it takes DeepSpeed to read. For the weights run the "
+            "zero_to_fp32.py that lies beside it and open what it writes; for the moments save, in the script, what "
+            "deepspeed.utils.safe_get_full_optimizer_state(param, 'exp_avg') and 'exp_avg_sq' give for each param."
         )
     weights = [name for name in names if name.endswith(INDEX_SUFFIX)][:1]
     weights = weights or [name for name in _WEIGHT_FILES if name in names][:1]

@@ -1,0 +1,85 @@
+"""State that an optimizer keeps of a param in a shape of its own: what there is, and where it lies in buffers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from inspector.errors import UsageError
+from inspector.layout import F32_BYTES, Layout
+
+Shape = tuple[int, ...]
+
+LEAST_ALIGN_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ParamState:
+    """One buffer of float32 beside the moments that have an element each.
+
+    `shape` gives what a param of a shape has of it, None where it has nothing. A run begins with `initial` throughout.
+    `title` is what it is, in words.
+    """
+
+    name: str
+    title: str
+    shape: Callable[[Shape], Shape | None]
+    initial: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedState:
+    """A param's part of a state: `shape` float32 values in row-major order from element `start` of `buffer` on."""
+
+    name: str
+    param: str
+    shape: Shape
+    buffer: str
+    start: int
+    initial: float
+
+    @property
+    def elements(self) -> int:
+        """How many values it has."""
+        return math.prod(self.shape)
+
+    @property
+    def stop(self) -> int:
+        """The element after its last."""
+        return self.start + self.elements
+
+
+def place_states(
+    layout: Layout, states: Sequence[ParamState], *, align_bytes: int, max_buffer_bytes: int
+) -> tuple[PlacedState, ...]:
+    """Where the states of all params lie: a state after the other, each in the order of the layout.
+
+    Every part begins where a binding may. What does not fit in one buffer goes on in the next, no part across two.
+    UsageError for one that is larger than a buffer.
+    """
+    align = max(align_bytes, LEAST_ALIGN_BYTES) // F32_BYTES
+    room = max_buffer_bytes // F32_BYTES
+    return tuple(each for state in states for each in _placed(layout, state, align, room))
+
+
+def _placed(layout: Layout, state: ParamState, align: int, room: int) -> Iterator[PlacedState]:
+    parts: list[tuple[str, Shape, int, int]] = []
+    page = at = 0
+    for segment in layout:
+        shape = state.shape(segment.param.shape)
+        if shape is None:
+            continue
+        elements = math.prod(shape)
+        if elements > room:
+            raise UsageError(
+                f"{state.name} of {segment.name} needs {elements * F32_BYTES:,} bytes, over this device's buffer limit "
+                f"of {room * F32_BYTES:,}: use a smaller model or another adapter."
+            )
+        if at + elements > room:
+            page, at = page + 1, 0
+        parts.append((segment.name, shape, page, at))
+        at = -(-(at + elements) // align) * align
+    for name, shape, number, start in parts:
+        buffer = state.name if not page else f"{state.name}[{number}]"
+        yield PlacedState(state.name, name, shape, buffer, start, state.initial)

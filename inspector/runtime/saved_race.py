@@ -1,0 +1,80 @@
+"""A race that was saved, as it is shown: a history a lane, read from their sessions, one of which is open."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from inspector.errors import UsageError
+from inspector.history import EMPTY_HISTORY, History, HistoryRecorder
+from inspector.race import lane_names
+from inspector.runtime.race_pictures import LanePicture, RacePicture
+from inspector.session.race_file import RacedLane, RaceFile, is_race, lane_folder
+from inspector.session.reader import Session
+
+METRICS = ("loss", "grad_norm", "clip_scale", "lr")
+"""What a session tells of every step."""
+
+
+class SavedRace:
+    """The race in the folder `path`; the lane in `front` is the recording that is open."""
+
+    def __init__(self, path: Path, front: int = 0) -> None:
+        """UsageError where `path` holds no race. A lane that cannot be read says so, and hides no other."""
+        self.path = path
+        self.file = RaceFile.read(path)
+        self.front = min(max(front, 0), len(self.file.lanes) - 1)
+        names = lane_names(self.file.specs)
+        lanes = tuple(
+            _picture(path / lane_folder(number), name, lane)
+            for number, (name, lane) in enumerate(zip(names, self.file.lanes, strict=True))
+        )
+        self.picture = RacePicture(
+            lanes, self.front, together=False, closed_loop=self.file.closed_loop, live=False
+        )
+
+    @property
+    def spec(self) -> str:
+        """The session of the lane in front."""
+        return str(self.path / lane_folder(self.front))
+
+
+def front_of(spec: str, front: int = 0) -> SavedRace | None:
+    """The race that a source's name stands for; None for any other source."""
+    path = Path(spec)
+    return SavedRace(path, front) if is_race(path) else None
+
+
+def _picture(path: Path, name: str, lane: RacedLane) -> LanePicture:
+    optimizer = lane.spec.partition(":")[0]
+    try:
+        with Session.open(path) as session:
+            history, steps = _history(session), session.steps.stop - 1
+    except UsageError as error:
+        return LanePicture(name, lane.spec, optimizer, 0, EMPTY_HISTORY, None, str(error))
+    result = lane.result
+    if result is None:
+        return LanePicture(name, lane.spec, optimizer, steps, history)
+    if result.diverged is not None:
+        return LanePicture(name, lane.spec, optimizer, steps, history, (result.diverged, result.why))
+    return LanePicture(name, lane.spec, optimizer, steps, history, None, result.why or None)
+
+
+def _history(session: Session) -> History:
+    recorder = HistoryRecorder()
+    columns = {name: session.metric(name) for name in METRICS if name in session.metric_names()}
+    columns = {name: values for name, values in columns.items() if not np.isnan(values).all()}
+    if len(session.steps):
+        known = {name: ~np.isnan(values) for name, values in columns.items()}
+        recorder.extend(session.steps.start, columns, known)
+    return recorder.freeze()
+
+
+def final_losses(race: SavedRace) -> tuple[float, ...]:
+    """Of each lane, as it was saved; NaN where it is not known."""
+    results = (lane.result for lane in race.file.lanes)
+    return tuple(
+        math.nan if result is None or result.final_loss is None else result.final_loss for result in results
+    )

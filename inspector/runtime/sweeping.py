@@ -1,0 +1,142 @@
+"""A sweep in the background: a process of its own, whose results are read as it writes them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from inspector.errors import UsageError
+from inspector.race import LaneSpec, log_grid, sweep_lanes
+from inspector.runtime.commands import StartSweep
+from inspector.runtime.recording import check_new
+from inspector.session.race_file import RaceFile, is_race
+from inspector.sweep import Point, points
+
+POLL_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPicture:
+    """A sweep that goes on or has ended: its folder, what it runs, `points` by lane and learning rate.
+
+    `done` of `runs` are complete; `problem` says why it ended before all were.
+    """
+
+    path: str
+    source: str
+    steps: int
+    points: tuple[Point, ...]
+    done: int
+    runs: int
+    running: bool
+    problem: str = ""
+
+
+class Sweeping:
+    """One sweep at a time. `wake` is called on any thread when there is news."""
+
+    def __init__(
+        self, wake: Callable[[], None], *, command: tuple[str, ...] = (sys.executable, "-m", "inspector")
+    ) -> None:
+        self._wake = wake
+        self._command = command
+        self._process: subprocess.Popen[str] | None = None
+        self._thread: threading.Thread | None = None
+        self._cancelled = False
+        self.picture: SweepPicture | None = None
+
+    def start(self, asked: StartSweep, source: str) -> None:
+        """Begin one; UsageError for what cannot be swept, or where one goes on."""
+        if self._process is not None and self._process.poll() is None:
+            raise UsageError("A sweep goes on: end it before another is started.")
+        bases = [LaneSpec.from_text(text) for text in asked.lanes]
+        lanes = sweep_lanes(bases, log_grid(asked.lr), range(asked.seeds))
+        path = Path(asked.path)
+        check_new(path)
+        words = [*self._command, "sweep", source, "--lr", asked.lr, "--seeds", str(asked.seeds)]
+        words += ["--steps", str(asked.steps), "--save", str(path), "--json"]
+        for lane in asked.lanes:
+            words += ["--lane", lane]
+        waiting = points([(lane, None, False) for lane in lanes])
+        self.picture = SweepPicture(str(path), source, asked.steps, waiting, 0, len(lanes), running=True)
+        self._cancelled = False
+        self._process = subprocess.Popen(
+            words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+        )
+        self._thread = threading.Thread(target=self._watch, name="inspector-sweep", daemon=True)
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """End the sweep that goes on; what is done of it stays."""
+        if self._process is not None and self._process.poll() is None:
+            self._cancelled = True
+            self._process.terminate()
+
+    def show(self, path: Path) -> None:
+        """Show a sweep that was saved."""
+        file = RaceFile.read(path)
+        if file.kind == "sweep" and (self.picture is None or not self.picture.running):
+            self.picture = _picture(path, file, running=False)
+
+    def close(self, timeout: float) -> None:
+        """End the process and the thread."""
+        self.cancel()
+        if self._process is not None:
+            try:
+                self._process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    # --- on a thread of its own
+
+    def _watch(self) -> None:
+        process, picture = self._process, self.picture
+        assert process is not None
+        assert picture is not None
+        path = Path(picture.path)
+        while process.poll() is None:
+            time.sleep(POLL_S)
+            self._look(path, running=True)
+        assert process.stderr is not None
+        said = process.stderr.read().strip().splitlines()
+        process.stderr.close()
+        self._look(path, running=False)
+        if process.returncode and self.picture is not None:
+            why = (
+                "It was ended."
+                if self._cancelled
+                else (said[-1] if said else f"It ended with {process.returncode}.")
+            )
+            self.picture = replace(self.picture, problem=why.removeprefix("inspector: "), running=False)
+        elif self.picture is not None:
+            self.picture = replace(self.picture, running=False)
+        self._wake()
+
+    def _look(self, path: Path, *, running: bool) -> None:
+        if not is_race(path):
+            return
+        try:
+            made = _picture(path, RaceFile.read(path), running=running)
+        except UsageError:
+            # It is read again.
+            return
+        if made != self.picture:
+            self.picture = made
+            self._wake()
+
+
+def _picture(path: Path, file: RaceFile, *, running: bool) -> SweepPicture:
+    runs = []
+    for spec, lane in zip(file.specs, file.lanes, strict=True):
+        result = lane.result
+        loss = None if result is None else result.final_loss
+        runs.append((spec, loss, result is not None and result.diverged is not None))
+    done = sum(lane.result is not None for lane in file.lanes)
+    return SweepPicture(str(path), file.source, file.steps, points(runs), done, len(runs), running)

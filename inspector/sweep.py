@@ -1,0 +1,58 @@
+"""What a sweep tells: final loss by learning rate, over its seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from inspector.race import LaneSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One lane at one learning rate: the final losses of its runs that are done, in the unit of the source.
+
+    `diverged` is how many of them did; `runs` is how many there will be.
+    """
+
+    lane: str
+    lr: float
+    losses: tuple[float, ...]
+    diverged: int
+    runs: int
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds; NaN where none is done, or one is not finite."""
+        return math.fsum(self.losses) / len(self.losses) if self.losses and self.finite else math.nan
+
+    @property
+    def finite(self) -> bool:
+        """True where every loss is."""
+        return all(map(math.isfinite, self.losses))
+
+
+def base_of(spec: LaneSpec) -> str:
+    """What is swept: a lane without its learning rate and seed."""
+    return str(replace(spec, hyper={k: v for k, v in spec.hyper.items() if k != "lr"}, seed=None))
+
+
+def points(runs: Sequence[tuple[LaneSpec, float | None, bool]]) -> tuple[Point, ...]:
+    """Those of runs: what each ran, its final loss (None where it is not done or has none), whether it diverged."""
+    found: dict[tuple[str, float], Point] = {}
+    for spec, loss, diverged in runs:
+        key = base_of(spec), spec.hyper["lr"]
+        point = found.get(key) or Point(*key, (), 0, 0)
+        losses = point.losses if loss is None else (*point.losses, loss)
+        found[key] = Point(*key, losses, point.diverged + diverged, point.runs + 1)
+    return tuple(found.values())
+
+
+def best_of(all_points: Sequence[Point]) -> dict[str, Point]:
+    """By lane the point of the lowest mean."""
+    best: dict[str, Point] = {}
+    for point in all_points:
+        if not math.isnan(point.mean) and (point.lane not in best or point.mean < best[point.lane].mean):
+            best[point.lane] = point
+    return best

@@ -1,0 +1,334 @@
+"""A sweep in the background: final loss against learning rate, a line a lane, and a row a learning rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QGuiApplication, QKeySequence, QShortcut
+from PySide6.QtWidgets import (
+    QComboBox,
+    QHBoxLayout,
+    QLineEdit,
+    QSpinBox,
+    QSplitter,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from inspector.floats import F64Array
+from inspector.runtime.commands import CancelSweep, StartSweep
+from inspector.runtime.snapshots import Snapshot
+from inspector.sweep import Point, best_of
+from inspector.ui import format as fmt
+from inspector.ui import theme
+from inspector.ui.chart import Axis, Chart, Dash, dashed_pen, line_pen, set_points
+from inspector.ui.line_sample import line_sample
+from inspector.ui.race_model import lane_style
+from inspector.ui.record_dialog import free_name
+from inspector.ui.tables import AnyIndex, ColumnsModel, dense_table, set_widths
+from inspector.ui.view import LazyView
+from inspector.ui.widgets import ElidedLabel
+
+COLUMNS = ("lane", "lr", "final loss", "lowest", "highest", "runs", "diverged")
+LANE, LR, LOSS, LOW, HIGH, RUNS, DIVERGED = range(len(COLUMNS))
+HELP = (
+    "What is swept, without its learning rate and seed.",
+    "Learning rate of the run, before the schedule.",
+    "Final loss, the mean over the last tenth of the steps, as the mean over the seeds; the least of a lane is bold.",
+    "The least final loss of any seed.",
+    "The greatest final loss of any seed.",
+    "Runs that are done, of those there will be.",
+    "Runs that diverged.",
+)
+SAMPLES = ("lion:weight_decay=1", "8.888e−8", "8.88888", "8.8888", "8.8888", "88 of 88", "88")
+PRESETS = ("adamw", "adamw adam-l2", "adamw lion sgd", "adamw adamw:beta2=0.95")
+KEYS = (
+    ("Ctrl+Return", "start the sweep, or end the one that goes on"),
+    ("Ctrl+C", "copy the table"),
+)
+NOTHING = (
+    "Final loss against learning rate: write what to sweep above, then Start (Ctrl+Return). The run goes on."
+)
+
+
+class SweepModel(ColumnsModel):
+    """One row a lane and learning rate."""
+
+    COLUMNS = COLUMNS
+    FIGURE_COLUMNS = frozenset(range(LR, len(COLUMNS)))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points: tuple[Point, ...] = ()
+        self.lanes: tuple[str, ...] = ()
+        self._best: dict[str, Point] = {}
+
+    def show(self, points: tuple[Point, ...]) -> None:
+        """Take over this moment."""
+        if points == self.points:
+            return
+        self.beginResetModel()
+        self.points = points
+        self.lanes = tuple(dict.fromkeys(point.lane for point in points))
+        self._best = best_of(points)
+        self.endResetModel()
+
+    def row_total(self) -> int:
+        """One row a point."""
+        return len(self.points)
+
+    def text(self, row: int, column: int) -> str:
+        """What stands in a cell."""
+        point = self.points[row]
+        if column == LANE:
+            return point.lane
+        if column == LR:
+            return fmt.number(point.lr)
+        if column == RUNS:
+            return f"{len(point.losses)} of {point.runs}"
+        if column == DIVERGED:
+            return str(point.diverged)
+        if not point.losses:
+            return fmt.NA
+        return fmt.number({LOSS: point.mean, LOW: min(point.losses), HIGH: max(point.losses)}[column], 5)
+
+    def data(self, index: AnyIndex, role: int = 0) -> Any:
+        """The text of a cell, its sample of the line, and what it means."""
+        row, column = index.row(), index.column()
+        if role == Qt.ItemDataRole.DisplayRole:
+            return self.text(row, column)
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return self.alignment(column)
+        if role == Qt.ItemDataRole.DecorationRole and column == LANE:
+            return line_sample(*lane_style(self.lanes.index(self.points[row].lane)))
+        if role == Qt.ItemDataRole.FontRole and self._best.get(self.points[row].lane) == self.points[row]:
+            font = theme.ui_font()
+            font.setBold(True)
+            return font
+        if role == Qt.ItemDataRole.ForegroundRole and column == DIVERGED and self.points[row].diverged:
+            return theme.ink(theme.NONFINITE, theme.colours().base)
+        return HELP[column] if role == Qt.ItemDataRole.ToolTipRole else None
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
+        """The column's name, and what it means."""
+        if role == Qt.ItemDataRole.ToolTipRole and orientation == Qt.Orientation.Horizontal:
+            return HELP[section]
+        return super().headerData(section, orientation, role)
+
+    def as_text(self) -> str:
+        """All of it with tabs between columns."""
+        rows = [[self.text(row, column) for column in range(len(COLUMNS))] for row in range(self.row_total())]
+        return "\n".join("\t".join(cells) for cells in [list(COLUMNS), *rows])
+
+
+class RateAxis(Axis):
+    """Powers of ten along x, where labels lie beside each other and not above."""
+
+    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
+        """As many as have room."""
+        return super().tickValues(low, high, size / 3)
+
+
+class SweepChart(Chart):
+    """log10 of the learning rate along x, final loss along y: a dot a run, a line through the means."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(left=Axis("left"), bottom=RateAxis("bottom", log=True), parent=parent)
+        self.show_bottom_axis("learning rate")
+        self.setToolTip(
+            "The final loss of each run over its learning rate: a dot a run, a line through the means."
+        )
+        self.set_titles("final loss: mean over the last tenth of the steps", "final loss")
+        self._lines: list[tuple[pg.PlotCurveItem, pg.ScatterPlotItem]] = []
+        self._points: tuple[Point, ...] = ()
+        self.hovered.connect(self._on_hovered)
+        self.all_wanted.connect(self.show_all)
+
+    def show_points(self, points: tuple[Point, ...], styles: Sequence[tuple[QColor, Dash]]) -> None:
+        """Draw these; `styles` one a lane, in the order in which lanes appear."""
+        fresh = {p.lr for p in points} != {p.lr for p in self._points}
+        self._points = points
+        lanes = tuple(dict.fromkeys(point.lane for point in points))
+        while len(self._lines) < len(lanes):
+            self._lines.append((pg.PlotCurveItem(connect="finite"), pg.ScatterPlotItem(pxMode=True, size=6)))
+            for item in self._lines[-1]:
+                self.box.addItem(item, ignoreBounds=True)
+        losses = [loss for point in points for loss in point.losses if math.isfinite(loss)]
+        for number, (line, dots) in enumerate(self._lines):
+            mine = [p for p in points if number < len(lanes) and p.lane == lanes[number]]
+            x = np.log10([p.lr for p in mine] or [1.0])[: len(mine)]
+            set_points(line, x, np.array([p.mean for p in mine], np.float64))
+            each = [
+                (at, loss) for at, p in zip(x, mine, strict=True) for loss in p.losses if math.isfinite(loss)
+            ]
+            set_points(dots, np.array([e[0] for e in each]), np.array([e[1] for e in each]))
+            if number < len(lanes):
+                colour, dash = styles[number]
+                line.setPen(dashed_pen(colour, dash))
+                dots.setPen(line_pen(colour))
+                dots.setBrush(pg.mkBrush(colour))
+        self.set_y_bounds((min(losses), max(losses)) if losses else None)
+        if fresh:
+            self.show_all()
+
+    def means(self, lane: str) -> tuple[F64Array, F64Array]:
+        """The line of a lane as drawn: log10 of the learning rate, mean final loss."""
+        lanes = tuple(dict.fromkeys(point.lane for point in self._points))
+        x, y = self._lines[lanes.index(lane)][0].getData()
+        return x, y
+
+    def show_all(self) -> None:
+        """Bring every learning rate into view."""
+        rates = [math.log10(point.lr) for point in self._points if point.lr > 0]
+        if rates:
+            room = max((max(rates) - min(rates)) * 0.05, 0.05)
+            self.box.setXRange(min(rates) - room, max(rates) + room, padding=0)
+
+    def _on_hovered(self, at: float | None) -> None:
+        done = [p for p in self._points if p.losses and p.lr > 0]
+        if at is None or not done:
+            self.set_titles("final loss: mean over the last tenth of the steps", "final loss")
+            return
+        rate = min((p.lr for p in done), key=lambda lr: abs(math.log10(lr) - at))
+        read = [f"{p.lane} {fmt.number(p.mean, 5)}" for p in done if p.lr == rate]
+        self.set_titles(f"lr {fmt.number(rate)}, final loss  " + "  ".join(read), f"lr {fmt.number(rate)}")
+
+
+class SweepView(LazyView):
+    """The chart and the table, and above them what to sweep."""
+
+    LOCAL_KEYS = KEYS
+    PERIOD_S = 0.3
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("sweep")
+        self._running = False
+        self._source = "run"
+        self.model = SweepModel()
+        self.lanes = QComboBox()
+        self.lanes.setEditable(True)
+        self.lanes.addItems(PRESETS)
+        self.lanes.setMinimumContentsLength(10)
+        self.rates = QLineEdit("1e-4:1e-1:7")
+        self.seeds, self.steps = QSpinBox(), QSpinBox()
+        self.seeds.setRange(1, 100)
+        self.steps.setRange(1, 1_000_000)
+        self.steps.setValue(300)
+        self.button = QToolButton()
+        self.button.clicked.connect(self.start)
+        self.words = ElidedLabel()
+        fields = (
+            (self.lanes, "Lanes", "Lanes with spaces between them, as in a race, without lr and seed"),
+            (self.rates, "Learning rates", "LOW:HIGH:COUNT on a logarithmic grid, or numbers with commas"),
+            (self.seeds, "Seeds", "Runs at each learning rate, of seeds 0, 1, …"),
+            (self.steps, "Steps", "Steps of each run"),
+        )
+        line = QHBoxLayout()
+        line.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, 0)
+        line.setSpacing(theme.GRID)
+        for widget, name, said in fields:
+            widget.setToolTip(said)
+            widget.setAccessibleName(name)
+        self.rates.setMaximumWidth(self.fontMetrics().horizontalAdvance("1e-4:1e-1:100000"))
+        self.seeds.setPrefix("seeds ")
+        self.steps.setPrefix("steps ")
+        line.addWidget(self.lanes, 2)
+        for field in (self.rates, self.seeds, self.steps, self.button):
+            line.addWidget(field)
+        line.addWidget(self.words, 3)
+        self.chart = SweepChart()
+        self.table = dense_table(self.model, "sweep-table")
+        set_widths(self.table, SAMPLES)
+        self.table.horizontalHeader().setStretchLastSection(True)
+        splitter = QSplitter(Qt.Orientation.Horizontal)
+        splitter.setChildrenCollapsible(False)
+        splitter.addWidget(self.chart)
+        splitter.addWidget(self.table)
+        splitter.setSizes([450, 550])
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.setSpacing(0)
+        outer.addLayout(line)
+        outer.addWidget(splitter, 1)
+        self.setFocusProxy(self.table)
+        for keys, act in (("Ctrl+Return", self.start), ("Ctrl+C", self._copy)):
+            shortcut = QShortcut(QKeySequence(keys), self)
+            shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+            shortcut.activated.connect(act)
+        theme.changes().changed.connect(self._draw)
+        self._show_running(False)
+        self.chart.set_message(NOTHING)
+
+    def kept_text(self) -> str:
+        """What is written in the fields."""
+        fields = self.lanes.currentText(), self.rates.text(), str(self.seeds.value()), str(self.steps.value())
+        return "\n".join(fields)
+
+    def load(self, text: str) -> None:
+        """Write that into the fields."""
+        lines = text.split("\n")
+        if len(lines) == 4 and lines[2].isdigit() and lines[3].isdigit():
+            self.lanes.setEditText(lines[0])
+            self.rates.setText(lines[1])
+            self.seeds.setValue(int(lines[2]))
+            self.steps.setValue(int(lines[3]))
+
+    def start(self) -> None:
+        """Ask for the sweep, saved beside the recordings; or end the one that goes on."""
+        if self._running:
+            self.command.emit(CancelSweep())
+            return
+        path = free_name(f"sweep-{self._source}", Path.cwd())
+        lanes = tuple(self.lanes.currentText().split())
+        self.command.emit(
+            StartSweep(lanes, self.rates.text().strip(), self.seeds.value(), self.steps.value(), str(path))
+        )
+
+    # --- showing
+
+    def _update(self, snapshot: Snapshot) -> None:
+        self._source = snapshot.source
+        sweep = snapshot.beside.sweep
+        self._show_running(sweep is not None and sweep.running)
+        self.words.setText("" if sweep is None else self._summary(snapshot))
+        points = () if sweep is None else sweep.points
+        if points != self.model.points:
+            self.model.show(points)
+            self._draw()
+        done = any(point.losses for point in points)
+        waiting = "The first runs are on their way." if sweep is not None and sweep.running else NOTHING
+        self.chart.set_message("" if done else waiting)
+
+    def _summary(self, snapshot: Snapshot) -> str:
+        sweep = snapshot.beside.sweep
+        assert sweep is not None
+        words = [f"{sweep.done} of {sweep.runs} runs of {sweep.source}"]
+        if sweep.problem:
+            words.append(sweep.problem)
+        words += [f"{lane} best at lr {fmt.number(p.lr)}" for lane, p in best_of(sweep.points).items()]
+        words.append(sweep.path)
+        return " · ".join(words)
+
+    def _show_running(self, running: bool) -> None:
+        self._running = running
+        self.button.setText("End" if running else "Start")
+        said = (
+            "End the sweep; what is done of it stays"
+            if running
+            else "Run it in the background, the run stays"
+        )
+        self.button.setToolTip(f"{said} (Ctrl+Return)")
+
+    def _draw(self) -> None:
+        self.chart.show_points(self.model.points, [lane_style(i) for i in range(len(self.model.lanes))])
+
+    def _copy(self) -> None:
+        QGuiApplication.clipboard().setText(self.model.as_text())

@@ -1,0 +1,134 @@
+"""A sweep in the background: its process, what is read of it, and the view."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+from test_race import TINY
+from ui_helpers import make_snapshot
+
+from inspector.cli import run
+from inspector.errors import UsageError
+from inspector.race import LaneSpec
+from inspector.runtime.beside import BesidePicture
+from inspector.runtime.commands import CancelSweep, Command, StartSweep
+from inspector.runtime.sweeping import Sweeping, SweepPicture
+from inspector.session.race_file import RaceFile
+from inspector.sweep import Point, best_of, points
+from inspector.ui import theme
+from inspector.ui.app import application
+from inspector.ui.sweep_view import DIVERGED, LOSS, RUNS, SweepView
+
+WAIT_S = 60.0
+
+
+def test_points_are_the_runs_of_one_lane_at_one_rate() -> None:
+    runs = [("adamw:lr=0.1,seed=0", 2.0, False), ("adamw:lr=0.1,seed=1", 3.0, True),
+            ("adamw:lr=0.2,seed=0", 1.0, False), ("adamw:lr=0.2,seed=1", None, False)]  # fmt: skip
+    found = points([(LaneSpec.from_text(text), loss, bad) for text, loss, bad in runs])
+    assert found == (Point("adamw", 0.1, (2.0, 3.0), 1, 2), Point("adamw", 0.2, (1.0,), 0, 2))
+    assert [point.mean for point in found] == [2.5, 1.0]
+    assert best_of(found) == {"adamw": found[1]}
+    lost = Point("sgd", 1.0, (1.0, math.nan), 1, 2)
+    assert math.isnan(lost.mean)
+    assert best_of([lost]) == {}
+
+
+def ended(sweeping: Sweeping, news: threading.Event) -> SweepPicture:
+    for _ in range(int(WAIT_S / 0.5)):
+        news.wait(0.5)
+        news.clear()
+        if sweeping.picture is not None and not sweeping.picture.running:
+            return sweeping.picture
+    raise AssertionError(sweeping.picture)
+
+
+def test_a_sweep_runs_as_a_process_and_its_results_are_read(tmp_path: Path) -> None:
+    news, path = threading.Event(), tmp_path / "sweep.session"
+    sweeping = Sweeping(news.set)
+    sweeping.start(StartSweep(("adamw", "sgd"), "1e-3,1e-2", 2, 4, str(path)), TINY)
+    assert sweeping.picture is not None
+    assert (sweeping.picture.done, sweeping.picture.runs, sweeping.picture.running) == (0, 8, True)
+    with pytest.raises(UsageError, match="goes on"):
+        sweeping.start(StartSweep(("adamw",), "1,2", 1, 1, str(tmp_path / "b.session")), TINY)
+    done = ended(sweeping, news)
+    sweeping.close(WAIT_S)
+    assert (done.done, done.problem) == (8, "")
+    saved = RaceFile.read(path)
+    losses = {lane.spec: lane.result.final_loss for lane in saved.lanes if lane.result is not None}
+    for point in done.points:
+        rate = f"lr={point.lr:g}"
+        mine = tuple(losses[f"{point.lane}:{rate},seed={seed}"] for seed in range(2))
+        assert point.losses == mine
+    again = Sweeping(news.set)
+    again.show(path)
+    assert again.picture == done
+
+
+def test_one_that_is_ended_or_fails_says_so(tmp_path: Path) -> None:
+    news = threading.Event()
+    asleep = Sweeping(news.set, command=(sys.executable, "-c", "import time; time.sleep(600)"))
+    asleep.start(StartSweep(("adamw",), "1,2", 1, 1, str(tmp_path / "a.session")), TINY)
+    asleep.cancel()
+    assert ended(asleep, news).problem == "It was ended."
+    asleep.close(WAIT_S)
+    failing = Sweeping(
+        news.set, command=(sys.executable, "-c", "import sys; sys.exit('inspector: No device.')")
+    )
+    failing.start(StartSweep(("adamw",), "1,2", 1, 1, str(tmp_path / "b.session")), TINY)
+    assert ended(failing, news).problem == "No device."
+    failing.close(WAIT_S)
+    for asked in (StartSweep(("nosuch",), "1,2", 1, 1, "x"), StartSweep(("adamw",), "a", 1, 1, "x"),
+                  StartSweep(("adamw",), "1,2", 1, 1, str(tmp_path))):  # fmt: skip
+        with pytest.raises(UsageError):
+            failing.start(asked, TINY)
+
+
+def test_what_has_no_loss_of_its_own_is_not_swept(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "synthetic:1000", "--steps", "2"]) == 2
+    assert "final losses" in capsys.readouterr().err
+
+
+@pytest.mark.qt
+def test_the_view_shows_points_and_starts_and_ends(qtbot: QtBot) -> None:
+    theme.apply(application(), "light")
+    view = SweepView()
+    qtbot.addWidget(view)
+    view.resize(1000, 400)
+    view.show()
+    sent: list[Command] = []
+    view.command.connect(sent.append)
+    view.show_snapshot(make_snapshot(source="charlm"))
+    assert "Ctrl+Return" in view.chart.message
+    view.button.click()
+    asked = sent.pop()
+    assert isinstance(asked, StartSweep)
+    assert (asked.lanes, asked.lr, asked.seeds, asked.steps) == (("adamw",), "1e-4:1e-1:7", 1, 300)
+    assert asked.path.endswith("sweep-charlm.session")
+    found = (
+        Point("adamw", 1e-3, (2.0, 2.5), 0, 2),
+        Point("adamw", 1e-2, (1.5, 9.0), 1, 2),
+        Point("sgd", 1e-3, (), 0, 2),
+    )
+    picture = SweepPicture("/a/s.session", "charlm", 300, found, 4, 6, running=True)
+    view.show_snapshot(make_snapshot(beside=BesidePicture(sweep=picture)))
+    assert view.chart.message == ""
+    assert [view.model.text(row, LOSS) for row in range(3)] == ["2.25", "5.25", "n/a"]
+    assert view.model.text(0, RUNS) == "2 of 2"
+    assert view.model.text(1, DIVERGED) == "1"
+    assert "adamw best at lr 0.001" in view.words.text()
+    line = view.chart.means("adamw")
+    assert [list(axis) for axis in line] == [[-3.0, -2.0], [2.25, 5.25]]
+    view.button.click()
+    assert sent.pop() == CancelSweep()
+    assert view.model.as_text().splitlines()[1].startswith("adamw\t0.001\t2.25")
+    other = SweepView()
+    qtbot.addWidget(other)
+    view.seeds.setValue(5)
+    other.load(view.kept_text())
+    assert other.kept_text() == view.kept_text()
