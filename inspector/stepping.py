@@ -23,6 +23,7 @@ from inspector.stores import Lane
 
 if TYPE_CHECKING:
     from inspector.coding_error import ParamCodingError
+    from inspector.decay import DecayMeter
     from inspector.drift import ParamDrift
     from inspector.looking import Looker
     from inspector.mapping import Mapper
@@ -279,6 +280,13 @@ class Stepper(Protocol):
     @property
     def coding_ms(self) -> float | None:
         """GPU time of the last `coding_errors`; None where the device has no clock or nothing was measured."""
+        ...
+
+    def decay_meter(self) -> DecayMeter:
+        """What adds up the decay that each element receives from here on.
+
+        UsageError within a step, of other optimizers than AdamW and Adam with L2, and with 8-bit state.
+        """
         ...
 
     def beside(self, variant: Variant, *, undo_bytes: int = 0) -> Stepper:

@@ -20,8 +20,8 @@ from inspector.statistics import StatsLevel
 
 VIEWS = (
     "map, pipeline, plots, board, histograms, microscope, shaders, lockstep, timing, profile, memory, params, "
-    "states, ranks, race, sweep, surface, compare, verify, start, settings, values, hyper, findings, policies, "
-    "breakpoints, bookmarks or timeline"
+    "states, ranks, race, decay, sweep, surface, compare, verify, start, settings, values, hyper, findings, "
+    "policies, breakpoints, bookmarks or timeline"
 )
 
 app = typer.Typer(
@@ -289,6 +289,14 @@ def race(
         bool,
         typer.Option("--verify", help="SOURCE is a saved race or sweep: run it again and compare the bits."),
     ] = False,
+    decay: Annotated[
+        bool,
+        typer.Option(
+            "--decay",
+            help="Tell how much of the decay arrived at the elements, by the size of their gradient: for adamw and "
+            "adam-l2.",
+        ),
+    ] = False,
     numerics: o.Numerics = "published",
     stats: o.Stats = None,
     lr: o.Lr = None,
@@ -326,6 +334,7 @@ def race(
         adapter,
         stats or "light",
         capture or "stats",
+        decay,
     )
     return run_race(setup, lanes, save, json=json)
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from inspector import __version__
+from inspector.cli.decay import decay_document, show_decay
 from inspector.cli.options import interruptible, make_console, make_hyper, make_source, make_table, print_json
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import shortest
@@ -21,6 +22,7 @@ from inspector.gpu.opener import StepperMaker
 from inspector.optimizers import optimizer
 from inspector.plan import Variant
 from inspector.race import MAX_LANES, LaneSpec, check_forms, lane_names
+from inspector.runtime.decay_watch import DecayPicture, read_bins
 from inspector.runtime.race_recording import RaceRecording, result_of
 from inspector.runtime.racing import Lane, Race
 from inspector.session.policy import Policy
@@ -48,6 +50,8 @@ class Setup:
     adapter: str | None
     stats: StatsLevel = "light"
     capture: str = "stats"
+    decay: bool = False
+    """Watch the decay that each element receives."""
 
     def open(self, lane: LaneSpec) -> Source:
         """The source of a lane, at its seed where it has one."""
@@ -61,6 +65,7 @@ class Raced:
     spec: LaneSpec
     result: LaneResult
     steps: tuple[dict[str, Any], ...]
+    decay: DecayPicture | None = None
 
 
 def run_race(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json: bool) -> int:
@@ -199,6 +204,8 @@ def _start(setup: Setup, lanes: Sequence[LaneSpec]) -> Race:
 
 def _steps(race: Race, setup: Setup, tick: Callable[[], None]) -> list[Raced]:
     rows: list[list[dict[str, Any]]] = [[] for _ in race.lanes]
+    if setup.decay:
+        race.watch_decay()
     for _ in range(setup.steps):
         tick()
         before = [lane.steps for lane in race.lanes]
@@ -211,8 +218,17 @@ def _steps(race: Race, setup: Setup, tick: Callable[[], None]) -> list[Raced]:
                 row.append(_row(lane))
         if not race.running:
             break
+    if setup.decay:
+        read_bins([lane.engine.decay for lane in race.lanes])
     pairs = zip(race.lanes, rows, strict=True)
-    return [Raced(lane.spec, result_of(lane), tuple(row)) for lane, row in pairs]
+    return [
+        Raced(lane.spec, result_of(lane), tuple(row), _decay_of(lane) if setup.decay else None)
+        for lane, row in pairs
+    ]
+
+
+def _decay_of(lane: Lane) -> DecayPicture:
+    return lane.engine.decay.picture(lane.name, lane.engine.stepper)
 
 
 def _row(lane: Lane) -> dict[str, Any]:
@@ -233,7 +249,9 @@ def race_document(outcome: Outcome) -> dict[str, Any]:
     names = _names(outcome)
     return _head(outcome) | {
         "lanes": [
-            _lane_row(name, each, outcome.setup) | {"history": list(each.steps)}
+            _lane_row(name, each, outcome.setup)
+            | ({"decay": decay_document(each.decay)} if each.decay is not None else {})
+            | {"history": list(each.steps)}
             for name, each in zip(names, outcome.raced, strict=True)
         ],
     }
@@ -310,6 +328,7 @@ def show_race(document: dict[str, Any]) -> None:
             _nats(lane["final_loss"]), *(_figure(last.get(k)) for k in ("grad_norm", "update_norm", "weight_norm")),
         )  # fmt: skip
     console.print(table)
+    show_decay(console, document["lanes"])
     _show_ends(document)
 
 

@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from inspector.codecs import CODEC_NUMBER, Moments8bit
 from inspector.coding_error import ParamCodingError
+from inspector.decay import OPTIMIZERS as DECAY_OPTIMIZERS
 from inspector.drift import ParamDrift
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array
 from inspector.gpu.class_plans import ClassPlans, Prepared, record_dispatches
 from inspector.gpu.coding_error import CodingErrorKernel
 from inspector.gpu.copying import copy_gbps
+from inspector.gpu.decay import GpuDecayMeter
 from inspector.gpu.device import Gpu, explained
 from inspector.gpu.drift import DriftKernel
 from inspector.gpu.generator import GRADIENT_STREAM, WEIGHT_STREAM, Generator
@@ -571,6 +573,23 @@ class GpuStepper:
         found = kernel.run(self._memory, other._memory)
         self.drift_ms = kernel.ms
         return found
+
+    def decay_meter(self) -> GpuDecayMeter:
+        """What adds up the decay that each element receives from here on; UsageError where that is not known."""
+        name = self._plan.variant.optimizer
+        if name not in DECAY_OPTIMIZERS:
+            raise UsageError(f"{optimizer(name).title} is not followed: only AdamW and Adam with L2 are.")
+        if self._memory.coded:
+            raise UsageError("8-bit state is not followed: run in float32 or half precision.")
+        if not self._cursor.between_steps:
+            raise UsageError("Watching the decay can begin only between steps: finish this one first.")
+        return GpuDecayMeter(
+            self._gpu,
+            self._pipelines,
+            self._memory,
+            lambda hyper: (self._before_update("Decay is added up"), self._segment_uniforms(hyper)),
+            classes=self._plan.classes,
+        )
 
     def beside(self, variant: Variant, *, undo_bytes: int = 0) -> GpuStepper:
         """A second stepper on this device, in another form, with w, m, v and the gradients of this moment."""

@@ -291,6 +291,16 @@ class ViewEightBit:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchDecay:
+    """Add up the decay that each element receives from here on, in every lane of a race that can be watched.
+
+    Where it is on already, it begins again. Off, it ends and its memory is given back.
+    """
+
+    on: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class StartRecording:
     """Record from here on to a new session, what `policy` says of tensors; a run finishes its step first.
 
@@ -538,6 +548,7 @@ Command = (
     | StartLockstep
     | StopLockstep
     | ViewEightBit
+    | WatchDecay
     | StartRecording
     | StopRecording
     | SetBreakpoint

@@ -36,6 +36,7 @@ from inspector.runtime.breakpoints import (
     norm_known_at,
 )
 from inspector.runtime.course import Course
+from inspector.runtime.decay_watch import DecayWatch
 from inspector.runtime.kernel_metrics import kernel_metrics
 from inspector.runtime.lockstep import EightBit
 from inspector.runtime.own_check import OwnCheck
@@ -104,6 +105,7 @@ class Engine:
         """As asked for, or more where breakpoints need it."""
         self.eight_bit = EightBit()
         self.eight_bit.wanted = self.breakpoints.needs_coding
+        self.decay = DecayWatch()
         self.follower: Follower | None = None
         self.plotting: Plotting | None = None
         self.counted: CountedParams | None = None
@@ -213,6 +215,7 @@ class Engine:
             self.stats_level == "full"
             or self.breakpoints.wait_for_norm
             or self.eight_bit.measures(self.stepper)
+            or self.decay.on
         ):
             # To where the params are counted and breakpoints judged, which is between two dispatches.
             self._ran(self.stepper.run_until(self._step_hyper(), norm_known_at(self.stepper.plan)))
@@ -337,6 +340,7 @@ class Engine:
                 self._count_params()
             if not any(d.updates for d in written):
                 self.eight_bit.before_update(self.stepper, self._step_hyper())
+                self.decay.before_update(self.stepper, self._step_hyper())
             self._diagnose()
         if cursor.at_end:
             self._finish()
@@ -382,6 +386,7 @@ class Engine:
                 metrics[name] = value
         metrics |= kernel_metrics(self.stepper.plan, self.dispatch_times)
         metrics |= self.eight_bit.finished(self.stepper, self._step_hyper())
+        self.decay.finished(self.stepper, self._step_hyper())
         if self.course.is_own(record.step):
             self._history.append(record.step, metrics)
             self._plot()
@@ -559,6 +564,7 @@ class Engine:
         cursor = self.stepper.cursor
         self._held = self._nonfinite = None
         self.eight_bit.moved_back(self.stepper)
+        self.decay.moved_back(self.stepper)
         self._checkpoint_at = -float("inf")
         self.course.rerun_to = 0
         if self.checkpoint is not None and self.checkpoint.finished_steps > cursor.finished_steps:
@@ -657,6 +663,7 @@ class Engine:
 
     def _reformed(self) -> None:
         self.eight_bit.reformed(self.stepper)
+        self.decay.reformed(self.stepper)
         self._own_check.reformed()
         self.last_times.clear()
         self.dispatch_times = [None] * self.stepper.cursor.count
@@ -690,6 +697,7 @@ class Engine:
             raise
         finally:
             self.eight_bit.replaced(lost=False)
+            self.decay.replaced(lost=False)
             self._own_check.replaced()
             self.last_times.clear()
             self.counted = None
@@ -739,6 +747,7 @@ class Engine:
             self._part(step)
         self._laid = stepper.plan.variant
         self.eight_bit.replaced(lost=False)
+        self.decay.replaced(lost=False)
         self._own_check.replaced()
         self.last_times.clear()
         # Its elements are those of the old layout.
@@ -853,6 +862,7 @@ class Engine:
         settings = {step: pending.hyper for step, pending in self._pendings.items()}
         self.stepper = stepper
         self.eight_bit.replaced(lost=True)
+        self.decay.replaced(lost=True)
         self._own_check.replaced()
         self._pending = None
         self.record = None

@@ -10,6 +10,7 @@ from inspector.hyper import Hyper
 from inspector.plan import Variant
 from inspector.race import MAX_LANES, LaneSpec, check_forms
 from inspector.runtime.breakpoints import Breakpoints
+from inspector.runtime.decay_watch import DecayLook, DecayPicture
 from inspector.runtime.engine import Engine
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.race_pictures import LanePicture, RacePicture
@@ -36,6 +37,9 @@ class RaceHost:
         """The others keep up with the lane in front."""
         self.saved: SavedRace | None = None
         """The race whose lane in front is the recording that is open."""
+        self.decay: tuple[DecayPicture, ...] = ()
+        """As last looked at."""
+        self._decay_look = DecayLook()
 
     # --- what it is
 
@@ -164,6 +168,26 @@ class RaceHost:
         if self._race is not None:
             for lane in self._race.lanes:
                 lane.engine.set_stats(level)
+
+    # --- the decay that elements receive
+
+    def watch_decay(self, engine: Engine, *, on: bool) -> None:
+        """Watch it, or end that, in every lane, or in the run of `engine` where there is no race."""
+        for _, each in self._runs(engine):
+            if on:
+                each.decay.start(each.stepper)
+            else:
+                each.decay.stop()
+
+    def look_at_decay(self, engine: Engine, *, running: bool) -> None:
+        """Read what is to be shown of it."""
+        runs = [(name, each.decay, each.stepper) for name, each in self._runs(engine)]
+        self.decay = self._decay_look.pictures(runs, running=running)
+
+    def _runs(self, engine: Engine) -> list[tuple[str, Engine]]:
+        if self._race is None:
+            return [(engine.stepper.plan.variant.optimizer, engine)]
+        return [(lane.name, lane.engine) for lane in self._race.lanes]
 
     @property
     def _leader(self) -> Lane:

@@ -287,6 +287,11 @@ class Race:
         """The lanes that have not ended."""
         return tuple(lane for lane in self.lanes if lane.ended is None)
 
+    def watch_decay(self) -> None:
+        """Add up the decay that each element receives, in every lane that can be watched."""
+        for lane in self.lanes:
+            lane.engine.decay.start(lane.engine.stepper)
+
     def step(self) -> None:
         """One step of every lane that has not ended. What stops one does not stop the others.
 

@@ -23,6 +23,7 @@ from inspector.plan import Plan
 from inspector.policies import PolicyTable
 from inspector.ranks import Held, RankPart, RankStep
 from inspector.runtime.beside import NOTHING_BESIDE, BesidePicture
+from inspector.runtime.decay_watch import DecayPicture
 from inspector.runtime.hits import Breakpoint, Hit
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.runtime.map_picture import MapImage
@@ -265,6 +266,8 @@ class Snapshot:
     histograms: Histograms | None = None
     closeup: CloseUp = NO_CLOSEUP
     eight_bit: EightBitPicture | None = None
+    decay: tuple[DecayPicture, ...] = ()
+    """The decay that elements received, one a lane of the race or one of the run; () while nobody watches it."""
     stats: StatsLevel = "light"
     """What is counted at each step from the next one on."""
     counted: CountedParams | None = None

@@ -442,6 +442,8 @@ class Worker:
                 engine.eight_bit.start(engine.stepper, Asked(codec, small_state))
             case c.StopLockstep():
                 engine.eight_bit.stop()
+            case c.WatchDecay(on):
+                self._race.watch_decay(engine, on=on)
             case c.StartRecording():
                 if self._mode == "running" and not engine.stepper.cursor.between_steps:
                     self._step_iteration(engine)
@@ -1043,6 +1045,7 @@ class Worker:
             self._guarded(look)
             self._guarded(partial(self._look_closely, engine, glance, running=running))
             self._guarded(lambda: engine.eight_bit.refresh(running=running))
+            self._guarded(lambda: self._race.look_at_decay(engine, running=running))
             if engine.eight_bit.said is not None:
                 self._notify("info", engine.eight_bit.said)
                 engine.eight_bit.said = None
@@ -1124,6 +1127,7 @@ class Worker:
             histograms=self._viewer.histograms,
             closeup=self._viewer.closeups.picture,
             eight_bit=engine.eight_bit.picture(stepper),
+            decay=self._race.decay,
             stats=self._stats,
             counted=engine.counted.with_totals() if engine.counted else None,
             choices=self._choices.of(stepper.plan),

@@ -103,6 +103,7 @@ KINDS = {
     "states": "states_view.StatesView",
     "ranks": "ranks_view.RanksView",
     "race": "race_view.RaceView",
+    "decay": "decay_view.DecayView",
     "surface": "surface_view.SurfaceView",
     "sweep": "sweep_view.SweepView",
     "compare": "compare_view.CompareView",

@@ -41,7 +41,7 @@ VIEW_GROUPS = (
     TabGroup(
         "Compare",
         "One run or rule held against another",
-        ("race", "sweep", "surface", "compare", "verify", "policies"),
+        ("race", "decay", "sweep", "surface", "compare", "verify", "policies"),
     ),
     TabGroup("Window", "What to open, and how the window is set", ("start", "settings")),
 )
@@ -68,6 +68,7 @@ TAB_TITLES = {
     "states": "Param state",
     "ranks": "Ranks",
     "race": "Race",
+    "decay": "Decay",
     "surface": "Surface",
     "sweep": "Sweep",
     "compare": "Compare",
@@ -84,7 +85,7 @@ TAB_KEYS = {
     "bookmarks": "Alt+B", "policies": "Ctrl+Y", "verify": "Ctrl+Shift+K", "memory": "Ctrl+M", "settings": "Ctrl+,",
     "microscope": "Ctrl+E", "shaders": "Ctrl+T", "board": "Ctrl+Shift+G", "plots": "Ctrl+Shift+M",
     "histograms": "Ctrl+H", "timing": "Ctrl+K", "profile": "Ctrl+Shift+F", "ranks": "Ctrl+Shift+N",
-    "race": "Ctrl+Shift+E", "surface": "Ctrl+Shift+L", "sweep": "Ctrl+Shift+Y",
+    "race": "Ctrl+Shift+E", "surface": "Ctrl+Shift+L", "sweep": "Ctrl+Shift+Y", "decay": "Ctrl+Shift+D",
 }  # fmt: skip
 """Of views that share a panel and have a key of their own."""
 
