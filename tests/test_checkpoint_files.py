@@ -70,6 +70,18 @@ def test_a_pickle_with_a_class_of_its_own_is_refused_and_never_run(tmp_path: Pat
     assert not made.exists()
 
 
+def test_a_model_that_was_saved_whole_is_refused_by_the_name_of_its_class(tmp_path: Path) -> None:
+    needs_torch()
+    import torch
+
+    path = tmp_path / "whole.pt"
+    torch.save(torch.nn.Linear(3, 3), path)
+    with pytest.raises(UsageError) as raised:
+        opened(path)
+    assert str(raised.value).startswith(f"{path} holds torch.nn.modules.linear.Linear, which is no tensor")
+    assert "add_safe" not in str(raised.value), "no advice of PyTorch's loader"
+
+
 @pytest.mark.parametrize("name", ["os.system", "builtins.eval", "my_project.model.Config"])
 def test_the_class_is_named(tmp_path: Path, name: str) -> None:
     needs_torch()

@@ -242,6 +242,46 @@ def test_amsgrad_is_named_with_and_without_its_largest_v() -> None:
     assert explain_difference(replace(given, max_v=largest), after).key == "amsgrad"
 
 
+@pytest.mark.parametrize("t", [2, 7])
+def test_all_that_is_formed_of_a_rounded_beta_is_one_kind(t: int) -> None:
+    """An engine that holds β in float32, and forms 1-β and 1-βᵗ of that exactly: w moves a little less everywhere."""
+    meant = replace(BASE, b2=0.999, t=t)
+    given = given_of(3_000, 1e-3, meant)
+    held = replace(meant, b1=float(np.float32(meant.b1)), b2=float(np.float32(meant.b2)))
+    found = explain_difference(given, written(given, held))
+    assert (found.key, found.explained) == ("float32-betas", True), found
+
+
+@pytest.mark.parametrize("changes", [{"eps_at": "inside"}, {"correct": (True, False)}, {"decay_at": "after"}])
+def test_a_mistake_of_an_engine_with_rounded_betas_is_named(changes: dict[str, object]) -> None:
+    meant = replace(BASE, b2=0.999, lr=1e-3, eps=1e-8)
+    given = given_of(3_000, 1e-3, meant)
+    held = replace(meant, b1=float(np.float32(meant.b1)), b2=float(np.float32(meant.b2)), **changes)
+    found = explain_difference(given, written(given, held))
+    keys = {"eps_at": "eps-inside", "correct": "float32-betas+no-correction-v", "decay_at": "decay-after"}
+    key = keys[next(iter(changes))]
+    assert (found.key, found.explained) == (key, True), found
+
+
+@pytest.mark.parametrize("b2", [0.99, 0.999, 0.9999])
+def test_a_correction_that_is_a_little_off_is_not_taken_for_amsgrad(b2: float) -> None:
+    """1-β₂ᵗ may be off by what float32 loses of it, in each element alike; a largest v is well above v in some."""
+    meant = replace(BASE, b2=b2, t=3)
+    given = given_of(3_000, 1e-3, meant)
+    off = 1 + 2.0**-25 / (1 - b2)
+    found = explain_difference(given, written(given, replace(meant, v_used=lambda v: v * off * off)))
+    assert "amsgrad" not in found.key, found
+
+
+def test_a_step_of_which_a_part_is_known_is_unknown_and_says_which_part() -> None:
+    given = given_of(3_000, 1e-3, BASE)
+    found = explain_difference(
+        given, written(given, replace(BASE, grad=lambda g, w: -g, v_used=lambda v: v**0.9))
+    )
+    assert (found.key, found.explained) == ("unknown", False)
+    assert str(found).endswith(f"; a part of it is {KINDS['sign'].words}."), found
+
+
 def test_the_published_kernels_own_roundings_are_named() -> None:
     peers = {peer.key: peer for peer in PEERS}
     given = given_of(3_000, 1e-3, replace(BASE, b2=0.999))

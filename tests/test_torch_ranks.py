@@ -82,6 +82,16 @@ def test_a_process_whose_weights_part_is_named(tmp_path: Path) -> None:
         assert [each.step for each in again if each.rule == "parted-rank"] == [finding.step]
 
 
+def test_steps_are_held_against_the_same_steps_where_a_run_begins_in_its_middle(tmp_path: Path) -> None:
+    """A process that does not record knows nothing of the steps before: those it tells of are counted from there."""
+    for kind, parted in (("late", []), ("late-parts", [9])):
+        (tmp_path / kind).mkdir()
+        with Session.open(run(kind, tmp_path / kind)) as session:
+            assert session.steps == range(6, 16)
+            told = [f.step for f in session.findings() if f.rule == "parted-rank"]
+            assert told == parted, kind
+
+
 def test_each_process_records_the_part_that_it_keeps(tmp_path: Path) -> None:
     """Laid together the parts are the weights of the same run in one process."""
     path = run("fsdp", tmp_path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import subprocess
 import sys
 import time
@@ -780,6 +782,27 @@ def _wait_for(path: Path, step: int) -> None:
 
 
 # --- what goes wrong
+
+
+def test_the_model_can_be_copied_and_pickled_while_it_is_recorded(path: Path) -> None:
+    """Averaged weights (EMA) begin as `copy.deepcopy(model)`; a copy is nobody's recorded model."""
+    model = runs.Net()
+    optimizer = AdamW(model.parameters())
+    with record(optimizer, path, model) as recording:
+        runs.train(model, optimizer, range(1, 3), recording=recording)
+        average = copy.deepcopy(model)
+        pickled = pickle.dumps(model)
+        assert b"inspector" not in pickled, "what is saved loads where the inspector is not installed"
+        copy.deepcopy(optimizer)
+        for each in (average, pickle.loads(pickled)):
+            each.load_state_dict(model.state_dict())
+        runs.train(model, optimizer, range(3, 5), recording=recording)
+        model.load_state_dict(average.state_dict())
+        runs.train(model, optimizer, range(5, 6), recording=recording)
+    with Session.open(path) as session:
+        assert session.steps == range(1, 6)
+        loaded = [note.step for note in session.notes("mark") if "tensor" not in note.text]
+        assert loaded == [5], "only what was loaded into the model itself"
 
 
 def test_a_fault_of_the_recording_is_told_once_and_training_goes_on(

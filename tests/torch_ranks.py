@@ -1,6 +1,7 @@
 """A script that trains in several processes over gloo: `python torch_ranks.py KIND RANK WORLD STORE SESSION`.
 
-KIND is `ddp`, `alone` (rank 0 alone records), `parts` (the weights of rank 1 part), `fsdp`, `same` (FSDP, all ranks on
+KIND is `ddp`, `alone` (rank 0 alone records), `parts` (the weights of rank 1 part), `late` and `late-parts` (both begin
+to be recorded at step 6, as a run does that a checkpoint is loaded for), `fsdp`, `same` (FSDP, all ranks on
 one batch and nothing clipped, which gives the bits of one process: `one`), `loose` (FSDP with a param that it leaves
 alone), or `until` and `from`: `same` in two runs, steps 1 to 8 with a checkpoint at step 6 in SESSION.checkpoint, and
 from that on to step 12.
@@ -53,16 +54,21 @@ def main(kind: str, rank: int, world: int, store: str, path: str) -> None:
     elif kind != "one":
         model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(runs.split(model), lr=3e-3)
-    first, last = {"until": (1, 8), "from": (7, 12)}.get(kind, (1, 10))
+    first, last = {"until": (1, 8), "from": (7, 12), "late": (6, 15), "late-parts": (6, 15)}.get(
+        kind, (1, 10)
+    )
     checkpoint = Path(path).with_suffix(".checkpoint")
     if kind == "from":
         load(model, optimizer, checkpoint)
+    if kind.startswith("late"):
+        runs.train(model, optimizer, [step * world + rank for step in range(1, first)], clip=1.0)
     recorded: Any = contextlib.nullcontext()
     if kind != "alone" or not rank:
         recorded = record(optimizer, path, model, "all", agree_every=2)
 
     def part(step: int) -> None:
-        if kind == "parts" and rank == 1 and step == 3 * world + rank:
+        parts = {"parts": 3, "late-parts": 9}.get(kind)
+        if parts is not None and rank == 1 and step == parts * world + rank:
             with torch.no_grad():
                 dict(model.named_parameters())["module.embed.weight"][0, 0] += 1e-6
 
@@ -73,7 +79,7 @@ def main(kind: str, rank: int, world: int, store: str, path: str) -> None:
             runs.train(model, optimizer, [batch], recording=recording, before=part, clip=clip)
             if kind == "until" and step == 6:
                 save(model, optimizer, checkpoint)
-            if step == 8:
+            if step == 8 or kind.startswith("late"):
                 # What the others told of the steps until then is there, and looked at with the next.
                 time.sleep(0.5)
     dist.barrier()

@@ -6,6 +6,7 @@ Source: torch.load, torch/serialization.py and torch/_weights_only_unpickler.py 
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -95,7 +96,8 @@ def _load(path: Path, torch: Any) -> Any:
                 # The format of before 1.6 cannot be mapped.
                 return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        foreign = foreign_names(path)
+        # A model that was saved whole holds classes of PyTorch, of which its loader takes some.
+        foreign = foreign_names(path) or re.findall(r"GLOBAL (\S+) was not an allowed global", str(error))
         if not foreign:
             raise UsageError(
                 f"{path} cannot be read by PyTorch's weights-only loader ({_last_line(str(error))}): save it anew with "

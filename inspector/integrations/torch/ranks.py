@@ -125,6 +125,9 @@ class Agreement:
     def __init__(self, world: World, name: str) -> None:
         self._world = world
         self._name = f"inspector/{name}"
+        self.began_at = 0
+        """The step after which `record` was called; 0 where nothing is recorded, and where nobody knows of it. So steps
+        are told of by their number from there on, which is the same for all."""
         self._open: dict[int, Any] = {}
         self._names: tuple[str, ...] = ()
         self._told: set[int] = set()
@@ -132,6 +135,10 @@ class Agreement:
     def of(self, known: Sequence[Known]) -> None:
         """The params whose checksums come."""
         self._names = tuple(each.name for each in known)
+
+    def due(self, step: int, every: int) -> bool:
+        """Whether the weights after `step` are held against each other."""
+        return every > 0 and (step - self.began_at) % every == 0
 
     def check(self, step: int, sums: Any) -> Finding | None:
         """Tell the others, or hold what they told against it; a finding where one has parted, told once for each."""
@@ -186,7 +193,7 @@ class Agreement:
         )  # fmt: skip
 
     def _key(self, step: int, rank: int) -> str:
-        return f"{self._name}/{step}/{rank}"
+        return f"{self._name}/{step - self.began_at}/{rank}"
 
 
 def _store() -> Any:

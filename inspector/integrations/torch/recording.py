@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -105,6 +105,23 @@ def record(
     )
 
 
+class _OfOneModel:
+    """A hook of the model that is recorded, which a copy of it does not have.
+
+    PyTorch copies and pickles the hooks of a module with it (averaged weights, a model saved whole). There it becomes
+    something of the standard library that takes any arguments and does nothing, so that it loads everywhere.
+    """
+
+    def __init__(self, hook: Callable[[Any, Any], None]) -> None:
+        self._hook = hook
+
+    def __call__(self, module: Any, keys: Any) -> None:
+        self._hook(module, keys)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (nullcontext(), "__exit__")
+
+
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     """What is raised in `method` ends the recording and not the training."""
 
@@ -142,7 +159,8 @@ class Recording:
             optimizer.register_load_state_dict_post_hook(self._loaded),
         ]
         if self._run.model is not None:
-            self._handles.append(self._run.model.register_load_state_dict_post_hook(self._weights_loaded))
+            hook = _OfOneModel(self._weights_loaded)
+            self._handles.append(self._run.model.register_load_state_dict_post_hook(hook))
         noticed.listen(self)
         ends.follow(self, sigterm=sigterm)
 

@@ -107,11 +107,11 @@ class Run:
         check = self.agreement.check if self.checks_every else None
         if anything_at(self._folder):
             recorder, session = take_up(self._folder, params, self.kind, self.t)
-            self.step = recorder.last_step
+            self.step = self.agreement.began_at = recorder.last_step
             self.writer = Writer(recorder, self.t, earlier=session, check=check)
             self.writer.put(Remark(self.step + 1, f"gone on by {self.kind.origin}"))
             return self.writer
-        self.step = int(self.t.max(initial=0))
+        self.step = self.agreement.began_at = int(self.t.max(initial=0))
         recorder = Recorder.create(self._folder, self._about(params))
         if self.policy.captures:
             lanes: dict[str, dict[str, Any]] = {"w": {}, "m": {}, "v": {}}

@@ -118,7 +118,7 @@ class Steps:
         if pending is None:
             return
         run = self.run
-        if run.checks_every and run.step % run.checks_every == 0:
+        if run.agreement.due(run.step, run.checks_every):
             sums = checksums(run.known)
             if sums is not None:
                 pending.checksums = pending.transfer.add(sums)

@@ -8,7 +8,8 @@ w are off.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -61,10 +62,10 @@ class Explanation:
 
     @property
     def key(self) -> str:
-        """The kind in a word: keys joined by "+", "rounding", or "unknown"."""
-        if self.kinds:
-            return "+".join(named.key for named in self.kinds)
-        return "rounding" if self.explained else "unknown"
+        """The kind in a word: keys joined by "+", "rounding", or "unknown", of which a part may be known."""
+        if not self.explained:
+            return "unknown"
+        return "+".join(named.key for named in self.kinds) or "rounding"
 
     def __str__(self) -> str:
         """A sentence."""
@@ -88,7 +89,9 @@ class Explanation:
                     f"{lane} differs by up to {_ulp_text(found.max_ulp)} ULP, in {100 * found.share:.3g} % of "
                     f"elements, first at [{found.first}] and most at [{found.max_index}]"
                 )
-        return f"No known kind: {'; '.join(parts)}."
+        known = " and ".join(str(named) for named in self.kinds)
+        part = f"; a part of it is {known}" if known else ""
+        return f"No known kind: {'; '.join(parts)}{part}."
 
 
 def explain_difference(
@@ -130,13 +133,16 @@ def _explain(given: Given, after: Lanes, rounding: str | None, all_peers: bool) 
         return Explanation(
             True, (Named("skipped"),), (), False, lanes, dict.fromkeys(LANES, 0.0), dtype=given.dtype
         )
-    # Beside the roundings of either sort of kernel, the likelier first.
-    narrow = rounding in NARROW_PEERS
-    first = _mistakes(given.narrowed() if narrow else given, after, lanes)
-    if first.explained:
-        return first
-    other = _mistakes(given if narrow else given.narrowed(), after, lanes)
-    return other if other.explained else first
+    # Beside the roundings of each sort of kernel, the likelier first: all formed in float64, all in float32, or of β in
+    # float32 alone. What can only be guessed, or is fitted, comes last.
+    narrow = given.narrowed()
+    sorts = [given, narrow, replace(narrow, narrow=False)]
+    if rounding in NARROW_PEERS:
+        sorts[:2] = narrow, given
+    first = _mistakes(sorts[0], after, lanes)
+    others = (_mistakes(each, after, lanes) for each in sorts[1:])
+    guessed = (_mistakes(each, after, lanes, guess=True) for each in sorts[:2])
+    return next((found for found in chain([first], others, guessed) if found.explained), first)
 
 
 def explain_stretch(given: Given, after: Lanes, peer: Peer, made: Lanes, steps: int) -> Explanation:
@@ -193,11 +199,15 @@ def _every_bit(given: Given, after: Lanes, peer: Peer) -> bool:
 # --- mistakes
 
 
-def _mistakes(given: Given, after: Lanes, lanes: Mapping[str, LaneUlp]) -> Explanation:
+def _mistakes(
+    given: Given, after: Lanes, lanes: Mapping[str, LaneUlp], *, guess: bool = False
+) -> Explanation:
     either: list[Named] = []
-    first = _answer(given, after, ("m", "v"), (own_moments, *_moments_of_peers()), moment_candidates, either)
-    second = _answer(given, after, ("w",), (by_rule(own_rule(given)),), weight_candidates, either)
-    if second is None and moved_too_little(given, after):
+    first = _answer(
+        given, after, ("m", "v"), (own_moments, *_moments_of_peers()), moment_candidates, either, guess
+    )
+    second = _answer(given, after, ("w",), (by_rule(own_rule(given)),), weight_candidates, either, guess)
+    if guess and first is not None and second is None and moved_too_little(given, after):
         second = [(Named("amsgrad"), None)]
     if first is None or second is None:
         return Explanation(
@@ -217,7 +227,7 @@ def _mistakes(given: Given, after: Lanes, lanes: Mapping[str, LaneUlp]) -> Expla
 
 def _answer(
     given: Given, after: Lanes, about: tuple[str, ...], plain: Sequence[Make],
-    candidates: Callable[[Given, Lanes], Iterator[Candidate]], either: list[Named],
+    candidates: Callable[[Given, Lanes], Iterator[Candidate]], either: list[Named], fitted: bool,
 ) -> list[tuple[Named, Make | None]] | None:  # fmt: skip
     """The first candidate that holds on the sample and then on all; others that hold as well go to `either`.
 
@@ -231,7 +241,7 @@ def _answer(
     found: list[tuple[Named, Make | None]] = []
     for name, make in candidates(given, after):
         # Numbers that were worked out fit whatever a named kind does.
-        if found and name.key in FITTED:
+        if name.key in FITTED and (found or not fitted):
             continue
         dtype, l2 = NARROW.get(name.key, given.dtype), name.key == "l2"
         if all(_holds(make, *each, about, dtype, l2) for each in (small, *parts)):
@@ -318,7 +328,7 @@ def _off(there: F32Array, made: Array) -> F64Array:
 
 def _composed(found: Sequence[tuple[Named, Make | None]]) -> tuple[Named, ...]:
     """What m and v say together with what w says: one mistake may show in both."""
-    named = tuple(name for name, _ in found)
+    named = tuple(dict.fromkeys(name for name, _ in found))
     keys = {each.key for each in named}
     for key, other in SHOWS_IN_BOTH:
         if {key, other} <= keys:

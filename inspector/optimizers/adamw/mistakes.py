@@ -208,6 +208,8 @@ def weight_candidates(given: Given, after: Lanes) -> Iterator[Candidate]:
             yield rule("t-other", f"{t:,}, that of {what}", t=t)
     if not given.narrow:
         yield rule("float32-corrections", narrow=True)
+        # 1-βᵗ of such a β, formed exactly.
+        yield Named("float32-betas"), lambda x, after: (weights(x.narrowed(), after, own),)
     if given.max_v is not None:
         yield Named("amsgrad"), lambda x, after: (weights(x, after, own, _largest(x, after)),)
     yield Named("weights-bf16"), lambda x, after: (rounded(weights(x, after, own), "bf16"),)
@@ -235,14 +237,16 @@ def moved_too_little(given: Given, after: Lanes) -> bool:
     """True where w moved as with a v larger than the one there is, or as large, and never as with a smaller one.
 
     Which is what amsgrad does, whose largest v so far is nowhere recorded. Some elements have to move as AdamW's, and
-    one in a hundred less by far more than rounding.
+    one in a hundred less by far more than rounding, that of 1-β₂ᵗ included: float32 may lose 2⁻²⁴ of it, which is at
+    most 2⁻²⁴/(1-β₂) of the correction, and takes all elements alike.
     """
     own = own_rule(given)
     w0 = given.before.w.astype(np.float64)
     rest = w0 - own.lr * own.decay * w0
     full = rest - weights(given, after, own)
     moved = rest - after.w.astype(np.float64)
-    slack = 2 * unit(given.before.w, after.w) + 1e-6 * np.abs(full)
+    lost = 1e-6 + 2.0**-24 / max(1 - given.hyper.beta2, 2.0**-24)
+    slack = 2 * unit(given.before.w, after.w) + lost * np.abs(full)
     told = np.isfinite(full) & np.isfinite(moved) & (np.abs(full) > 32 * slack)
     if np.count_nonzero(told) < 32:
         return False
