@@ -85,7 +85,7 @@ def test_each_lane_is_a_plot_over_the_same_axes(view: DecayView) -> None:
 
 def test_it_is_read_without_colour(view: DecayView) -> None:
     view.show_snapshot(make_snapshot(decay=(ADAMW, L2)))
-    assert view.labels[0].text().startswith("median share: 1 (at ")
+    assert view.labels[0].text().startswith("median share 1 in the smallest tenth of g′, 1 in the largest")
     assert "1 without decay" in view.labels[0].text()
     chart = view.charts[1]
     chart.resize(700, 300)

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent, QShortcut
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QToolButton, QVBoxLayout, QWidget
 
-from inspector.decay import DecayDecile, deciles
+from inspector.decay import deciles
 from inspector.runtime.commands import StartRace, WatchDecay
 from inspector.runtime.decay_watch import DecayPicture
 from inspector.runtime.snapshots import Snapshot
@@ -209,9 +209,8 @@ def words_of(picture: DecayPicture) -> str:
     rows = deciles(bins) if bins is not None else ()
     if bins is None or not rows:
         return ""
-    words = [
-        f"median share: {_tenth(rows[0])} in the smallest tenth of g′, {_tenth(rows[-1])} in the largest"
-    ]
+    low, high = (fmt.number(rows[k].share, 3) for k in (0, -1))
+    words = [f"median share {low} in the smallest tenth of g′, {high} in the largest"]
     left = (
         (bins.silent, "without a gradient"), (bins.undecayed, "without decay"),
         (bins.reversed, "whose decay arrived with the opposite sign"), (bins.outside, "outside the bins"),
@@ -220,10 +219,6 @@ def words_of(picture: DecayPicture) -> str:
     if rest:
         words.append(f"not drawn of {fmt.plural(picture.elements, 'element')}: {', '.join(rest)}")
     return " · ".join(words)
-
-
-def _tenth(row: DecayDecile) -> str:
-    return f"{fmt.number(row.share, 3)} (at {fmt.number(row.gradient, 3)})"
 
 
 def as_text(pictures: tuple[DecayPicture, ...]) -> str:

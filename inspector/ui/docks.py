@@ -72,7 +72,7 @@ TAB_TITLES = {
     "surface": "Surface",
     "sweep": "Sweep",
     "compare": "Compare",
-    "verify": "Recorded vs here",
+    "verify": "Verify",
     "start": "Start",
     "settings": "Settings",
     "findings": "Findings",
