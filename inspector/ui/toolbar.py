@@ -20,7 +20,7 @@ from inspector.ui.form_menu import form_reason, value_text
 from inspector.ui.widgets import ElidedLabel, InlineEdit
 from inspector.variants import Choice
 
-SOURCES = ("charlm", "synthetic:1000000", "gpt-116m", "surface:rosenbrock", "surface:valley")
+SOURCES = ("charlm", "synthetic:1000000", "gpt-116m", "surface:valley")
 OPEN_FILE = "open file…"
 COMBO_FRAME = 32
 """What frame and arrow take beside the text."""
