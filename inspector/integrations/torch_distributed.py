@@ -110,6 +110,8 @@ class _Reader(pickle.Unpickler):
         if name in _RECORDS.get(module, ()):
             # Made anew for each file, so that nothing which one does to them reaches another.
             return self._made.setdefault((module, name), type(name, (_Record,), {}))
+        if (module, name) == ("builtins", "getattr"):
+            return self._member
         if (module, name) == ("torch", "Size"):
             return tuple
         if (module, name) == ("collections", "OrderedDict"):
@@ -118,9 +120,18 @@ class _Reader(pickle.Unpickler):
             return str
         if module == "torch" and name.replace("_", "").isalnum() and name.islower():
             return name  # A type, as float32.
-        raise UsageError(
-            f"{self._path} holds {module}.{name}, which is no part of an index: to load it would run code of that "
-            "file, so it is not opened."
+        raise self._foreign(f"{module}.{name}")
+
+    def _member(self, of: Any, name: Any) -> Any:
+        """As Python 3.11 up to 3.11.3 writes a member of an enumeration: the attribute of that name of its class."""
+        if isinstance(of, type) and of in self._made.values() and isinstance(name, str):
+            return of(name)
+        raise self._foreign("builtins.getattr")
+
+    def _foreign(self, what: str) -> UsageError:
+        return UsageError(
+            f"{self._path} holds {what}, which is no part of an index: to load it would run code of that file, so it "
+            "is not opened."
         )
 
 
