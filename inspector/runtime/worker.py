@@ -647,7 +647,11 @@ class Worker:
             self._beside.what_if = None
 
     def _what_if_ran(self, path: Path, done: int, of: int) -> None:
+        begins = self._beside.what_if is None
         self._beside.what_if = WhatIfProgress(str(path), done, of)
+        if begins:
+            # However quick it is, that it runs is seen.
+            self._publish()
         self._look_up()
 
     def _verify(self, engine: Engine, asked: c.VerifyStep | c.VerifyAll) -> None:
