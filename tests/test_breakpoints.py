@@ -574,7 +574,7 @@ def test_the_worker_pauses_tells_and_goes_on(
     spiked: Watched, monkeypatch: pytest.MonkeyPatch, slow: bool
 ) -> None:
     if slow:
-        monkeypatch.setattr("inspector.runtime.worker.SLOW_STEP_S", -1.0)
+        monkeypatch.setattr("inspector.runtime.pace.SLOW_STEP_S", -1.0)
     spiked.worker.send(c.SetBreakpoint(parse_condition("nonfinite > 0")))
     spiked.worker.send(c.Run(until=6))
     shown = spiked.at(4, 0)

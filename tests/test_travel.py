@@ -21,6 +21,7 @@ from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.plan import Variant, layout_for
+from inspector.progress import EndedError
 from inspector.runtime import commands as c
 from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import Snapshot
@@ -283,8 +284,9 @@ def test_params_lie_where_they_lay_when_it_was_recorded(gpu: Gpu, tmp_path: Path
         same_state(made.engine, truth, step)
 
 
+@pytest.mark.parametrize("why", [OutOfMemoryError("The device has no memory."), EndedError()])
 def test_where_no_stepper_can_be_made_the_params_lie_as_before(
-    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: Exception
 ) -> None:
     forms = Variant(), Variant(kernel="8bit", codec="dynamic")
     settings = lambda step: constant(forms[step > 8])(step)  # noqa: E731
@@ -299,13 +301,13 @@ def test_where_no_stepper_can_be_made_the_params_lie_as_before(
     def refusing(source: Source, variant: Variant, state: State, layout: Layout | None = None) -> Any:
         if failing and variant.kernel == "8bit":
             failing.clear()
-            raise OutOfMemoryError("The device has no memory.")
+            raise why
         return make(source, variant, state, layout)
 
     made.engine._make = refusing
     # As of a recording that does not say where its params lay.
     monkeypatch.setattr(made.engine.course, "layout_at", lambda step: None)
-    with pytest.raises(OutOfMemoryError):
+    with pytest.raises(type(why)):
         arrive(made, 10)
     for step in (11, 3, 12):
         arrive(made, step)

@@ -112,7 +112,7 @@ class Run:
     def do(self, command: c.Command) -> Snapshot:
         """A snapshot made when the command is done."""
         self.worker.send(command)
-        serial = self.ask(lambda stepper: self.worker._serial)
+        serial = self.ask(lambda stepper: self.worker._publisher.serial)
         return self.watched.until(lambda s: s.serial > serial)
 
     def step_to(self, step: int) -> Snapshot:

@@ -26,6 +26,7 @@ from inspector.optimizers import optimizer
 from inspector.param_hyper import columns
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Variant, required_placement
+from inspector.progress import EndedError, watched
 from inspector.runtime.breakpoints import (
     Breakpoints,
     before_updates,
@@ -681,27 +682,65 @@ class Engine:
             return False
         return True
 
-    def _make_anew(self, variant: Variant, state: State, layout: Layout | None) -> None:
-        """Go on with `state` on another stepper, laid out as in `layout`, else for `variant`."""
+    def lay_out_anew(self, variant: Variant) -> HostState:
+        """Run in a form that needs another layout from here on; gives the state that it goes on from.
+
+        UsageError in the middle of a step. Where that form cannot run, or a person ends the making of it, the run
+        stands as it stood before the reason is raised.
+        """
+        cursor, before = self.stepper.cursor, self.stepper.plan.variant
+        if not cursor.between_steps:
+            raise UsageError("The form of the step can change only between steps: finish this one first.")
+        state = self.stepper.state()
+        self._make_anew(variant, state, None, stood=cursor)
+        self.mark_variant(before, variant)
+        return state
+
+    def _make_anew(
+        self, variant: Variant, state: State, layout: Layout | None, *, stood: Cursor | None = None
+    ) -> None:
+        """Go on with `state` on another stepper, laid out as in `layout`, else for `variant`.
+
+        Where a person chose the form, `stood` is where the run stood: a step that had begun begins again. Where it
+        cannot be made, or that is ended, another as before is, and the reason raised.
+        """
         if self._make is None:
             raise UsageError("The params are not laid out for this form of the step: lay them out anew.")
         before = self.stepper.plan.variant
         # The old device goes first: two of them may not fit.
         self.stepper.close()
         try:
-            self.stepper = self._make(self.source, variant, state, layout)
-            self._laid, self._laid_as = variant, layout
-        except InspectorError:
-            self.stepper = self._make(self.source, before, state)
-            self._laid, self._laid_as = before, None
+            made = self._make(self.source, variant, state, layout)
+        except (InspectorError, EndedError):
+            with watched(None):
+                self._go_on_with(self._make(self.source, before, state), before, None)
+                self._begin_again(stood)
             raise
-        finally:
-            self.eight_bit.replaced(lost=False)
-            self.decay.replaced(lost=False)
-            self._own_check.replaced()
-            self.last_times.clear()
-            self.counted = None
-            self.dispatch_times = [None] * self.stepper.cursor.count
+        self._go_on_with(made, variant, layout)
+        if stood is not None:
+            step = stood.step + (stood.dispatch > 0)
+            self.course.choose(step, variant)
+            self._part(step)
+        self._begin_again(stood)
+
+    def _go_on_with(self, stepper: Stepper, laid: Variant, laid_as: Layout | None) -> None:
+        """Another stepper has the state."""
+        self.stepper = stepper
+        self._laid, self._laid_as = laid, laid_as
+        self.eight_bit.replaced(lost=False)
+        self.decay.replaced(lost=False)
+        self._own_check.replaced()
+        self.last_times.clear()
+        # Its elements are those of the old layout.
+        self.counted = None
+        self.dispatch_times = [None] * stepper.cursor.count
+
+    def _begin_again(self, stood: Cursor | None) -> None:
+        """Take the gradients of a step again that had begun on the stepper before, with what it was to run with."""
+        if stood is not None and stood.dispatch == 0 and stood.step > self.stepper.cursor.step:
+            hyper = self._step_hyper()
+            self.begin()
+            self._set_step_hyper(hyper)
 
     def _placed_as(self, laid: Variant, layout: Layout | None) -> bool:
         """True where the params lie as they do for the form `laid`, or in `layout`, as far as the device can."""
@@ -734,29 +773,6 @@ class Engine:
             self._part(self._form_since)
             self._checkpoint_at = -float("inf")
             self.mark(self._form_since, changed)
-
-    def replace_stepper(self, stepper: Stepper, cursor: Cursor, *, chosen: bool = False) -> None:
-        """Go on with a new stepper that has the state of the old one; `cursor` is where the old one stood.
-
-        `chosen` where a person wants its form, which a recording then no longer says.
-        """
-        self.stepper = stepper
-        if chosen:
-            step = cursor.step + (cursor.dispatch > 0)
-            self.course.choose(step, stepper.plan.variant)
-            self._part(step)
-        self._laid = stepper.plan.variant
-        self.eight_bit.replaced(lost=False)
-        self.decay.replaced(lost=False)
-        self._own_check.replaced()
-        self.last_times.clear()
-        # Its elements are those of the old layout.
-        self.counted = None
-        self.dispatch_times = [None] * stepper.cursor.count
-        if cursor.dispatch == 0 and cursor.step > stepper.cursor.step:
-            hyper = self._step_hyper()
-            self.begin()
-            self._set_step_hyper(hyper)
 
     def mark(self, step: int, text: str, *, stop: bool = False) -> None:
         """Put a mark on the time axis; that of a breakpoint once, however often the run goes back before it."""
