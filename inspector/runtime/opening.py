@@ -22,7 +22,7 @@ from inspector.runtime.moving import Moving
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.publishing import Publisher
 from inspector.runtime.race_host import check_lanes
-from inspector.runtime.saved_race import front_of
+from inspector.runtime.saved_race import saved_race
 from inspector.runtime.side_work import SideWork
 from inspector.runtime.travel import Travel, opened
 from inspector.sources.base import AsRecorded, Source, remarks_of
@@ -96,7 +96,8 @@ class Opening:
 
     def _open(self, spec: str, lanes: tuple[str, ...], front: int | None) -> None:
         run, doing = self._run, f"Opening {spec}"
-        saved = front_of(spec, front or 0)
+        shown = run.race.saved
+        saved = saved_race(spec) if front is None or shown is None else shown.with_front(front)
         opened_spec = spec if saved is None else saved.spec
         source = self._long.run(doing, lambda: self._opener.open_source(opened_spec))
         other = front is not None or spec != run.spec
@@ -117,7 +118,7 @@ class Opening:
         run.viewer.forget()
         self._publisher.publish()
         run.race.saved = saved
-        if saved is not None:
+        if saved is not None and front is None:
             self._beside.sweeping.show(saved.path)
         if lanes:
             engine = run.race.start(self._opener, source, lanes, wanted, run.stats, run.breakpoints)
