@@ -248,7 +248,7 @@ def test_a_state_is_read_back_in_pieces_between_which_it_can_be_ended(
     source = Tiny()
     made = StepperMaker().make(source.params, Variant(), source.initial_state())
     whole = made.state()
-    monkeypatch.setattr("inspector.gpu.stepper.READ_AT_ONCE", 3)
+    monkeypatch.setattr("inspector.gpu.read_back.READ_AT_ONCE", 3)
     in_pieces = made.state()
     for lane in ("w", "m", "v"):
         for name, values in getattr(whole, lane).items():
