@@ -294,7 +294,7 @@ def test_where_no_stepper_can_be_made_the_params_lie_as_before(
     record(gpu, tmp_path / "all.session", 12, "all", settings)
     truth = Session.open(tmp_path / "all.session")
     made = travel(gpu, tmp_path / "sparse.session")
-    make = made.engine._make
+    make = made.engine._placing.make
     assert make is not None
     failing = [True]
 
@@ -304,7 +304,7 @@ def test_where_no_stepper_can_be_made_the_params_lie_as_before(
             raise why
         return make(source, variant, state, layout)
 
-    made.engine._make = refusing
+    made.engine._placing.make = refusing
     # As of a recording that does not say where its params lay.
     monkeypatch.setattr(made.engine.course, "layout_at", lambda step: None)
     with pytest.raises(type(why)):

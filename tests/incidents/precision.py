@@ -73,7 +73,7 @@ def go_on_as(variant: Variant) -> Act:
         # The device is that of all incidents, and stays open.
         with (
             patch.object(engine.stepper, "close", engine.stepper.release),
-            patch.object(engine, "_make", make),
+            patch.object(engine._placing, "make", make),
         ):
             engine.lay_out_anew(variant)
 
