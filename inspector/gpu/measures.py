@@ -16,6 +16,7 @@ from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.gpu.class_plans import record_dispatches
 from inspector.gpu.coding_error import CodingErrorKernel
+from inspector.gpu.copying import copy_gbps
 from inspector.gpu.decay import GpuDecayMeter
 from inspector.gpu.device import Gpu, explained
 from inspector.gpu.drift import DriftKernel
@@ -26,6 +27,7 @@ from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.plan_runner import PlanRunner
 from inspector.gpu.segment_uniforms import rules_of
 from inspector.gpu.statistics import StatsKernel
+from inspector.gpu.timing import now
 from inspector.gpu.update_ahead import APPLIED, UpdateAhead
 from inspector.hyper import Hyper
 from inspector.layout import Layout
@@ -246,6 +248,17 @@ class Measures:
             lambda hyper: (self._before_update("Decay is added up"), self._runner.segment_uniforms(hyper)),
             classes=self._runner.plan.classes,
         )
+
+    # --- the device
+
+    def copy_gbps(self) -> float:
+        """GB/s, bytes read plus written, that a plain copy reaches on this device; takes seconds."""
+        clocks = self._runner.clocks
+        clocks.cold_at(now())
+        measured = copy_gbps(self._gpu)
+        # The device was busy all the while: what runs next runs at high clocks.
+        clocks.done_at(now())
+        return measured
 
     # --- where in the step
 

@@ -13,7 +13,6 @@ from inspector.coding_error import ParamCodingError
 from inspector.drift import ParamDrift
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array
-from inspector.gpu.copying import copy_gbps
 from inspector.gpu.decay import GpuDecayMeter
 from inspector.gpu.device import Gpu
 from inspector.gpu.filling import Filling
@@ -26,7 +25,7 @@ from inspector.gpu.param_states import write_states
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.plan_runner import PlanRunner
 from inspector.gpu.read_back import read_params, read_state
-from inspector.gpu.timing import Clocks, now
+from inspector.gpu.timing import Clocks
 from inspector.gpu.undo import UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
@@ -434,12 +433,7 @@ class GpuStepper:
 
     def copy_gbps(self) -> float:
         """GB/s, bytes read plus written, that a plain copy reaches on this device; takes seconds."""
-        clocks = self._runner.clocks
-        clocks.cold_at(now())
-        measured = copy_gbps(self._gpu)
-        # The device was busy all the while: what runs next runs at high clocks.
-        clocks.done_at(now())
-        return measured
+        return self._measures.copy_gbps()
 
     def release(self) -> None:
         """Give back the memory of everything on the device, which stays open for another stepper."""
