@@ -24,8 +24,9 @@ from inspector.plan import Variant, layout_for
 from inspector.progress import EndedError
 from inspector.runtime import commands as c
 from inspector.runtime.engine import Engine
+from inspector.runtime.opening import opened
 from inspector.runtime.snapshots import Snapshot
-from inspector.runtime.travel import GivenUpError, Travel, opened
+from inspector.runtime.travel import GivenUpError, Travel
 from inspector.session.recorder import Recorder
 from inspector.sources.base import Source
 from inspector.sources.recording import Recording

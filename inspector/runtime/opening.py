@@ -11,7 +11,7 @@ from inspector.errors import DeviceLostError, InspectorError
 from inspector.plan import Variant
 from inspector.progress import EndedError
 from inspector.runtime import commands as c
-from inspector.runtime.breakpoints import higher
+from inspector.runtime.breakpoints import Breakpoints, higher
 from inspector.runtime.companions import Companions
 from inspector.runtime.current_run import CurrentRun
 from inspector.runtime.engine import Engine
@@ -22,11 +22,15 @@ from inspector.runtime.moving import Moving
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.publishing import Publisher
 from inspector.runtime.race_host import check_lanes
+from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.saved_race import saved_race
 from inspector.runtime.side_work import SideWork
-from inspector.runtime.travel import Travel, opened
+from inspector.runtime.travel import Travel
 from inspector.sources.base import AsRecorded, Source, remarks_of
 from inspector.sources.open import form_of
+from inspector.sources.recording import Recording
+from inspector.statistics import StatsLevel
+from inspector.stepping import HostState
 
 BRIEF_SIGNS = 420
 """Of what is told of a source as it opens."""
@@ -211,6 +215,35 @@ class Opening:
                 if not run.race.close():
                     run.engine.stepper.close()
             run.engine = run.travel = None
+
+
+def opened(
+    opener: OpenRun,
+    source: Source,
+    variant: Variant,
+    stats: StatsLevel,
+    breakpoints: Breakpoints | None = None,
+) -> Engine:
+    """A run of `source` from its first state; of a recording without any captured state, one that only shows it."""
+    recorded = RecordedRun(source) if isinstance(source, Recording) else None
+    nowhere = recorded is not None and not len(recorded.picture.keyframes)
+    finished = recorded.steps.start - 1 if recorded is not None else 0
+    if recorded is None or recorded.source.stretches:
+        state = source.initial_state()
+    else:
+        state = (
+            HostState({}, {}, {}, finished) if nowhere else recorded.state(int(recorded.picture.keyframes[0]))
+        )
+    layout = None
+    if recorded is not None and recorded.source.first_step in recorded.steps:
+        layout = recorded.session.layout(recorded.source.first_step)
+    stepper = opener.make_stepper(source, variant, state, layout)
+    engine = Engine(
+        source, stepper, hyper=opener.hyper(source), stats=stats, breakpoints=breakpoints, recorded=recorded,
+        make=opener.make_stepper,
+    )  # fmt: skip
+    engine.nowhere = nowhere
+    return engine
 
 
 def _in_brief(sentences: Sequence[str]) -> str:
