@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +35,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("soak"):
             item.add_marker(pytest.mark.skip(reason="a long form: run with --soak"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Tell a failure when it happens: a run that is ended from outside never gets to its summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        sys.stdout.write(f"\n{report.nodeid} failed ({report.when}):\n{report.longreprtext[-2000:]}\n")
 
 
 @pytest.fixture(scope="session")

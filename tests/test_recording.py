@@ -277,7 +277,7 @@ def test_only_what_the_policy_wants_is_read_back(
             engine.stepper, name,
             lambda real=real, name=name: (read.append((name, engine.stepper.cursor.step)), real())[1],
         )  # fmt: skip
-    engine._keep_checkpoint = False
+    engine.checkpoints.wanted = False
     recording = Recording.start(engine, tmp_path / "a.session", Policy())
     for _ in range(3):
         engine.step_iteration()
