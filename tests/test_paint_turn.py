@@ -135,9 +135,9 @@ def test_what_waits_for_its_turn_keeps_its_pixels(qtbot: QtBot, clock: Clock) ->
     item.setData(np.arange(2.0), np.array([0.9, 0.9]))
     clock.a_look = 5.0
     seen: list[QImage] = []
-    ask = Window.turn._ask_again
-    Window.turn._next.timeout.disconnect()
-    Window.turn._next.timeout.connect(lambda: (seen.append(on_screen(window)), ask()))
+    ask = Window.turn._on_end
+    Window.turn._end.timeout.disconnect()
+    Window.turn._end.timeout.connect(lambda: (seen.append(on_screen(window)), ask()))
     stale(window)
     qtbot.waitUntil(lambda: bool(seen))
     assert seen[0] == before
@@ -160,16 +160,41 @@ def test_a_picture_of_the_window_has_all_of_it_whatever_it_takes(qtbot: QtBot, c
         assert max(reds) > 100, f"plot {i} has no line in the picture"
 
 
-def test_who_comes_first_in_a_turn_is_always_painted(qtbot: QtBot) -> None:
+def test_what_was_put_off_is_painted_whatever_else_a_turn_has_taken(qtbot: QtBot) -> None:
+    clock = Clock()
+    turn = PaintTurn(budget_s=1.0, clock=clock)
+    first, second = QWidget(), QWidget()
+    part = QRegion(0, 0, 1, 1)
+    for widget in (first, second):
+        qtbot.addWidget(widget)
+    clock.a_look = 9.0
+    with turn:
+        assert not turn.takes(first, part)
+        assert not turn.takes(second, part)
+    with turn:
+        assert not turn.takes(first, part), "the same turn: a scene had the window painted once more"
+    assert turn.takes(first, part), "outside of painting nothing is put off"
+    qtbot.wait(5)
+    with turn:
+        assert turn.takes(second, part)
+        assert not turn.takes(first, part)
+    qtbot.wait(5)
+    with turn:
+        assert turn.takes(first, part)
+
+
+def test_what_a_view_took_before_the_painting_counts(qtbot: QtBot) -> None:
     clock = Clock()
     turn = PaintTurn(budget_s=1.0, clock=clock)
     widget = QWidget()
     qtbot.addWidget(widget)
-    clock.a_look = 9.0
+    turn.begin()
+    clock.now = 2.0
+    with turn:
+        assert not turn.takes(widget, QRegion(0, 0, 1, 1))
+    qtbot.wait(5)
     with turn:
         assert turn.takes(widget, QRegion(0, 0, 1, 1))
-        assert not turn.takes(widget, QRegion(0, 0, 1, 1))
-    assert turn.takes(widget, QRegion(0, 0, 1, 1)), "outside of a turn nothing is put off"
 
 
 def on_screen(window: Window) -> QImage:

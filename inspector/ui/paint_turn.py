@@ -13,6 +13,7 @@ from types import TracebackType
 from PySide6.QtCore import QObject, QTimer
 from PySide6.QtGui import QRegion
 from PySide6.QtWidgets import QWidget
+from shiboken6 import isValid
 
 BUDGET_S = 0.005
 """A third of a frame: a plot begun before it is over takes some milliseconds, as does what else is done in a turn."""
@@ -21,6 +22,8 @@ BUDGET_S = 0.005
 class PaintTurn(QObject):
     """Entered by a window around the painting of all that is stale in it, and asked by each plot that is to be painted.
 
+    A turn is all that the event loop does before it comes to its timers: a scene of plots has the window painted by
+    itself, so it may be painted several times in one. Where a turn begins with work, `begin` counts that as well.
     Outside of that, as where a picture of the window is made, everything is painted.
     """
 
@@ -28,38 +31,55 @@ class PaintTurn(QObject):
         super().__init__()
         self._budget_s = budget_s
         self._clock = clock
-        self._until: float | None = None
+        self._painting = False
+        self._until = 0.0
         self._painted = False
-        self._later: list[tuple[QWidget, QRegion]] = []
-        # Not asked for at once: what is stale before the events at hand are all handled is painted with them.
-        self._next = QTimer(self, singleShot=True, interval=0)
-        self._next.timeout.connect(self._ask_again)
+        self._waiting: dict[QWidget, QRegion] = {}
+        """What is to be painted in the next turn, by widget."""
+        self._waited: set[QWidget] = set()
+        """The widgets whose painting was put off before this turn."""
+        self._end = QTimer(self, singleShot=True, interval=0)
+        self._end.timeout.connect(self._on_end)
+
+    def begin(self) -> None:
+        """Something is about to take time in this turn."""
+        if not self._end.isActive():
+            self._until = self._clock() + self._budget_s
+            self._painted = False
+            self._end.start()
 
     def __enter__(self) -> None:
-        self._until = self._clock() + self._budget_s
-        self._painted = False
+        self.begin()
+        self._painting = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._until = None
+        self._painting = False
 
     def takes(self, widget: QWidget, region: QRegion) -> bool:
         """True where this part of a widget is to be painted now; else it is stale again in the next turn.
 
-        The first of a turn always is, so that each comes to be painted whatever the others take.
+        Of those that were put off, the first of a turn is painted whatever the rest of the turn has taken.
         """
-        if self._until is None or not self._painted or self._clock() < self._until:
+        if (
+            not self._painting
+            or self._clock() < self._until
+            or (widget in self._waited and not self._painted)
+        ):
             self._painted = True
+            self._waited.discard(widget)
             return True
-        self._later.append((widget, QRegion(region)))
-        self._next.start()
+        self._waiting[widget] = self._waiting.get(widget, QRegion()).united(region)
         return False
 
-    def _ask_again(self) -> None:
-        later, self._later = self._later, []
-        for widget, region in later:
-            widget.update(region)
+    def _on_end(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        self._waited = set(waiting)
+        for widget, region in waiting.items():
+            # It may be gone by now.
+            if isValid(widget):
+                widget.update(region)
 
 
 @cache

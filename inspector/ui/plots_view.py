@@ -8,7 +8,7 @@ from functools import partial
 
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QGridLayout, QLabel, QToolTip, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QToolTip, QVBoxLayout, QWidget
 
 from inspector.history import EMPTY_HISTORY, History
 from inspector.runtime.beside import Overlay
@@ -32,6 +32,7 @@ from inspector.ui.readouts import (
 )
 from inspector.ui.step_chart import StepChart
 from inspector.ui.view import LazyView
+from inspector.ui.widgets import SteadyLabel
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class PlotsView(LazyView):
         self._hovered: float | None = None
         self._loss_unit = ""
         self.setAccessibleName("Metrics over steps")
-        self.readout = QLabel(" ")
+        self.readout = SteadyLabel(" ")
         self.readout.setTextInteractionFlags(Qt.TextInteractionFlag.NoTextInteraction)
         self.readout.setToolTip(HELP)
         self.readout.setMinimumWidth(1)
