@@ -17,6 +17,7 @@ from inspector.gpu.decay import GpuDecayMeter
 from inspector.gpu.device import Gpu
 from inspector.gpu.filling import Filling
 from inspector.gpu.form_checks import can_take, check_form, check_kernel
+from inspector.gpu.half_mirror import half_weights, mirror_weights
 from inspector.gpu.looking import GpuLooker
 from inspector.gpu.mapping import GpuMapper
 from inspector.gpu.measures import Measures
@@ -97,7 +98,7 @@ class GpuStepper:
         """Looks at single elements, where values lie, and matrices."""
         self._filling = Filling(gpu, self._pipelines, self._memory)
         self._filling.fill(plan, state, counting(3 * layout.elements))
-        self._memory.mirror_weights()
+        mirror_weights(gpu, self._pipelines, self._memory)
 
     # --- what it is
 
@@ -216,7 +217,7 @@ class GpuStepper:
         self._runner.use(plan)
         new = [each for each in plan.states if each not in before.states]
         write_states(self._gpu, self._memory.buffers, new, {})
-        self._memory.mirror_weights()
+        mirror_weights(self._gpu, self._pipelines, self._memory)
         self._cursor = Cursor(self._cursor.step, count if self._cursor.at_end else 0, count)
         self.mapper.went_back()
 
@@ -427,7 +428,7 @@ class GpuStepper:
 
     def half_weights(self) -> dict[str, npt.NDArray[np.float16]]:
         """The half-precision mirror by param name, read back; KeyError where the plan keeps none."""
-        return self._memory.half_weights()
+        return half_weights(self._gpu, self._memory)
 
     # --- the device
 
