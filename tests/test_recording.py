@@ -486,7 +486,7 @@ def test_an_interrupt_ends_the_recording_in_order(tmp_path: Path) -> None:
     with started(path, "charlm", "--steps", 2000, "--capture", "grads:10") as process:
         wait_for_steps(process, path, 3)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=30)
+        _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
     assert "Traceback" not in told
     *_, last, stopped = told.strip().splitlines()

@@ -31,7 +31,7 @@ from inspector.stepping import HostGradients, HostState, State
 
 pytestmark = pytest.mark.gpu
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Tiny:
