@@ -44,7 +44,7 @@ from inspector.own_plan import with_own_kernels
 from inspector.param_hyper import moved_classes, segment_classes
 from inspector.param_statistics import ParamTable
 from inspector.plan import Plan, Variant, binding_elements, layout_for, required_placement
-from inspector.progress import counting
+from inspector.progress import EndedError, counting, part
 from inspector.settings import IDLE, ParamSettings
 from inspector.statistics import BufferStats, added_up, buffer_stats
 from inspector.stepping import (
@@ -597,9 +597,16 @@ class GpuStepper:
             raise UsageError("A second run can start only between steps: finish this one first.")
         alone = self._plan.classes is not None
         layout = layout_for(self._layout.given, self._gpu.limits, variant, alone=alone)
-        made = self._made_beside(layout, variant, self.state(), undo_bytes)
+        with part(0, 0.4):
+            state = self.state()
+        with part(0.4, 1):
+            made = self._made_beside(layout, variant, state, undo_bytes)
         if not self._cursor.at_end:
-            made.begin_step(HostGradients(self.gradients()))
+            try:
+                made.begin_step(HostGradients(self.gradients()))
+            except InspectorError:
+                made.release()
+                raise
         return made
 
     def another(self, state: State, variant: Variant | None = None, *, undo_bytes: int = 0) -> GpuStepper:
@@ -617,7 +624,7 @@ class GpuStepper:
                 self._gpu, layout, variant, state,
                 undo_bytes=undo_bytes, clocks=self._timer.clocks, pipelines=self._pipelines,
             )  # fmt: skip
-        except InspectorError:
+        except (InspectorError, EndedError):
             # What had been allocated for it goes with it.
             self._gpu.memory_bytes = used
             raise
@@ -750,9 +757,9 @@ class GpuStepper:
         kernels = (
             *self._param_stats.values(), *self._coding.values(), self._drift and self._drift[1], self._ahead,
         )  # fmt: skip
-        for part in (self._timer, self._stats, self.mapper, self.looker, self._generator, *kernels):
-            if part is not None:
-                part.close()
+        for each in (self._timer, self._stats, self.mapper, self.looker, self._generator, *kernels):
+            if each is not None:
+                each.close()
         self._memory.close()
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from inspector.optimizers import optimizer
 from inspector.param_hyper import columns
 from inspector.param_statistics import ParamStats, ParamTable
 from inspector.plan import Variant, required_placement
+from inspector.progress import counting, watched
 from inspector.runtime.breakpoints import (
     Breakpoints,
     before_updates,
@@ -856,7 +857,7 @@ class Engine:
         """Go on with a new stepper that was made from the checkpoint or the source's own state.
 
         The few steps since then are run again, with the settings they had, up to the last complete one; not where any
-        of them ran in another form of the step.
+        of them ran in another form of the step. It says how far it is; ended, it stands after one of them.
         """
         lost_after = self.stepper.cursor.finished_steps
         settings = {step: pending.hyper for step, pending in self._pendings.items()}
@@ -874,10 +875,14 @@ class Engine:
         same_form = missing.start >= self._form_since
         self._form_since = min(self._form_since, missing.start)
         if same_form and len(missing) <= MAX_CATCH_UP and all(step in settings for step in missing):
+            begun = counting(len(missing))
             for step in missing:
-                self.begin()
-                self._set_step_hyper(settings[step])
-                self._ran(stepper.run_to_end(settings[step]))
+                # Ended here, it stands after a step that is complete.
+                begun(1)
+                with watched(None):
+                    self.begin()
+                    self._set_step_hyper(settings[step])
+                    self._ran(stepper.run_to_end(settings[step]))
 
 
 def _keep(kept: OrderedDict[int, T], step: int, value: T) -> None:

@@ -16,7 +16,7 @@ from typing import Literal
 from inspector.comparison import Comparison
 from inspector.errors import DeviceLostError, InspectorError, OutOfMemoryError, UsageError
 from inspector.plan import Variant
-from inspector.progress import EndedError, advanced, watched
+from inspector.progress import EndedError, advanced, part, watched
 from inspector.runtime import commands as c
 from inspector.runtime.beside import WhatIfProgress
 from inspector.runtime.breakpoints import Breakpoints, higher
@@ -45,7 +45,7 @@ from inspector.runtime.what_if import check_what_if, run_what_if
 from inspector.sources.base import AsRecorded, EndOfSourceError, Source, remarks_of
 from inspector.sources.open import form_of
 from inspector.statistics import StatsLevel
-from inspector.stepping import DeviceInfo, lost_moments
+from inspector.stepping import DeviceInfo, Stepper, lost_moments
 
 FRAME_S = 1 / 25
 """While running, at most so often a snapshot is sent."""
@@ -58,7 +58,8 @@ SLOW_STEP_S = 0.1
 SLOW_ELEMENTS = 1 << 24
 """On a software device a step over more elements is taken to be slow until it has been timed."""
 RATE_WINDOW_S = 1.0
-
+OPENED = 0.4
+"""The share of an opening after which the source is there, and what it holds goes to the device."""
 
 JUDGING_S = 0.02
 """So long at a time the rules look at steps of a recording."""
@@ -439,7 +440,10 @@ class Worker:
                 # It ended what went on by being the next command.
                 pass
             case c.StartLockstep(codec, small_state):
-                engine.eight_bit.start(engine.stepper, Asked(codec, small_state))
+                self._at_length(
+                    "Starting the second run", "The second run was not started.",
+                    lambda: engine.eight_bit.start(engine.stepper, Asked(codec, small_state)),
+                )  # fmt: skip
             case c.StopLockstep():
                 engine.eight_bit.stop()
             case c.WatchDecay(on):
@@ -447,7 +451,11 @@ class Worker:
             case c.StartRecording():
                 if self._mode == "running" and not engine.stepper.cursor.between_steps:
                     self._step_iteration(engine)
-                self._stats = self._keeping.start_recording(engine, command, self._race)
+                self._at_length(
+                    "Starting the recording",
+                    "Nothing is recorded.",
+                    lambda: self._start_recording(engine, command),
+                )
             case c.SetVariant(variant):
                 self._at_length(
                     "Changing the form", "The form of the step stays as it was.",
@@ -531,8 +539,15 @@ class Worker:
             self._variant = engine.stepper.plan.variant
             self._viewer.moved()
 
+    def _start_recording(self, engine: Engine, asked: c.StartRecording) -> None:
+        self._stats = self._keeping.start_recording(engine, asked, self._race)
+
     def _end_recording(self) -> None:
-        self._stats = self._keeping.end_recording(self._engine) or self._stats
+        """Whoever closes the window waits for what is captured; a person who ends the writing leaves the rest out."""
+        stats = self._long.run(
+            "Ending the recording", lambda: self._keeping.end_recording(self._engine), outlasts=True
+        )
+        self._stats = stats or self._stats
 
     def _compare(self, engine: Engine, asked: c.CompareVariants) -> None:
         """Measure forms of the step on steppers of their own; the run stays as it is."""
@@ -691,6 +706,9 @@ class Worker:
 
     def _tell_working(self, working: Working) -> None:
         """How far something is, beside what was last seen of the run, which may not be looked at now."""
+        if self._closing.is_set():
+            # Nobody looks any more.
+            return
         self._serial += 1
         self._sent_at = time.perf_counter()
         self._on_snapshot(replace(self._last, serial=self._serial, working=working))
@@ -720,13 +738,15 @@ class Worker:
     def _step_iteration(self, engine: Engine) -> None:
         """The rest of the step, a slow one by dispatches, so that closing need not wait for all of it."""
         if self._step_s <= SLOW_STEP_S:
-            self._timed(engine.step_iteration)
+            with watched(None):
+                self._timed(engine.step_iteration)
             return
         while not self._closing.is_set():
             cursor = engine.stepper.cursor
-            # Ended here, it stands between two dispatches.
+            # Ended here, it stands between two dispatches; within one, what follows the run would miss part of it.
             advanced(cursor.dispatch % cursor.count, cursor.count)
-            self._timed(engine.step_dispatch)
+            with watched(None):
+                self._timed(engine.step_dispatch)
             if engine.stepper.cursor.at_end or engine.breakpoints.stop is not None:
                 return
 
@@ -867,9 +887,9 @@ class Worker:
         """Open a source, with `lanes` as a race; of a race that was saved the lane `front`."""
 
         def open_() -> None:
-            saved = front_of(spec, front or 0)
+            saved = self._long.run(doing, lambda: front_of(spec, front or 0), share=(0, 0.1))
             opened_spec = spec if saved is None else saved.spec
-            source = self._long.run(doing, lambda: self._opener.open_source(opened_spec))
+            source = self._long.run(doing, lambda: self._opener.open_source(opened_spec), share=(0.1, OPENED))
             other = front is not None or spec != self._spec
             wanted = self._form_of(source, self._reread(variant), anew=self._opened > 0 and other)
             if self._engine is not None:
@@ -892,13 +912,18 @@ class Worker:
             if saved is not None:
                 self._beside.sweeping.show(saved.path)
             if lanes:
-                engine = self._race.start(
-                    self._opener, source, lanes, self._variant, self._stats, self._breakpoints
+                engine = self._long.run(
+                    doing,
+                    lambda: self._race.start(
+                        self._opener, source, lanes, self._variant, self._stats, self._breakpoints
+                    ),
+                    share=(OPENED, 1),
                 )
             else:
                 engine = self._long.run(
                     doing,
                     lambda: opened(self._opener, source, self._variant, self._stats, self._breakpoints),
+                    share=(OPENED, 1),
                 )
             self._stats = engine.stats_level
             stepper = engine.stepper
@@ -972,11 +997,24 @@ class Worker:
             # All lanes were on the device: they start again, alike.
             self._open(self._spec, self._variant, self._race.texts)
             return
-        state = engine.checkpoint or engine.source.initial_state()
-        engine.stepper.close()
+        doing = "Opening a new device"
+
+        def make() -> Stepper:
+            with part(0, 0.3):
+                state = engine.checkpoint or engine.source.initial_state()
+            engine.stepper.close()
+            with part(0.3, 1):
+                return self._opener.make_stepper(engine.source, engine.stepper.plan.variant, state)
+
+        try:
+            stepper = self._long.run(doing, make)
+        except EndedError:
+            self._notify("info", "No new device was opened. What is shown is stale: recover to go on.")
+            return
         engine.stats_level = self._stats = higher(self._stats, self._breakpoints.needs)
-        stepper = self._opener.make_stepper(engine.source, engine.stepper.plan.variant, state)
-        engine.recover(stepper)
+        # Where it is ended among the steps that run again, the run goes on from there.
+        with suppress(EndedError):
+            self._long.run(doing, lambda: engine.recover(stepper))
         self._viewer.forget()
         self._stale, self._mode = False, "paused"
         self._notify("info", f"Recovered on a new device, after step {stepper.cursor.finished_steps:,}.")
@@ -988,10 +1026,12 @@ class Worker:
         cursor, before = old.cursor, old.plan.variant
         if not cursor.between_steps:
             raise UsageError("The form of the step can change only between steps: finish this one first.")
-        state = old.state()
+        with part(0, 0.3):
+            state = old.state()
         old.close()
         try:
-            stepper = self._opener.make_stepper(engine.source, variant, state)
+            with part(0.3, 1):
+                stepper = self._opener.make_stepper(engine.source, variant, state)
         except (InspectorError, EndedError):
             # What ran before is brought back before the reason is told.
             with watched(None):
