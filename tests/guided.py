@@ -133,7 +133,7 @@ class Person:
 
     def _follow(self, token: re.Match[str], folder: Path) -> None:
         if token["combo"]:
-            combo = self.window.toolbar.choices[token["combo"]]
+            combo = self.window.toolbar.form.choices[token["combo"]]
             combo.setFocus()
             combo.setCurrentText(token["value"])
             combo.activated.emit(combo.currentIndex())
