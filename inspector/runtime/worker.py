@@ -33,7 +33,7 @@ from inspector.runtime.race_host import RaceHost, check_lanes
 from inspector.runtime.reporting import save_report
 from inspector.runtime.run_to import Command as RunToCommand
 from inspector.runtime.run_to import RunTo
-from inspector.runtime.saved_race import front_of
+from inspector.runtime.saved_race import saved_race
 from inspector.runtime.shaders import Shaders
 from inspector.runtime.snapshots import Comparing, Glance, Mark, Mode, Notice, Snapshot
 from inspector.runtime.travel import GivenUpError, Travel, opened
@@ -887,7 +887,11 @@ class Worker:
         """Open a source, with `lanes` as a race; of a race that was saved the lane `front`."""
 
         def open_() -> None:
-            saved = self._long.run(doing, lambda: front_of(spec, front or 0), share=(0, 0.1))
+            shown = self._race.saved
+            if front is None or shown is None:
+                saved = self._long.run(doing, lambda: saved_race(spec), share=(0, 0.1))
+            else:
+                saved = shown.with_front(front)
             opened_spec = spec if saved is None else saved.spec
             source = self._long.run(doing, lambda: self._opener.open_source(opened_spec), share=(0.1, OPENED))
             other = front is not None or spec != self._spec
@@ -909,7 +913,7 @@ class Worker:
             self._viewer.forget()
             self._publish()
             self._race.saved = saved
-            if saved is not None:
+            if saved is not None and front is None:
                 self._beside.sweeping.show(saved.path)
             if lanes:
                 engine = self._long.run(
