@@ -50,7 +50,9 @@ KEYS = (
     "F2", "Backspace", "Ctrl+C", "Ctrl+A", "Ctrl+Home", "Ctrl+End", "Shift+Down", "Ctrl+Left", "Ctrl+Right",
 )  # fmt: skip
 ANSWER_S = 60.0
-OPEN_SOURCES = ("synthetic:5000", "charlm:width=16,layers=1,heads=2,ffn=44,context=16,batch=2")
+OPEN_SOURCES = (
+    "synthetic:5000", "charlm:width=16,layers=1,heads=2,ffn=44,context=16,batch=2", "surface:valley",
+)  # fmt: skip
 """What an opening of another source is replaced by: some of them take long."""
 QUIET = ("This plugin does not support", "propagateSizeHints")
 
@@ -99,6 +101,7 @@ class Monkey:
             (self._shortcut, 15),
             (self._click, 25),
             (self._choose, 12),
+            (self._form, 3),
             (self._wheel, 6),
             (self._drag, 6),
             (self._resize, 2),
@@ -162,6 +165,16 @@ class Monkey:
         ways.finder.field.setText(doable.entry.title)
         QTest.keyClick(ways.finder.field, Qt.Key.Key_Return)
         return doable.entry.name
+
+    def _form(self) -> str:
+        """Another optimizer, kernel or the like, as by the menu: of some of them alone a view has something to show."""
+        menus = self.window.form_menu.findChildren(QMenu)
+        there = [a for menu in menus for a in menu.actions() if a.isEnabled() and not a.isChecked()]
+        if not there:
+            return "nothing"
+        action = self.random.choice(there)
+        action.trigger()
+        return action.objectName()
 
     def _wheel(self) -> str:
         widget, place = self._somewhere()

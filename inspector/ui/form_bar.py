@@ -118,16 +118,17 @@ class FormBar(QWidget):
         wide = sum(self._places[name].sizeHint().width() for name, _ in self._chosen())
         lists = wide <= room
         there = {name for name, _ in self._chosen()} if lists else set()
+        if not lists:
+            for text in (f"Form: {' · '.join(combo.currentText() for _, combo in self._chosen())}", "Form"):
+                self.button.setText(text)
+                wide = self.button.sizeHint().width()
+                if wide <= room:
+                    break
+        self.button.setVisible(not lists)
         for name, place in self._places.items():
             place.setVisible(name in there)
-        self.button.setVisible(not lists)
-        if lists:
-            return wide
-        for text in (f"Form: {' · '.join(combo.currentText() for _, combo in self._chosen())}", "Form"):
-            self.button.setText(text)
-            wide = self.button.sizeHint().width()
-            if wide <= room:
-                break
+        # Else the toolbar may keep what it took half way through.
+        self.setFixedWidth(wide)
         return wide
 
     def _chosen(self) -> list[tuple[str, QComboBox]]:

@@ -150,6 +150,11 @@ def font_scale() -> float:
     return _State.font_scale
 
 
+def scaled(pixels: int) -> int:
+    """Pixels of a place for text, at the size of text that a person has set."""
+    return round(pixels * _State.font_scale)
+
+
 def ui_font(size_change: float = 0) -> QFont:
     """The system's font with figures of equal width."""
     font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)

@@ -125,14 +125,17 @@ class MainToolBar(QToolBar):
         others = [a for a in self.actions() if a.isVisible() and a is not self._form_place]
         widgets = [self.widgetForAction(action) for action in others]
         space = self.style().pixelMetric(QStyle.PixelMetric.PM_ToolBarItemSpacing, None, self)
-        frame = self.width() - self.contentsRect().width()
-        room = self.width() - frame - len(others) * space
+        layout = self.layout()
+        assert layout is not None
+        margins = layout.contentsMargins()
+        room = self.width() - margins.left() - margins.right() - len(others) * space
         room -= sum(widget.sizeHint().width() for widget in widgets if widget is not self._where)
         for text in LEAST_WHERE:
             least = self.fontMetrics().horizontalAdvance(text) + 8
             if self.form.fit(room - least) <= room - least:
                 break
         self._where.setMinimumWidth(least)
+        layout.invalidate()
 
     def _button(self, actions: Actions, name: str, with_key: bool) -> None:
         button = QToolButton(self)
