@@ -19,7 +19,8 @@ from inspector.race import LaneSpec, lane_names, log_grid, sweep_lanes
 from inspector.runtime.racing import JUDGED_STEPS, Race
 from inspector.session.race_file import RACE_NAME, LaneResult, RaceFile, is_race
 from inspector.session.reader import Session
-from inspector.sources.charlm import CharLm, one_blas_thread
+from inspector.sources.charlm.one_thread import one_blas_thread, openblas
+from inspector.sources.charlm.source import CharLm
 from inspector.sources.open import open_source
 
 TINY = "charlm:width=16,layers=1,heads=2,ffn=16,context=16,rows=2"
@@ -208,9 +209,7 @@ def test_full_statistics_tell_the_norms_of_an_open_loop() -> None:
 
 
 def test_threads_that_compute_leave_the_count_of_threads_as_it_was() -> None:
-    from inspector.sources.charlm import _openblas
-
-    library = _openblas()
+    library = openblas()
     if library is None:
         pytest.skip("numpy was built with another library")
     before = library.scipy_openblas_get_num_threads64_()

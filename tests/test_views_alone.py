@@ -1,96 +1,176 @@
-"""Each view stands by itself: its file needs no other view, and it can be opened alone with a snapshot."""
+"""Each view is a widget of its own: it opens alone with a snapshot, and its file needs no other view's."""
 
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
+from PySide6.QtCore import QSize
+from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
-from test_palette import full, in_form
+from test_palette import full
+from ui_helpers import make_snapshot
 
-from inspector.runtime.beside import BesidePicture, VerifyPicture
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import theme
-from inspector.ui.app import KINDS, application, make_view
+from inspector.ui.app import application, make_view
+from inspector.ui.docks import PANELS
+from inspector.ui.view import LazyView, View
 
 pytestmark = pytest.mark.qt
 
 UI = Path(theme.__file__).parent
-MODULES = {name: place.partition(".")[0] for name, place in KINDS.items()}
-OF_NO_RUN = {"settings"}
-"""What it shows is of the window, whatever runs."""
+VIEWS = [name for panel in PANELS for name in panel.views]
+BASES = (View, LazyView)
+SIZES = (QSize(640, 400), QSize(320, 140))
+REST_MS = {"board": 1200}
+"""Plots are made a few at a time."""
+MOST_OTHER = 0.005
+"""The share of pixels that a cursor, or a line between two pixels, may change."""
+COLOURS = 24
+"""A grab of anything but an empty widget has more."""
 
 
-def moment_for(name: str) -> Snapshot:
-    """A moment of which the view has something to show."""
-    if name == "states":
-        return replace(full(), plan=in_form(optimizer="adafactor").plan)
-    if name == "surface":
-        return replace(full(), source="surface:valley")
-    if name == "verify":
-        return replace(full(), beside=BesidePicture(verify=VerifyPicture("PyTorch 2.13.0 AdamW", 128)))
-    return full()
+@pytest.fixture(params=["light", "dark"])
+def scheme(request: pytest.FixtureRequest) -> Iterator[str]:
+    theme.apply(application(), request.param)
+    yield request.param
+    theme.apply(application(), "light")
+
+
+def file_of(name: str) -> Path:
+    """The file that the class of a view is in."""
+    return UI / f"{type(make_view(name)).__module__.rsplit('.', 1)[1]}.py"
 
 
 @cache
-def imported(module: str) -> frozenset[str]:
-    """Modules of the ui that a module imports by itself, at any place in it."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse((UI / f"{module}.py").read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module == "inspector.ui":
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("inspector.ui."):
-            found.add(str(node.module).split(".")[2])
+def imported(path: Path) -> frozenset[Path]:
+    """The files of the window that a file imports, wherever in it, and for types only as well."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
-            found |= {a.name.split(".")[2] for a in node.names if a.name.startswith("inspector.ui.")}
-    return frozenset(name for name in found if (UI / f"{name}.py").exists())
+            names = [alias.name for alias in node.names]
+        for each in names:
+            if each.startswith("inspector.ui."):
+                found.add(UI / f"{each.split('.')[2]}.py")
+    return frozenset(file for file in found if file.exists())
 
 
-def needs(module: str) -> set[str]:
-    """All modules of the ui that are loaded with a module."""
-    found, left = set(), [module]
-    while left:
-        for name in imported(left.pop()) - found:
-            found.add(name)
-            left.append(name)
-    return found
+def needed(path: Path) -> dict[Path, tuple[str, ...]]:
+    """All files that a file needs, at whatever remove, each with the way to it."""
+    ways: dict[Path, tuple[str, ...]] = {path: (path.name,)}
+    waiting = [path]
+    while waiting:
+        at = waiting.pop()
+        for each in imported(at) - ways.keys():
+            ways[each] = (*ways[at], each.name)
+            waiting.append(each)
+    del ways[path]
+    return ways
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_the_file_of_a_view_needs_no_other_view(name: str) -> None:
-    others = set(MODULES.values()) - {MODULES[name]}
-    assert needs(MODULES[name]) & others == set()
+def test_no_file_of_a_view_needs_that_of_another(qtbot: QtBot) -> None:
+    files = {name: file_of(name) for name in VIEWS}
+    assert len(set(files.values())) == len(VIEWS), "one file a view"
+    others = {file: name for name, file in files.items()}
+    wrong = [
+        " → ".join(way) for file in files.values() for each, way in needed(file).items() if each in others
+    ]
+    assert wrong == []
 
 
-def test_what_is_needed_is_found_through_others() -> None:
-    assert {"map_canvas", "map_paint", "theme"} <= needs("map_view")
-    assert set(MODULES.values()) & needs("main_window"), "the window does know some of them"
+def test_no_file_below_the_window_knows_it(qtbot: QtBot) -> None:
+    """Views are put together in main_window.py and app.py, which none of their files needs."""
+    for file in {file_of(name) for name in VIEWS}:
+        assert not needed(file).keys() & {
+            UI / "main_window.py",
+            UI / "app.py",
+            UI / "docks.py",
+            UI / "ways.py",
+        }, file
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_a_view_can_be_opened_alone_with_a_snapshot(qtbot: QtBot, name: str) -> None:
-    theme.apply(application(), "light")
+def test_the_reading_of_imports_sees_an_import(tmp_path: Path) -> None:
+    text = "def f():\n    from inspector.ui.map_view import MapView\nfrom inspector.ui import theme\n"
+    (tmp_path / "one.py").write_text(text)
+    assert {file.name for file in imported(tmp_path / "one.py")} == {"map_view.py", "theme.py"}
+    assert UI / "chart.py" in needed(UI / "plots_view.py")
+
+
+def pixels(image: QImage) -> npt.NDArray[np.uint32]:
+    rgb = image.convertToFormat(QImage.Format.Format_RGB32)
+    return np.frombuffer(rgb.constBits(), np.uint32).reshape(rgb.height(), rgb.bytesPerLine() // 4)
+
+
+def colours_in(image: QImage) -> int:
+    return len(np.unique(pixels(image)))
+
+
+def others(one: QImage, other: QImage) -> float:
+    """The share of pixels that are not the same."""
+    return float((pixels(one) != pixels(other)).mean())
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_opens_alone_with_a_snapshot(qtbot: QtBot, name: str, scheme: str) -> None:
     view = make_view(name)
     qtbot.addWidget(view)
     sent: list[object] = []
     view.command.connect(sent.append)
-    view.resize(900, 500)
-    view.show_snapshot(Snapshot(0, "starting", "charlm"))
-    view.show()
-    qtbot.waitExposed(view)
-    empty = view.grab().toImage()
-    assert not empty.isNull()
-    moment = moment_for(name)
-    for each in (moment, replace(moment, mode="running"), replace(moment, mode="lost", stale=True), moment):
-        view.show_snapshot(replace(each, serial=each.serial + 1))
-        qtbot.wait(5)
-    view.select_element("h.1.attn.qkv.weight", 17)
-    view.show_range(10.0, 100.0)
-    view.load(view.kept_text())
-    qtbot.wait(5)
-    assert view.key_target() is not None
-    if name not in OF_NO_RUN:
-        assert view.grab().toImage() != empty, "nothing of the moment is seen"
+    moments: tuple[Snapshot, ...] = (Snapshot(0, "starting", "charlm"), make_snapshot(), full())
+    for size in SIZES:
+        view.resize(size)
+        view.show()
+        for moment in moments:
+            view.show_snapshot(moment)
+            view.select_param("h.0.attn.qkv.weight")
+            view.select_element("h.0.attn.qkv.weight", 5)
+            view.show_range(1.0, 20.0)
+            qtbot.wait(1)
+        assert colours_in(view.grab().toImage()) > COLOURS
+    # What it keeps it takes up again, in another window.
+    again = make_view(name)
+    qtbot.addWidget(again)
+    again.load(view.kept_text())
+    assert again.kept_text() == view.kept_text()
+    # Whatever is in a file of settings, it is no fault of the view.
+    again.load("\x00 not what it kept {")
+    again.show_snapshot(full())
+    view.select_param("")
+    view.hide()
+    assert all(type(each).__module__.startswith("inspector.runtime.commands.") for each in sent)
+
+
+def opened(qtbot: QtBot, name: str, *, late: bool) -> View:
+    view = make_view(name)
+    qtbot.addWidget(view)
+    view.resize(SIZES[0])
+    if not late:
+        view.show()
+        qtbot.waitExposed(view)
+    view.show_snapshot(full())
+    if late:
+        view.show()
+        qtbot.waitExposed(view)
+    return view
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_that_was_not_seen_catches_up_when_it_is(qtbot: QtBot, name: str) -> None:
+    """Shown after the snapshot came, it looks as one that was there when it came."""
+    theme.apply(application(), "light")
+    early = opened(qtbot, name, late=False)
+    qtbot.wait(REST_MS.get(name, 250))
+    picture = early.grab().toImage()
+    # Of two windows only one is active, and looks so.
+    early.close()
+    late = opened(qtbot, name, late=True)
+    qtbot.waitUntil(lambda: others(late.grab().toImage(), picture) <= MOST_OTHER)
