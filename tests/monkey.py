@@ -7,6 +7,7 @@ import random
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -303,14 +304,13 @@ class Monkey:
     def _on_exception(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        import traceback
-
         last = "".join(traceback.format_exception(kind, error, trace)[-4:])
         self.problems.append(f"{last}after {'; '.join(self.log)}")
 
     def _on_message(self, kind: QtMsgType, _context: object, text: str) -> None:
         if kind != QtMsgType.QtDebugMsg and not any(each in text for each in QUIET):
-            self.problems.append(f"Qt: {text} after {'; '.join(self.log)}")
+            ours = [each for each in traceback.format_stack() if "inspector/" in each]
+            self.problems.append(f"Qt: {text} in {''.join(ours[-3:])} after {'; '.join(self.log)}")
 
 
 def _can_be_dragged(widget: QWidget) -> bool:
