@@ -34,7 +34,7 @@ from inspector.optimizers import plan_step
 from inspector.own_kernels import OwnKernel
 from inspector.param_statistics import ParamTable
 from inspector.plan import Plan, Variant, layout_for
-from inspector.progress import counting
+from inspector.progress import EndedError, counting, part
 from inspector.statistics import BufferStats
 from inspector.stepping import (
     Cursor,
@@ -371,9 +371,16 @@ class GpuStepper:
             raise UsageError("A second run can start only between steps: finish this one first.")
         alone = self.plan.classes is not None
         layout = layout_for(self._layout.given, self._gpu.limits, variant, alone=alone)
-        made = self._made_beside(layout, variant, self.state(), undo_bytes)
+        with part(0, 0.4):
+            state = self.state()
+        with part(0.4, 1):
+            made = self._made_beside(layout, variant, state, undo_bytes)
         if not self._cursor.at_end:
-            made.begin_step(HostGradients(self.gradients()))
+            try:
+                made.begin_step(HostGradients(self.gradients()))
+            except InspectorError:
+                made.release()
+                raise
         return made
 
     def another(self, state: State, variant: Variant | None = None, *, undo_bytes: int = 0) -> GpuStepper:
@@ -391,7 +398,7 @@ class GpuStepper:
                 self._gpu, layout, variant, state,
                 undo_bytes=undo_bytes, clocks=self._runner.clocks, pipelines=self._pipelines,
             )  # fmt: skip
-        except InspectorError:
+        except (InspectorError, EndedError):
             # What had been allocated for it goes with it.
             self._gpu.memory_bytes = used
             raise
