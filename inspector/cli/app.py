@@ -57,6 +57,9 @@ def window(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -90,7 +93,18 @@ def window(
     }  # fmt: skip
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+            optimizer,
+            kernel,
+            numerics,
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )
@@ -143,6 +157,9 @@ def layout(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
@@ -154,7 +171,18 @@ def layout(
 
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+            optimizer,
+            kernel,
+            "published",
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )
@@ -208,6 +236,9 @@ def run(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -247,7 +278,18 @@ def run(
     )
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+            optimizer,
+            kernel,
+            numerics,
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )
@@ -532,6 +574,9 @@ def diagnose(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -565,7 +610,18 @@ def diagnose(
     )
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+            optimizer,
+            kernel,
+            numerics,
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )
@@ -633,6 +689,9 @@ def explain(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -659,7 +718,18 @@ def explain(
     )
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+            optimizer,
+            kernel,
+            numerics,
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )
@@ -745,6 +815,9 @@ def report(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -772,7 +845,18 @@ def report(
     )
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+            optimizer,
+            kernel,
+            numerics,
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )
@@ -794,6 +878,9 @@ def bench(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     numerics: o.Numerics = "published",
     reduce: o.ReduceOrNone = None,
     dispatch: o.DispatchForm = "two-block",
@@ -823,7 +910,19 @@ def bench(
     summed = reduce or ("atomic" if grid == "published" else "two-pass")
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, numerics, summed, dispatch, unfused, codec, small_state, grid, no_muon
+            optimizer,
+            kernel,
+            numerics,
+            summed,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            grid,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )
@@ -855,6 +954,9 @@ def screenshot(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -894,7 +996,18 @@ def screenshot(
     }  # fmt: skip
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+            optimizer,
+            kernel,
+            numerics,
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )

@@ -38,7 +38,7 @@ from inspector.gpu.undo import UndoLog, pack
 from inspector.gpu.update_ahead import APPLIED, UpdateAhead
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
-from inspector.optimizers import optimizer, plan_step
+from inspector.optimizers import is_between, optimizer, plan_step
 from inspector.own_kernels import OwnKernel, OwnKernels
 from inspector.own_plan import with_own_kernels
 from inspector.param_hyper import moved_classes, segment_classes
@@ -182,7 +182,7 @@ class GpuStepper:
 
         The plan becomes that of the classes of params in `hyper`, if it is given.
         """
-        plan = self._plan if hyper is None else self._plan_for(hyper)
+        plan = self._plan if hyper is None else self._plan_for(hyper, self._cursor.step + 1)
         self._given = None
         encoder = self._gpu.encoder()
         pages = [(name, 0, self._buffers[name].size) for name in self._memory.pages("g")]
@@ -278,7 +278,8 @@ class GpuStepper:
             raise UsageError("The form of the step can change only between steps: finish this one first.")
         if not self.can_take(variant):
             raise UsageError("The params are not laid out for this form of the step: lay them out anew.")
-        plan = plan_step(self._layout, self._gpu.limits, variant, self._plan.classes)
+        between = is_between(variant, self._cursor.step)
+        plan = plan_step(self._layout, self._gpu.limits, variant, self._plan.classes, between=between)
         self._pipelines.check_own(plan)
         before, count = self._plan, len(plan.dispatches)
         alike = replace(variant, own=before.variant.own) == before.variant
@@ -294,21 +295,27 @@ class GpuStepper:
         self._cursor = Cursor(self._cursor.step, count if self._cursor.at_end else 0, count)
         self.mapper.went_back()
 
-    def _plan_for(self, hyper: Hyper) -> Plan:
-        """The plan of this form and layout for the classes of params; UsageError where there is none."""
-        own, plan = hyper.per_param, self._plan
-        if own is None and plan.classes is None:
-            return plan
-        if own is not None and self._cut is not None and self._cut[1] is plan and own.cuts_like(self._cut[0]):
-            return plan
-        found = self._plans.plan(plan, segment_classes(self._layout, hyper))
+    def _plan_for(self, hyper: Hyper, step: int) -> Plan:
+        """The plan of step `step` in this form and layout for the classes of params; UsageError where there is none."""
+        own, plan, between = hyper.per_param, self._plan, is_between(self._plan.variant, step)
+        if between == plan.between:
+            if own is None and plan.classes is None:
+                return plan
+            if (
+                own is not None
+                and self._cut is not None
+                and self._cut[1] is plan
+                and own.cuts_like(self._cut[0])
+            ):
+                return plan
+        found = self._plans.plan(plan, (segment_classes(self._layout, hyper), between))
         if own is not None:
             self._cut = own, found
         return found
 
     def follow_classes(self, hyper: Hyper) -> None:
         """Take the plan for these classes of params, before the first dispatch of a step."""
-        plan = self._plan_for(hyper)
+        plan = self._plan_for(hyper, self._cursor.step)
         if plan is self._plan:
             return
         if self._cursor.dispatch:
@@ -438,7 +445,7 @@ class GpuStepper:
         while self._cursor != cursor:
             self._cursor = self._undo.undo(encoder, self._buffers)
         self._gpu.submit(encoder)
-        self._use_plan(self._plans.plan(self._plan, self._plans.classes_of(cursor.step)))
+        self._use_plan(self._plans.plan(self._plan, self._plans.cut_of(cursor.step)))
         self.mapper.went_back()
         return True
 
