@@ -13,7 +13,7 @@ import time
 import numpy as np
 
 from inspector.floats import F32Array
-from inspector.sources.charlm import CharLm
+from inspector.sources.charlm.source import CharLm
 
 
 def main() -> None:

@@ -4,17 +4,19 @@ A timer of the UI thread should fire every millisecond. How late it does is told
 threads themselves, so that a machine that others use as well does not count:
 
 - `cpu`: what the UI thread computed meanwhile;
-- `lock`: what our other Python threads computed while it did not, one of which may have had the interpreter lock: an
-  upper bound of what it waited for them;
-- the rest: it would have run, and another process or a driver's thread had the core; or it waited for the display.
+- `core`: it could have run, and another process or a driver's thread had the core (Linux says so, others do not);
+- `lock`: of what is left, as much as our other Python threads computed meanwhile, one of which may have had the
+  interpreter lock: an upper bound of what it waited for them;
+- the rest: it waited for the display.
 
-A frame is judged by `cpu` + `lock`. While the timer is late another thread looks at the UI thread's Python stack, so
-that a long frame has the name of what it was spent in.
+A frame is judged by `cpu` + `lock`. While the timer is late another thread looks at the Python stacks, so that a long
+frame has the names of what it was spent in, and of what the worker was at where that took longer.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 import time
@@ -31,15 +33,18 @@ LOOK_AFTER_S = 0.005
 PERIOD_S = 0.001
 EVENT_S = 0.001
 OURS = "inspector"
+WORKER = "inspector-worker"
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A turn of the event loop: milliseconds in all, of the UI thread's processor, and of waiting for its lock."""
+    """A turn of the event loop: milliseconds in all, of the UI thread's processor, of waiting for a core, and for
+    the interpreter lock."""
 
     doing: str
     wall_ms: float
     cpu_ms: float
+    core_ms: float
     lock_ms: float
     where: str
 
@@ -55,6 +60,7 @@ class Watched:
 
     own_ms: list[float] = field(default_factory=list)
     late_ms: list[float] = field(default_factory=list)
+    core_ms: list[float] = field(default_factory=list)
     long: list[Frame] = field(default_factory=list)
 
 
@@ -91,6 +97,21 @@ class NamingApplication(QApplication):
         return taken
 
 
+class _Queue:
+    """How long the thread that it is made on could have run and did not, for want of a core."""
+
+    def __init__(self) -> None:
+        try:
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        except OSError:
+            self._file = -1
+
+    def waited_s(self) -> float:
+        """Seconds since the thread began; 0 where the system does not say."""
+        # Run, waited, and how often, in nanoseconds: Documentation/scheduler/sched-stats.rst of Linux.
+        return int(os.pread(self._file, 96, 0).split()[1]) / 1e9 if self._file >= 0 else 0.0
+
+
 class FrameWatch(QObject):
     """Watches the thread that it is made on from `start` to `stop`; `doing` names what goes on meanwhile."""
 
@@ -102,10 +123,11 @@ class FrameWatch(QObject):
         self._clocks: dict[int, int] = {}
         self._timer = QTimer(self, interval=1, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self._tick)
-        self._last = (0.0, 0.0, 0.0)
+        self._last = (0.0, 0.0, 0.0, 0.0)
+        self._queue = _Queue()
         self._turn = 0
         self._stopped = threading.Event()
-        self._seen: list[tuple[int, str]] = []
+        self._seen: list[tuple[int, str, str]] = []
         self.collections_ms: list[float] = []
         """What each garbage collection took of the processor, on whichever thread: meanwhile no other one runs."""
         self._collecting = 0.0
@@ -113,7 +135,7 @@ class FrameWatch(QObject):
 
     def start(self) -> None:
         """Begin; once."""
-        self._last = (time.perf_counter(), time.thread_time(), self._others())
+        self._last = (time.perf_counter(), time.thread_time(), self._queue.waited_s(), self._others())
         self._timer.start()
         self._sampler.start()
         gc.callbacks.append(self._on_collection)
@@ -132,21 +154,27 @@ class FrameWatch(QObject):
             self.collections_ms.append((time.thread_time() - self._collecting) * 1e3)
 
     def _tick(self) -> None:
-        wall, cpu, others = time.perf_counter(), time.thread_time(), self._others()
-        wall0, cpu0, others0 = self._last
-        self._last = (wall, cpu, others)
+        wall, cpu, queued, others = (
+            time.perf_counter(), time.thread_time(), self._queue.waited_s(), self._others(),
+        )  # fmt: skip
+        wall0, cpu0, queued0, others0 = self._last
+        self._last = (wall, cpu, queued, others)
         self._turn += 1
         late = max(wall - wall0 - PERIOD_S, 0.0)
         used = min(cpu - cpu0, wall - wall0)
-        lock = min(max(late - used, 0.0), max(others - others0, 0.0))
+        core = min(queued - queued0, max(late - used, 0.0))
+        lock = min(max(late - used - core, 0.0), max(others - others0, 0.0))
         watched = self.by_doing.setdefault(self.doing, Watched())
         watched.late_ms.append(late * 1e3)
         watched.own_ms.append((used + lock) * 1e3)
+        watched.core_ms.append(core * 1e3)
         if (used + lock) * 1e3 > FRAME_MS:
-            seen = Counter(where for turn, where in self._seen if turn == self._turn - 1)
-            where = seen.most_common(1)[0][0] if seen else "not seen"
+            seen = Counter((own, beside) for turn, own, beside in self._seen if turn == self._turn - 1)
+            where, beside = seen.most_common(1)[0][0] if seen else ("not seen", "")
+            if beside and lock > used:
+                where += f" beside {beside}"
             where += self._events()
-            watched.long.append(Frame(self.doing, late * 1e3, used * 1e3, lock * 1e3, where))
+            watched.long.append(Frame(self.doing, late * 1e3, used * 1e3, core * 1e3, lock * 1e3, where))
         self._seen.clear()
         app = QApplication.instance()
         if isinstance(app, NamingApplication):
@@ -183,9 +211,12 @@ class FrameWatch(QObject):
         while not self._stopped.wait(LOOK_AFTER_S):
             turn = self._turn
             if time.perf_counter() - self._last[0] > LOOK_AFTER_S + PERIOD_S:
-                frame = sys._current_frames().get(self._me)
+                frames = sys._current_frames()
+                names = {thread.ident: thread.name for thread in threading.enumerate()}
+                worker = next((f for ident, f in frames.items() if names.get(ident) == WORKER), None)
+                frame = frames.get(self._me)
                 if frame is not None:
-                    self._seen.append((turn, _where(frame)))
+                    self._seen.append((turn, _where(frame), _where(worker) if worker is not None else ""))
 
 
 def _where(frame: FrameType) -> str:
@@ -211,12 +242,16 @@ def quantile(values: list[float], q: float) -> float:
 
 def table(watch: FrameWatch) -> list[str]:
     """What was seen, a line an activity, then what made the long frames."""
-    lines = [f"  {'while':<24}{'turns':>8}{'p50':>7}{'p99':>7}{'worst':>7}{'> 16 ms':>9}   late: p99  worst"]
+    lines = [
+        f"  {'while':<24}{'turns':>8}{'p50':>7}{'p99':>7}{'worst':>7}{'> 16 ms':>9}"
+        "   late: p99  worst   of that for a core: p99  worst"
+    ]
     for doing, watched in watch.by_doing.items():
-        own, late = watched.own_ms, watched.late_ms
+        own, late, core = watched.own_ms, watched.late_ms, watched.core_ms
         lines.append(
             f"  {doing:<24}{len(own):>8,}{quantile(own, 0.5):>7.1f}{quantile(own, 0.99):>7.1f}{max(own):>7.1f}"
             f"{len(watched.long):>9}   {quantile(late, 0.99):>9.1f}{max(late):>7.1f}"
+            f"{quantile(core, 0.99):>23.1f}{max(core):>7.1f}"
         )
     causes: dict[tuple[str, str], list[Frame]] = {}
     for watched in watch.by_doing.values():

@@ -21,6 +21,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,14 +177,14 @@ def gestures(watch: Watch, name: str) -> Iterator[tuple[str, Callable[[], None]]
     while True:
         for step in (1, -1):
             for _ in range(40):
-                yield f"zooming, {name}", lambda step=step: watch.wheel(step)  # type: ignore[misc]
+                yield f"zooming, {name}", partial(watch.wheel, step)
         for _ in range(12):
             yield f"zooming, {name}", lambda: watch.wheel(1)
         start = QPoint(canvas.width() // 2, canvas.height() // 2)
         QTest.mousePress(canvas, Qt.MouseButton.LeftButton, pos=start)
         for i in range(120):
             at = start + QPoint(round(300 * (abs(i % 80 - 40) / 40 - 1)), 0)
-            yield f"dragging, {name}", lambda at=at: QTest.mouseMove(canvas, at)  # type: ignore[misc]
+            yield f"dragging, {name}", partial(QTest.mouseMove, canvas, at)
         QTest.mouseRelease(canvas, Qt.MouseButton.LeftButton, pos=start)
         yield f"dragging, {name}", canvas.show_all
 
@@ -195,7 +196,7 @@ def keys(watch: Watch) -> Iterator[Callable[[], None]]:
     while True:
         pressed = [Qt.Key.Key_Plus] * 8 + [Qt.Key.Key_Right] * 4 + [Qt.Key.Key_Minus] * 4 + [Qt.Key.Key_Home]
         for key in pressed:
-            yield lambda key=key: watch.key(key)  # type: ignore[misc]
+            yield partial(watch.key, key)
 
 
 def in_window(source: str, seconds: float, size: tuple[int, int]) -> int:

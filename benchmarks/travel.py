@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -126,15 +127,27 @@ def many_steps(work: Path, steps: int) -> None:
     for step in map(int, rng.integers(1, steps, JUMPS)):
         sent = time.perf_counter()
         run.worker.send(Seek(step))
-        took.append(
-            run.until(lambda s, step=step: s.counted is not None and s.counted.step == step)  # type: ignore[misc]
-            - sent
-        )
+        took.append(run.until(partial(counted, step)) - sent)
     run.worker.close(30)
     print(
         f"{steps:,} steps, {len(params)} params: session open {opened:.3f} s, in a run with its device {shown:.2f} s; "
         f"a jump {statistics.median(took) * 1e3:.1f} ms (p95 {sorted(took)[int(0.95 * JUMPS)] * 1e3:.1f})"
     )
+
+
+def counted(step: int, s: Snapshot) -> bool:
+    """The numbers of a step are on show."""
+    return s.counted is not None and s.counted.step == step
+
+
+def with_values(step: int, s: Snapshot) -> bool:
+    """Values of a step are on show."""
+    return s.record is not None and s.record.step == step and s.values is not None
+
+
+def on_device(step: int, s: Snapshot) -> bool:
+    """The device stands in a step."""
+    return s.glance is None and s.cursor is not None and s.cursor.step == step
 
 
 def large_states(work: Path) -> None:
@@ -158,15 +171,9 @@ def large_states(work: Path) -> None:
     for step in (2, 1, 3):
         sent = time.perf_counter()
         run.worker.send(Seek(step))
-        numbers = run.until(
-            lambda s, step=step: s.counted is not None and s.counted.step == step  # type: ignore[misc]
-        )
-        values = run.until(
-            lambda s, step=step: s.record is not None and s.record.step == step and s.values is not None  # type: ignore[misc]
-        )
-        there = run.until(
-            lambda s, step=step: s.glance is None and s.cursor is not None and s.cursor.step == step  # type: ignore[misc]
-        )
+        numbers = run.until(partial(counted, step))
+        values = run.until(partial(with_values, step))
+        there = run.until(partial(on_device, step))
         print(
             f"gpt-116m, step {step}: numbers after {(numbers - sent) * 1e3:.0f} ms, values after "
             f"{(values - sent) * 1e3:.0f} ms, on the device after {there - sent:.1f} s"

@@ -34,7 +34,11 @@ _UP = 1 + 2.0**-50
 
 def kind_of(quantity: Quantity) -> Kind:
     """The kind of a quantity."""
-    return "value" if quantity in ("value", "magnitude", "mean", "nonfinite") else quantity  # type: ignore[return-value]
+    match quantity:
+        case "value" | "magnitude" | "mean" | "nonfinite":
+            return "value"
+        case _:
+            return quantity
 
 
 def lanes_of(quantity: Quantity, kept: Sequence[Lane]) -> tuple[Lane, ...]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from functools import partialmethod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
     from inspector.gpu.device import Gpu
 
 SEED = 20140612
-THREAD_GRACE_S = 2.0
+THREAD_GRACE_S = 20.0
+PATIENCE_MS = 60_000
 # wgpu keeps one thread a device that waits for the GPU; it lives as long as the device object.
 THREADS_OF_LIBRARIES = ("PollThread",)
 
@@ -35,6 +39,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="a long form: run with --soak"))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Tell a failure when it happens: a run that is ended from outside never gets to its summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        sys.stdout.write(f"\n{report.nodeid} failed ({report.when}):\n{report.longreprtext[-2000:]}\n")
+
+
 @pytest.fixture(scope="session")
 def gpu() -> Iterator[Gpu]:
     """One device for all tests that need one; a stepper made on it is dropped, not closed, since that ends it."""
@@ -43,6 +54,19 @@ def gpu() -> Iterator[Gpu]:
     device = Gpu()
     yield device
     device.close()
+
+
+@pytest.fixture
+def qtbot(qapp: Any, request: pytest.FixtureRequest) -> Any:
+    """pytest-qt's, which gives what is waited for a minute and not five seconds: CI may stand still for that long."""
+    from pytestqt.qtbot import QtBot
+
+    class Patient(QtBot):
+        pass
+
+    for name in ("waitUntil", "waitSignal", "waitSignals", "waitExposed", "waitActive"):
+        setattr(Patient, name, partialmethod(getattr(QtBot, name), timeout=PATIENCE_MS))
+    return Patient(request)
 
 
 @pytest.fixture

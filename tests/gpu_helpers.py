@@ -122,7 +122,7 @@ def whole(stepper: GpuStepper, lane: str) -> F32:
 def everything(stepper: GpuStepper) -> Bytes:
     """Every byte of every buffer of the plan but the uniforms, which are written anew for each dispatch."""
     names = [b.name for b in stepper.plan.buffers if b.kind != "uniform"]
-    buffers = stepper._buffers
+    buffers = stepper._memory.buffers
     return {name: stepper._gpu.read(buffers[name], 0, buffers[name].size).tobytes() for name in names}
 
 

@@ -368,8 +368,8 @@ def test_what_is_counted_after_an_update_is_what_numpy_counts(gpu: Gpu) -> None:
         engine = engine_of(gpu, gradients(), "v_norm > 1e30", variant=variant)
         for _ in range(2):
             engine.step_iteration()
-            assert engine._held is not None
-            step, table = engine._held
+            assert engine._judging.held is not None
+            step, table = engine._judging.held
             assert step == engine.stepper.cursor.step
             held = engine.stepper.state()
             for lane, values in (("w", held.w), ("m", held.m), ("v", held.v)):
@@ -574,7 +574,7 @@ def test_the_worker_pauses_tells_and_goes_on(
     spiked: Watched, monkeypatch: pytest.MonkeyPatch, slow: bool
 ) -> None:
     if slow:
-        monkeypatch.setattr("inspector.runtime.worker.SLOW_STEP_S", -1.0)
+        monkeypatch.setattr("inspector.runtime.pace.SLOW_STEP_S", -1.0)
     spiked.worker.send(c.SetBreakpoint(parse_condition("nonfinite > 0")))
     spiked.worker.send(c.Run(until=6))
     shown = spiked.at(4, 0)

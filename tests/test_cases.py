@@ -256,16 +256,16 @@ def test_a_sum_that_is_not_a_number_does_not_loop_for_ever(gpu: Gpu, variant: Va
     for dispatch in stepper.plan.dispatches:
         for clear in dispatch.clears:
             assert clear.buffer == "norm_sq"
-    prepared = stepper._prepared[0]
+    prepared = stepper._runner.prepared[0]
     encoder = stepper._gpu.encoder()
-    stepper._write_uniforms(Hyper())
-    stepper._gpu.write(stepper._buffers["norm_sq"], 0, np.float32([value]))
+    stepper._runner.write_uniforms(Hyper())
+    stepper._gpu.write(stepper._memory.buffers["norm_sq"], 0, np.float32([value]))
     compute = encoder.begin_compute_pass()
     compute.set_pipeline(prepared.pipeline)
     compute.set_bind_group(0, prepared.group)
     compute.dispatch_workgroups(*prepared.dispatch.groups)
     compute.end()
-    raw = stepper._gpu.read(stepper._buffers["norm_sq"], 0, 4, encoder)
+    raw = stepper._gpu.read(stepper._memory.buffers["norm_sq"], 0, 4, encoder)
     np.testing.assert_equal(np.frombuffer(raw, np.float32)[0], np.float32(value))
 
 

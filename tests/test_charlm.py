@@ -16,9 +16,11 @@ import pytest
 from inspector.errors import UsageError
 from inspector.floats import F32Array, bits
 from inspector.schedule import Schedule
-from inspector.sources import charlm
 from inspector.sources.base import Source
-from inspector.sources.charlm import VOCABULARY, CharLm, CharLmConfig
+from inspector.sources.charlm import model, operations, text
+from inspector.sources.charlm.config import CharLmConfig
+from inspector.sources.charlm.source import CharLm
+from inspector.sources.charlm.text import VOCABULARY
 
 SMALL = CharLmConfig(width=8, layers=2, heads=2, context=5, rows=3, ffn=6, seed=7)
 V = len(VOCABULARY)
@@ -53,7 +55,7 @@ def normal(*shape: int) -> Any:
 
 
 ONE_HOT = np.eye(V)[[3, 90, 3, 0]]
-ROTATION = charlm.rotation_table(5, 2, 4, np.dtype(np.float64))
+ROTATION = operations.rotation_table(5, 2, 4, np.dtype(np.float64))
 TARGETS = np.array([1, 0, 6, 6], dtype=np.uint8)
 OPERATIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     # name: (arguments with a gradient, the others)
@@ -71,16 +73,16 @@ OPERATIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
 
 
 def test_every_operation_is_checked() -> None:
-    assert tuple(OPERATIONS) == charlm.Operations._fields
+    assert tuple(OPERATIONS) == operations.Operations._fields
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_has_the_gradient_of_finite_differences(name: str) -> None:
     arrays, others = OPERATIONS[name]
-    operation = getattr(charlm.PLAIN, name)
+    operation = getattr(operations.PLAIN, name)
     result = operation(*arrays, *others)
     g = normal(*np.shape(result)) if np.shape(result) else np.float64(1.7)
-    grads = getattr(charlm.GRADS, name)(g, result, *arrays, *others)
+    grads = getattr(operations.GRADS, name)(g, result, *arrays, *others)
     assert len(grads) == len(arrays)
     for position, array in enumerate(arrays):
 
@@ -94,14 +96,14 @@ def test_an_operation_has_the_gradient_of_finite_differences(name: str) -> None:
 
 
 def test_the_model_has_the_gradient_of_finite_differences() -> None:
-    weights = {p.name: 0.5 * normal(*p.shape) + (len(p.shape) == 1) for p in charlm.make_params(SMALL)}
+    weights = {p.name: 0.5 * normal(*p.shape) + (len(p.shape) == 1) for p in model.make_params(SMALL)}
     batch = np.random.default_rng(1).integers(0, V, (SMALL.rows, SMALL.context + 1)).astype(np.uint8)
-    _, gradients = charlm.loss_and_gradients(SMALL, weights, batch)
+    _, gradients = model.loss_and_gradients(SMALL, weights, batch)
 
     for name in weights:
 
         def loss(x: Any, name: str = name) -> float:
-            return charlm.loss_and_gradients(SMALL, weights | {name: x}, batch)[0]
+            return model.loss_and_gradients(SMALL, weights | {name: x}, batch)[0]
 
         direction = normal(*weights[name].shape)
         h = 1e-6
@@ -112,9 +114,9 @@ def test_the_model_has_the_gradient_of_finite_differences() -> None:
 
 def test_float32_gradients_are_those_of_float64_up_to_rounding(source: CharLm) -> None:
     weights = shaped_weights(source)
-    loss32, gradients32 = charlm.loss_and_gradients(source.config, weights, source.batch(1))
+    loss32, gradients32 = model.loss_and_gradients(source.config, weights, source.batch(1))
     weights64 = {name: w.astype(np.float64) for name, w in weights.items()}
-    loss64, gradients64 = charlm.loss_and_gradients(source.config, weights64, source.batch(1))
+    loss64, gradients64 = model.loss_and_gradients(source.config, weights64, source.batch(1))
     assert loss32 == pytest.approx(loss64, rel=1e-6)
     for name, g in gradients64.items():
         assert np.linalg.norm(gradients32[name] - g) < 1e-5 * np.linalg.norm(g), name
@@ -124,12 +126,12 @@ def test_float32_gradients_are_those_of_float64_up_to_rounding(source: CharLm) -
 
 
 def test_attention_sees_no_later_character() -> None:
-    weights = {p.name: normal(*p.shape) for p in charlm.make_params(SMALL)}
+    weights = {p.name: normal(*p.shape) for p in model.make_params(SMALL)}
     tokens = np.array([5, 6, 7, 8, 9])
     changed = np.array([5, 6, 7, 50, 51])
 
     def scores(row: Any) -> Any:
-        return charlm.logits(charlm.PLAIN, SMALL, weights, np.eye(V)[row], SMALL.context)
+        return model.logits(operations.PLAIN, SMALL, weights, np.eye(V)[row], SMALL.context)
 
     np.testing.assert_array_equal(scores(tokens)[:3], scores(changed)[:3])
     assert not np.allclose(scores(tokens)[3:], scores(changed)[3:])
@@ -137,22 +139,22 @@ def test_attention_sees_no_later_character() -> None:
 
 def test_rotated_products_depend_on_distance_alone() -> None:
     """The property RoPE is made for: q·k of positions 3 and 1 equals that of 6 and 4."""
-    table = charlm.rotation_table(8, 1, 4, np.dtype(np.float64))
-    q, k, _ = charlm.rotate(np.tile(normal(12), (8, 1)), table).reshape(8, 3, 4).swapaxes(0, 1)
+    table = operations.rotation_table(8, 1, 4, np.dtype(np.float64))
+    q, k, _ = operations.rotate(np.tile(normal(12), (8, 1)), table).reshape(8, 3, 4).swapaxes(0, 1)
     products = q @ k.T
     assert products[3, 1] == pytest.approx(products[6, 4], rel=1e-12)
     assert products[3, 1] != pytest.approx(products[6, 3], rel=1e-3)
 
 
 def test_attention_weights_add_up_to_one_and_start_with_the_character_itself() -> None:
-    weights = charlm.attention_weights(normal(10, 24), 5, 2)
+    weights = operations.attention_weights(normal(10, 24), 5, 2)
     np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-12)
     np.testing.assert_array_equal(weights[:, :, 0], np.broadcast_to(np.eye(5)[0], (2, 2, 5)))
 
 
 def test_a_model_of_zeros_knows_nothing() -> None:
-    weights = {p.name: np.zeros(p.shape, np.float32) for p in charlm.make_params(SMALL)}
-    loss, gradients = charlm.loss_and_gradients(SMALL, weights, CharLm(SMALL).batch(1))
+    weights = {p.name: np.zeros(p.shape, np.float32) for p in model.make_params(SMALL)}
+    loss, gradients = model.loss_and_gradients(SMALL, weights, CharLm(SMALL).batch(1))
     assert loss == pytest.approx(math.log(V), rel=1e-6)
     assert all(np.isfinite(g).all() for g in gradients.values())
 
@@ -285,7 +287,7 @@ def test_a_sample_depends_on_weights_and_seed_alone(source: CharLm) -> None:
 
 
 def test_importing_it_does_not_import_autograd() -> None:
-    code = "import sys, inspector.sources.charlm; sys.exit('autograd' in sys.modules)"
+    code = "import sys, inspector.sources.charlm.source; sys.exit('autograd' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -299,14 +301,12 @@ def test_the_vocabulary_is_newline_printable_ascii_and_one_more() -> None:
 
 
 def test_one_character_is_one_token() -> None:
-    assert charlm.decode(charlm.encode(VOCABULARY.encode())) == VOCABULARY
-    assert (
-        charlm.decode(charlm.encode("a\r\nß\t€\N{GRINNING FACE}b".encode())) == "a\n\ufffd\ufffd\ufffd\ufffdb"
-    )
+    assert text.decode(text.encode(VOCABULARY.encode())) == VOCABULARY
+    assert text.decode(text.encode("a\r\nß\t€\N{GRINNING FACE}b".encode())) == "a\n\ufffd\ufffd\ufffd\ufffdb"
 
 
 def test_text_is_a_shuffle_of_the_source_files_without_tests(tmp_path: Path) -> None:
-    for name, text in {
+    for name, written in {
         "one.py": "1111",
         "package/two.py": "2222",
         "test/three.py": "3333",
@@ -315,10 +315,10 @@ def test_text_is_a_shuffle_of_the_source_files_without_tests(tmp_path: Path) -> 
     }.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    texts = {charlm.decode(charlm.read_text(tmp_path, seed)) for seed in range(10)}
+        path.write_text(written)
+    texts = {text.decode(text.read_text(tmp_path, seed)) for seed in range(10)}
     assert texts == {"11112222", "22221111"}
-    assert charlm.read_text(tmp_path, 0, limit=6).size == 6
+    assert text.read_text(tmp_path, 0, limit=6).size == 6
 
 
 @pytest.mark.parametrize("folder", ["absent", "python311.zip"])

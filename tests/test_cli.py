@@ -157,7 +157,7 @@ def test_steps_at_low_clocks_are_marked(call: Call, monkeypatch: pytest.MonkeyPa
         assert engine.record is not None
         cold = (engine.record.step == 2, *(False for _ in engine.record.kernels[1:]))
         kernels = tuple(replace(k, cold=c) for k, c in zip(engine.record.kernels, cold, strict=True))
-        engine.record = replace(engine.record, kernels=kernels)
+        engine.log.record = replace(engine.log.record, kernels=kernels)
 
     step_iteration = Engine.step_iteration
     monkeypatch.setattr(Engine, "step_iteration", some_cold)

@@ -162,7 +162,7 @@ def test_every_key_of_the_menus_is_written_down() -> None:
 
 
 def test_the_help_names_every_view() -> None:
-    from inspector.cli.app import VIEWS
+    from inspector.cli.commands.window import VIEWS
     from inspector.ui.docks import PANELS
 
     assert set(re.findall(r"\w+", VIEWS)) - {"or"} == {name for panel in PANELS for name in panel.views}

@@ -276,7 +276,7 @@ def test_a_lost_device_costs_no_complete_step(gpu: Gpu) -> None:
     engine, straight = engine_of(gpu), engine_of(gpu)
     for each in (engine, straight):
         each.step_iteration()
-        each._checkpoint_at = math.inf
+        each.checkpoints._made_at = math.inf
         each.step_iteration()
         each.set_hyper("lr", 0.25)
         each.step_iteration()
@@ -303,7 +303,7 @@ def test_a_device_lost_long_after_the_last_copy_goes_on_from_it(
     engine.step_iteration()
     kept = engine.checkpoint
     assert kept is not None
-    engine._checkpoint_at = math.inf
+    engine.checkpoints._made_at = math.inf
     for _ in range(3):
         engine.step_iteration()
     engine.recover(make_stepper(gpu, PARAMS, w=kept.w, m=kept.m, v=kept.v, finished_steps=1))
@@ -313,10 +313,10 @@ def test_a_device_lost_long_after_the_last_copy_goes_on_from_it(
 
 def test_a_copy_from_the_future_is_not_kept_when_the_run_goes_back(gpu: Gpu) -> None:
     engine = engine_of(gpu)
-    engine._checkpoint_at = math.inf
+    engine.checkpoints._made_at = math.inf
     for _ in range(3):
         engine.step_iteration()
-    engine._checkpoint_at = -math.inf
+    engine.checkpoints._made_at = -math.inf
     engine.step_iteration()
     assert engine.checkpoint is not None
     assert engine.rewind_to(2)

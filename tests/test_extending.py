@@ -50,7 +50,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         r"KINDS = \{\n",
         'KINDS = {\n    "loss": "loss_view.LossView",\n',
     )
-    _edit(made / "inspector" / "cli" / "app.py", r'VIEWS = \(\n?\s*"', r"\g<0>loss, ")
+    _edit(made / "inspector" / "cli" / "commands" / "window.py", r'VIEWS = \(\n?\s*"', r"\g<0>loss, ")
     source = made / "inspector" / "sources" / "open.py"
     _edit(
         source,

@@ -34,7 +34,7 @@ def interrupted(words: list[str], delay_s: float, home: Path, number: signal.Sig
     ) as process:  # fmt: skip
         time.sleep(delay_s)
         process.send_signal(number)
-        _, told = process.communicate(timeout=20)
+        _, told = process.communicate(timeout=60)
         return process.returncode, told
 
 

@@ -113,7 +113,7 @@ def test_the_mirror_at_odd_sizes_leaves_its_padding_zero(gpu: Gpu, n: int) -> No
     stepper.begin_step(HostGradients(host(n, n, value=1.0)))
     stepper.run_to_end(HYPER)
     assert_mirrored(stepper)
-    buffer = stepper._buffers["w_f16"]
+    buffer = stepper._memory.buffers["w_f16"]
     raw = stepper._gpu.read(buffer, 0, buffer.size).view(np.uint16)
     used = np.zeros(len(raw), bool)
     for segment in stepper.layout:

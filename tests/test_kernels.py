@@ -344,7 +344,7 @@ def test_numbers_drawn_on_the_device_do_not_depend_on_pages_or_grids(gpu: Gpu) -
     seen = []
     for limits in ({}, {"max_buffer": 80_000, "max_binding": 66_000, "groups": 16}):
         stepper = make_stepper(gpu, params, w={}, **limits)
-        stepper._fill(state)
+        stepper._filling.fill(stepper.plan, state)
         stepper.begin_step(drawn)
         seen.append(lanes(stepper))
         w, g = stepper.weights()["a"], stepper.gradients()["a"]
@@ -382,9 +382,9 @@ def test_what_lies_beyond_a_dispatch_is_left_alone(gpu: Gpu, variant: Variant) -
     stepper = make_stepper(gpu, params_of(5, 6), variant, w=host(5, 6, value=1))
     marks = np.arange(1, 60, dtype=np.float32)
     for lane in "wmv":
-        stepper._gpu.write(stepper._buffers[lane], 5 * 4, marks)
+        stepper._gpu.write(stepper._memory.buffers[lane], 5 * 4, marks)
     stepper.begin_step(HostGradients(host(5, 6, value=0.1)))
-    stepper._gpu.write(stepper._buffers["g"], 5 * 4, marks)
+    stepper._gpu.write(stepper._memory.buffers["g"], 5 * 4, marks)
     stepper.run_to_end(HYPER)
     for lane in "wgmv":
         assert stepper.read(lane, 5, 59).tolist() == marks.tolist()
@@ -396,7 +396,7 @@ def test_the_norm_counts_nothing_beyond_the_last_element(gpu: Gpu, variant: Vari
     stepper = make_stepper(gpu, params_of(n), variant, w=host(n))
     stepper.begin_step(HostGradients(host(n, value=1)))
     gap = stepper.layout.padded_elements - n
-    stepper._gpu.write(stepper._buffers["g"], 4 * n, np.full(gap, 1000, np.float32))
+    stepper._gpu.write(stepper._memory.buffers["g"], 4 * n, np.full(gap, 1000, np.float32))
     stepper.run_to_end(HYPER)
     assert stepper.grad_stats().grad_norm == pytest.approx(math.sqrt(n), rel=1e-6)
 

@@ -132,7 +132,7 @@ def test_what_lies_in_gaps_belongs_to_no_param(gpu: Gpu) -> None:
     """An own kernel may write there."""
     stepper = made(gpu)
     gap = stepper.layout["p0"].stop
-    stepper.gpu.write(stepper._buffers["w"], 4 * gap, np.array([np.nan, 1e9, -1e9], np.float32))
+    stepper.gpu.write(stepper._memory.buffers["w"], 4 * gap, np.array([np.nan, 1e9, -1e9], np.float32))
     stepper.mapper.wrote_lane("w")
     top = read_cells(stepper, "w")[-1]
     assert top[0, 4] == 0

@@ -363,7 +363,7 @@ def test_a_search_is_ended_by_the_next_command(monkeypatch: pytest.MonkeyPatch, 
             progress(done, 10**9)
         raise AssertionError
 
-    monkeypatch.setattr("inspector.runtime.worker.find_on_device", endless)
+    monkeypatch.setattr("inspector.runtime.side_work.find_on_device", endless)
     watched.worker.send(asked)
     working = watched.until(lambda s: s.closeup.working is not None).closeup.working
     assert working is not None

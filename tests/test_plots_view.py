@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt
+from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 from ui_helpers import make_snapshot
@@ -40,28 +40,6 @@ def shown(qtbot: QtBot, history: History, *, source: str = "charlm", **changes: 
         view.show()
     view.show_snapshot(replace(make_snapshot(source=source, **{"record": None, **changes}), history=history))
     return view
-
-
-def test_plots_that_move_together_are_painted_in_two_turns_and_all_of_them(qtbot: QtBot) -> None:
-    view = shown(qtbot, history_of({name: np.linspace(4, 2, 100) for name in ("loss", "grad_norm", "lr")}))
-    charts = list(view.charts.values())
-    qtbot.waitUntil(lambda: all(chart.updatesEnabled() for chart in charts))
-    view.show_range(20, 40)
-    assert [chart.updatesEnabled() for chart in charts] == [True, True, False, False]
-    painted: list[object] = []
-
-    class Painted(QObject):
-        def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-            if event.type() == QEvent.Type.Paint:
-                painted.append(watched)
-            return False
-
-    watch = Painted()
-    for chart in charts:
-        chart.viewport().installEventFilter(watch)
-    qtbot.waitUntil(lambda: {id(w) for w in painted} == {id(c.viewport()) for c in charts})
-    assert all(chart.updatesEnabled() for chart in charts)
-    assert charts[3].box.viewRange()[0] == pytest.approx([20, 40])
 
 
 def test_one_nan_leaves_the_other_999_points(qtbot: QtBot) -> None:

@@ -200,7 +200,7 @@ def test_a_form_that_is_ended_leaves_the_run_as_it_was(long_run: tuple[Watched, 
 @pytest.mark.gpu
 def test_a_slow_step_ends_between_two_dispatches(long_run: tuple[Watched, Holding]) -> None:
     made, _ = long_run
-    made.worker._step_s = 10.0
+    made.worker._run.pace.step_s = 10.0
     first: list[int] = []
 
     def told(done: int, of: int) -> None:
@@ -248,7 +248,7 @@ def test_a_state_is_read_back_in_pieces_between_which_it_can_be_ended(
     source = Tiny()
     made = StepperMaker().make(source.params, Variant(), source.initial_state())
     whole = made.state()
-    monkeypatch.setattr("inspector.gpu.stepper.READ_AT_ONCE", 3)
+    monkeypatch.setattr("inspector.gpu.read_back.READ_AT_ONCE", 3)
     in_pieces = made.state()
     for lane in ("w", "m", "v"):
         for name, values in getattr(whole, lane).items():

@@ -18,7 +18,8 @@ from inspector.layout import Param
 from inspector.optimizers.adamw.oracle_8bit import update_8bit
 from inspector.plan import Variant
 from inspector.runtime.engine import Engine
-from inspector.sources.charlm import CharLm, CharLmConfig
+from inspector.sources.charlm.config import CharLmConfig
+from inspector.sources.charlm.source import CharLm
 from inspector.stepping import HostGradients, HostState
 from inspector.stores import MOMENTS
 

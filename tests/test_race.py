@@ -17,9 +17,10 @@ from inspector.gpu.opener import StepperMaker
 from inspector.plan import Variant
 from inspector.race import LaneSpec, lane_names, log_grid, sweep_lanes
 from inspector.runtime.racing import JUDGED_STEPS, Race
-from inspector.session.race_file import RACE_NAME, RaceFile, is_race
+from inspector.session.race_file import RACE_NAME, LaneResult, RaceFile, is_race
 from inspector.session.reader import Session
-from inspector.sources.charlm import CharLm, one_blas_thread
+from inspector.sources.charlm.one_thread import one_blas_thread, openblas
+from inspector.sources.charlm.source import CharLm
 from inspector.sources.open import open_source
 
 TINY = "charlm:width=16,layers=1,heads=2,ffn=16,context=16,rows=2"
@@ -208,9 +209,7 @@ def test_full_statistics_tell_the_norms_of_an_open_loop() -> None:
 
 
 def test_threads_that_compute_leave_the_count_of_threads_as_it_was() -> None:
-    from inspector.sources.charlm import _openblas
-
-    library = _openblas()
+    library = openblas()
     if library is None:
         pytest.skip("numpy was built with another library")
     before = library.scipy_openblas_get_num_threads64_()
@@ -261,6 +260,25 @@ def test_a_race_is_saved_as_sessions_that_open_and_runs_again(
     (path / RACE_NAME).write_text(json.dumps(changed))
     again = document_of(capsys, "race", str(path), "--verify", code=1)
     assert [lane["bit_exact"] for lane in again["lanes"]] == [True, False]
+
+
+def test_a_race_with_numbers_that_json_does_not_have_is_saved_and_runs_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "race.session"
+    arguments = ["--lane", "adamw", "--lane", "sgd", "--steps", "2", "--max-grad-norm", "inf"]
+    document_of(capsys, "race", "surface:valley", *arguments, "--save", str(path))
+    saved = RaceFile.read(path)
+    assert saved.settings["max_grad_norm"] == math.inf
+    assert document_of(capsys, "race", str(path), "--verify")["bit_exact"] is True
+
+    lost = LaneResult(2, math.nan, "0" * 64, 1, "its loss is no number")
+    saved.with_result(1, lost).write(path)
+    found = RaceFile.read(path).lanes[1].result
+    assert found is not None
+    assert found.final_loss is not None
+    assert math.isnan(found.final_loss)
+    assert (found.diverged, found.why) == (lost.diverged, lost.why)
 
 
 def test_a_sweep_tells_the_mean_over_seeds_by_learning_rate(
@@ -319,6 +337,7 @@ def test_what_is_no_race_is_told(
         lambda d: d.update(steps="many"),
         lambda d: d.update(kind="war"),
         lambda d: d.update(settings=[1]),
+        lambda d: d.update(settings={"lr": 10**400}),
     ],
 )
 def test_a_damaged_race_is_refused_by_name(

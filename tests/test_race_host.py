@@ -190,8 +190,11 @@ def test_a_saved_race_opens_with_all_lanes_and_one_of_them_in_front(tmp_path: Pa
         for number, lane in enumerate(race.lanes):
             with Session.open(path / f"lane-{number:03d}.session") as session:
                 np.testing.assert_array_equal(lane.history.series["loss"].last, session.metric("loss"))
+        # What all lanes are is known: of another one only its recording is read.
+        (path / "race.json").rename(path / "elsewhere")
         made.worker.send(c.FrontLane(1))
         second = made.until(lambda s: s.mode == "paused" and s.race is not None and s.race.front == 1)
+        assert race_of(second).lanes[0].history is race.lanes[0].history
         assert second.source.endswith("lane-001.session")
         assert second.plan is not None
         assert second.plan.variant.optimizer == "sgd"

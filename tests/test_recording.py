@@ -277,7 +277,7 @@ def test_only_what_the_policy_wants_is_read_back(
             engine.stepper, name,
             lambda real=real, name=name: (read.append((name, engine.stepper.cursor.step)), real())[1],
         )  # fmt: skip
-    engine._keep_checkpoint = False
+    engine.checkpoints.wanted = False
     recording = Recording.start(engine, tmp_path / "a.session", Policy())
     for _ in range(3):
         engine.step_iteration()
@@ -486,7 +486,7 @@ def test_an_interrupt_ends_the_recording_in_order(tmp_path: Path) -> None:
     with started(path, "charlm", "--steps", 2000, "--capture", "grads:10") as process:
         wait_for_steps(process, path, 3)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=30)
+        _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
     assert "Traceback" not in told
     *_, last, stopped = told.strip().splitlines()

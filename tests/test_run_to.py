@@ -173,7 +173,7 @@ def test_what_was_not_remembered_runs_again_beside_the_run(
     """The norm of b falls in every step: to between those of steps 5 and 6 in float64."""
     if not memory:
         # Nothing but the state that the run began with.
-        monkeypatch.setattr("inspector.runtime.engine.MAX_CHECKPOINT_BYTES", 0)
+        monkeypatch.setattr("inspector.runtime.checkpoints.MAX_BYTES", 0)
     known = norms()
     level = (known[5] + known[6]) / 2
     shown = run_to(spiked, LAST)
@@ -223,7 +223,7 @@ class Held(Spiked):
 
 @pytest.mark.parametrize("end", [c.CancelSeek(), c.Pause(), c.StepDispatch()])
 def test_a_search_is_ended_by_what_is_asked_for_next(monkeypatch: pytest.MonkeyPatch, end: c.Command) -> None:
-    monkeypatch.setattr("inspector.runtime.engine.MAX_CHECKPOINT_BYTES", 0)
+    monkeypatch.setattr("inspector.runtime.checkpoints.MAX_BYTES", 0)
     source = Held()
     watched = Watched(Opener(lambda: source))
     try:

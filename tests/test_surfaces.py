@@ -126,7 +126,7 @@ def test_each_lane_is_a_path_from_the_start(qtbot: QtBot) -> None:
     recorder = HistoryRecorder()
     for step, (x, y) in enumerate(((-3.0, 0.5), (-2.0, 0.25)), start=1):
         recorder.append(step, {"loss": 1.0, "x": x, "y": y})
-    lane = LanePicture("sgd", "sgd", "sgd", 2, recorder.freeze())
+    lane = LanePicture("sgd", "sgd", 2, recorder.freeze())
     view.show_snapshot(make_snapshot(source="surface:valley", race=RacePicture((lane,), 0, True, True)))
     x, y = view.map.paths()[0]
     assert (list(x), list(y)) == ([-4.0, -3.0, -2.0], [1.0, 0.5, 0.25])

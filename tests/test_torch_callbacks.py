@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from inspector.integrations import not_installed
 from inspector.session.reader import Session
 
 torch = pytest.importorskip("torch")
@@ -82,3 +86,42 @@ def test_hugging_face(tmp_path: Path) -> None:
         loss = session.metric("loss")
         assert [math.isnan(value) for value in loss] == [True, False, True, False]
         assert (session.metric("clip_scale") < 1).all()
+
+
+@pytest.mark.parametrize(
+    ("missing", "module", "told"),
+    [
+        (("transformers",), "transformers", "needs transformers, .*: pip install transformers accelerate."),
+        (("lightning", "pytorch_lightning"), "lightning", "needs Lightning, .*: pip install lightning."),
+        (("torch",), "transformers", "needs PyTorch, .*: pip install 'optimizer-inspector\\[torch\\]'."),
+        (("torch",), "lightning", "needs PyTorch, .*: pip install 'optimizer-inspector\\[torch\\]'."),
+    ],
+)
+def test_what_is_not_installed_is_named_with_the_command_that_installs_it(
+    missing: tuple[str, ...], module: str, told: str
+) -> None:
+    # A process of its own: what is missing must not have been imported before.
+    script = f"""
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from inspector.integrations.{module} import record_callback
+try:
+    record_callback("run.session")
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", script], env=runs.environment(), capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(f".* {told}", found.stdout.strip()), found.stdout
+
+
+def test_a_package_that_lacks_another_one_says_so_itself() -> None:
+    error = ModuleNotFoundError("No module named 'regex'", name="regex")
+    assert not_installed(error, "A callback", "transformers", "transformers", "transformers") is error

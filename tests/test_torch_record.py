@@ -763,7 +763,7 @@ def test_a_recording_is_followed_while_it_is_written(path: Path) -> None:
         with Session.open(path) as session:
             assert session.state == "recording"
             runs.train(model, optimizer, range(4, 6), recording=recording)
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while session.steps.stop <= 5 and time.monotonic() < deadline:
                 session.follow()
                 time.sleep(0.01)
@@ -771,7 +771,7 @@ def test_a_recording_is_followed_while_it_is_written(path: Path) -> None:
 
 
 def _wait_for(path: Path, step: int) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if path.exists():
             with Session.open(path) as session:

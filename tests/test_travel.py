@@ -21,10 +21,12 @@ from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.plan import Variant, layout_for
+from inspector.progress import EndedError
 from inspector.runtime import commands as c
 from inspector.runtime.engine import Engine
+from inspector.runtime.opening import opened
 from inspector.runtime.snapshots import Snapshot
-from inspector.runtime.travel import GivenUpError, Travel, opened
+from inspector.runtime.travel import GivenUpError, Travel
 from inspector.session.recorder import Recorder
 from inspector.sources.base import Source
 from inspector.sources.recording import Recording
@@ -283,8 +285,9 @@ def test_params_lie_where_they_lay_when_it_was_recorded(gpu: Gpu, tmp_path: Path
         same_state(made.engine, truth, step)
 
 
+@pytest.mark.parametrize("why", [OutOfMemoryError("The device has no memory."), EndedError()])
 def test_where_no_stepper_can_be_made_the_params_lie_as_before(
-    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: Exception
 ) -> None:
     forms = Variant(), Variant(kernel="8bit", codec="dynamic")
     settings = lambda step: constant(forms[step > 8])(step)  # noqa: E731
@@ -292,20 +295,20 @@ def test_where_no_stepper_can_be_made_the_params_lie_as_before(
     record(gpu, tmp_path / "all.session", 12, "all", settings)
     truth = Session.open(tmp_path / "all.session")
     made = travel(gpu, tmp_path / "sparse.session")
-    make = made.engine._make
+    make = made.engine._placing.make
     assert make is not None
     failing = [True]
 
     def refusing(source: Source, variant: Variant, state: State, layout: Layout | None = None) -> Any:
         if failing and variant.kernel == "8bit":
             failing.clear()
-            raise OutOfMemoryError("The device has no memory.")
+            raise why
         return make(source, variant, state, layout)
 
-    made.engine._make = refusing
+    made.engine._placing.make = refusing
     # As of a recording that does not say where its params lay.
     monkeypatch.setattr(made.engine.course, "layout_at", lambda step: None)
-    with pytest.raises(OutOfMemoryError):
+    with pytest.raises(type(why)):
         arrive(made, 10)
     for step in (11, 3, 12):
         arrive(made, step)

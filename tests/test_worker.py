@@ -30,7 +30,7 @@ from inspector.stepping import HostGradients, HostState, State
 
 pytestmark = pytest.mark.gpu
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Tiny:
@@ -172,7 +172,7 @@ def test_a_copy_is_measured_when_asked_for_and_a_run_goes_on_after_it(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = iter([12.5, 13.5])
-    monkeypatch.setattr("inspector.gpu.stepper.copy_gbps", lambda gpu: next(measured))
+    monkeypatch.setattr("inspector.gpu.measures.copy_gbps", lambda gpu: next(measured))
     assert watched.snapshots[-1].copy_gbps is None
     watched.worker.send(c.MeasureCopy())
     first = watched.until(lambda s: s.copy_gbps is not None)
@@ -194,7 +194,7 @@ def test_a_copy_that_cannot_be_measured_is_told_and_the_run_is_kept(
     def fail(gpu: Gpu) -> float:
         raise InspectorError("The GPU ran out of memory.")
 
-    monkeypatch.setattr("inspector.gpu.stepper.copy_gbps", fail)
+    monkeypatch.setattr("inspector.gpu.measures.copy_gbps", fail)
     watched.worker.send(c.MeasureCopy())
     told = watched.until(lambda s: s.notice is not None)
     assert (told.copy_gbps, told.mode) == (None, "paused")

@@ -112,7 +112,7 @@ class Run:
     def do(self, command: c.Command) -> Snapshot:
         """A snapshot made when the command is done."""
         self.worker.send(command)
-        serial = self.ask(lambda stepper: self.worker._serial)
+        serial = self.ask(lambda stepper: self.worker._publisher.serial)
         return self.watched.until(lambda s: s.serial > serial)
 
     def step_to(self, step: int) -> Snapshot:
@@ -281,10 +281,10 @@ def test_steps_lost_with_a_device_are_not_run_again_in_another_form(gpu: Gpu) ->
     engine.step_iteration()
     kept = engine.checkpoint
     assert kept is not None
-    engine._checkpoint_at = np.inf
+    engine.checkpoints._made_at = np.inf
     engine.step_iteration()
     engine.set_variant(replace(F32, optimizer="adam-l2"))
-    engine._checkpoint_at = np.inf
+    engine.checkpoints._made_at = np.inf
     engine.step_iteration()
 
     def fresh() -> GpuStepper:
@@ -296,7 +296,7 @@ def test_steps_lost_with_a_device_are_not_run_again_in_another_form(gpu: Gpu) ->
     assert engine.stepper.cursor.finished_steps == 1
     assert list(engine.history().first) == [1]
     # From there on all runs in the new form, so a second loss costs nothing.
-    engine._checkpoint_at = np.inf
+    engine.checkpoints._made_at = np.inf
     engine.step_iteration()
     engine.step_iteration()
     wanted = lanes(engine.stepper)

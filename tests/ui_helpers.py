@@ -352,16 +352,15 @@ def make_race() -> RacePicture:
     """Three lanes: one that runs, one that diverged, one that ended."""
     return RacePicture(
         (
-            LanePicture("adamw", "adamw", "adamw", 3, lane_history(4.0, 3.0, 2.5)),
+            LanePicture("adamw", "adamw", 3, lane_history(4.0, 3.0, 2.5)),
             LanePicture(
                 "sgd:lr=9",
                 "sgd:lr=9",
-                "sgd",
                 3,
                 lane_history(4.0, 9.0, 30.0),
                 (3, "its loss is 30 as the mean"),
             ),
-            LanePicture("lion", "lion", "lion", 2, lane_history(4.0, 3.5), None, "The device has no memory."),
+            LanePicture("lion", "lion", 2, lane_history(4.0, 3.5), None, "The device has no memory."),
         ),
         front=0,
         together=True,

@@ -87,18 +87,19 @@ def _parent_words(parent: dict[str, Any]) -> str:
     return f"steps {steps['first']:,} to {steps['last']:,} of {parent['path']} again, {changes}"
 
 
-def _layout_words(layout: dict[str, Any] | None) -> str:
+def _layout_words(layout: dict[str, Any] | None, *, grown: bool) -> str:
     if layout is None:
-        return "not recorded by the version that made it"
+        return "another once params joined" if grown else "not recorded by the version that made it"
     pages = len(layout["pages"])
     blocks = ", ".join(
         f"{b['name'].replace('_', '-')} {b['start']:,} to {b['stop']:,}" for b in layout["blocks"]
     )
     coded = sum(p["state"] == "8bit" for p in layout["params"])
+    when = "" if layout["step"] is None else f"in step {layout['step']:,}, with all params: "
     state = f"; m and v of {coded:,} params in 8 bits" if coded else ""
     return (
-        f"aligned to {layout['align_bytes']:,} bytes, {layout['padded_elements']:,} elements with gaps in {pages} "
-        f"page{'s' if pages != 1 else ''}, {blocks}{state}; bindings of at most "
+        f"{when}aligned to {layout['align_bytes']:,} bytes, {layout['padded_elements']:,} elements with gaps in "
+        f"{pages} page{'s' if pages != 1 else ''}, {blocks}{state}; bindings of at most "
         f"{layout['max_binding_bytes'] >> 20:,} MiB"
     )
 
@@ -151,6 +152,8 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
     device, steps, captures = document["device"], document["steps"], document["captures"]
     first, last, count, planned = steps["first"], steps["last"], steps["count"], document["planned_steps"]
     variant = ", ".join(f"{name} {value}" for name, value in document["variant"].items() if value != "")
+    if document["foreign"]:
+        variant = f"optimizer {document['foreign']}, which is none of those here"
     hyper = ", ".join(f"{name} {shortest(value)}" for name, value in document["hyper"].items())
     lines = [
         ("session", document["path"]),
@@ -158,7 +161,7 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
         *([("parent", _parent_words(document["parent"]))] if document["parent"] else []),
         ("params", f"{document['params']:,}, {document['elements']:,} elements"),
         *_origin_words(document),
-        ("layout", _layout_words(document["layout"])),
+        ("layout", _layout_words(document["layout"], grown=bool(document["added"]))),
         ("device", f"{device['name']} ({device['backend']}{', on the CPU' if device['software'] else ''})"),
         ("variant", variant),
         ("hyper", f"{hyper}, schedule {document['schedule']}"),

@@ -19,6 +19,7 @@ from inspector.cli.options import interruptible, make_console, make_hyper, make_
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker
+from inspector.hyper import Hyper
 from inspector.optimizers import optimizer
 from inspector.plan import Variant
 from inspector.race import MAX_LANES, LaneSpec, check_forms, lane_names
@@ -65,6 +66,7 @@ class Raced:
     spec: LaneSpec
     result: LaneResult
     steps: tuple[dict[str, Any], ...]
+    hyper: Hyper
     decay: DecayPicture | None = None
 
 
@@ -222,7 +224,13 @@ def _steps(race: Race, setup: Setup, tick: Callable[[], None]) -> list[Raced]:
         read_bins([lane.engine.decay for lane in race.lanes])
     pairs = zip(race.lanes, rows, strict=True)
     return [
-        Raced(lane.spec, result_of(lane), tuple(row), _decay_of(lane) if setup.decay else None)
+        Raced(
+            lane.spec,
+            result_of(lane),
+            tuple(row),
+            lane.engine.hyper,
+            _decay_of(lane) if setup.decay else None,
+        )
         for lane, row in pairs
     ]
 
@@ -246,7 +254,7 @@ def _row(lane: Lane) -> dict[str, Any]:
 
 def race_document(outcome: Outcome) -> dict[str, Any]:
     """The document of --json of a race."""
-    names = _names(outcome)
+    names = lane_names([each.spec for each in outcome.raced])
     return _head(outcome) | {
         "lanes": [
             _lane_row(name, each, outcome.setup)
@@ -293,13 +301,11 @@ def _head(outcome: Outcome) -> dict[str, Any]:
 
 
 def _lane_row(name: str, each: Raced, setup: Setup) -> dict[str, Any]:
-    source_hyper = make_hyper(setup.open(each.spec), **setup.settings)
-    hyper = each.spec.hyper_of(source_hyper)
     used = optimizer(each.spec.optimizer).settings
     return {
         "name": name,
         "optimizer": each.spec.optimizer,
-        "hyper": {key: getattr(hyper, key) for key in used},
+        "hyper": {key: getattr(each.hyper, key) for key in used},
         "form": dict(each.spec.form),
         "seed": each.spec.seed if each.spec.seed is not None else setup.seed,
         "steps": each.result.steps,
@@ -308,10 +314,6 @@ def _lane_row(name: str, each: Raced, setup: Setup) -> dict[str, Any]:
         "why": each.result.why,
         "weights_sha256": each.result.weights_sha256,
     }
-
-
-def _names(outcome: Outcome) -> tuple[str, ...]:
-    return lane_names([each.spec for each in outcome.raced])
 
 
 def show_race(document: dict[str, Any]) -> None:

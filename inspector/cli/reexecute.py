@@ -15,11 +15,29 @@ from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.runtime.reexecution import Reexecution
 from inspector.runtime.replay import MakeStepper
+from inspector.session.policy import Policy
+from inspector.session.records import About
 from inspector.session.verdict_summary import Summary, worst_first
 from inspector.session.verdicts import WRITTEN, FirstDifference, StepVerdict
 from inspector.sources.recording import Recording, Stretch
 
 SHOWN_ROWS = 20
+
+
+def _nothing_to_compare(about: About) -> str:
+    """Why no step can be held against here, and how to record so that one can."""
+    policy = Policy.from_text(about.policy)
+    every = policy.keyframes_every
+    if every is None or policy.gradients_every != 1:
+        return (
+            "no state after a step was captured together with one before it and the gradients between (policy "
+            f"{about.policy}), so there is nothing to hold against; record with --capture all, or keyframes:N+grads:1."
+        )
+    first = (about.finished_steps // every + 1) * every
+    return (
+        "the run ended before the state after a step was captured, so there is nothing to hold against: with the "
+        f"policy {about.policy} the first is captured once step {first:,} has run."
+    )
 
 
 def reexecute(
@@ -31,10 +49,7 @@ def reexecute(
     runner = Reexecution(source, maker)
     wanted = [runner.steps(span.first, span.last) for span in found]
     if not any(wanted):
-        raise UsageError(
-            f"{path}: no state after a step was captured together with one before it and the gradients between (policy "
-            f"{about.policy}), so there is nothing to hold against; record with --capture all, or keyframes:N+grads:1."
-        )
+        raise UsageError(f"{path}: {_nothing_to_compare(about)}")
     summary, rows = Summary(), []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)

@@ -8,19 +8,29 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from inspector.integrations import not_installed
+
 
 def record_callback(path: str | os.PathLike[str], capture: str = "stats", **options: Any) -> Any:
     """A `Callback` that records the trainer's first optimizer from the start of `fit` to its end.
 
     `options` are those of `inspector.integrations.torch.record`. The loss is what `training_step` returned, the mean
-    over the batches of a step.
+    over the batches of a step. ModuleNotFoundError, with the command that installs it, where Lightning or PyTorch is
+    missing.
     """
     from inspector.integrations.torch import record
 
     try:
         from lightning.pytorch.callbacks import Callback
-    except ModuleNotFoundError:
-        from pytorch_lightning.callbacks import Callback
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("lightning", "lightning.pytorch"):
+            raise
+        try:
+            from pytorch_lightning.callbacks import Callback
+        except ModuleNotFoundError as error:
+            raise not_installed(
+                error, "A callback for Lightning", "Lightning", "lightning", "pytorch_lightning"
+            ) from None
 
     class Record(Callback):  # type: ignore[misc]
         recording: Any = None

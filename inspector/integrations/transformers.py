@@ -8,16 +8,28 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from inspector.integrations import not_installed
+
 
 def record_callback(path: str | os.PathLike[str], capture: str = "stats", **options: Any) -> Any:
     """A `TrainerCallback` that records from the start of training to its end.
 
     `options` are those of `inspector.integrations.torch.record`. The Trainer tells callbacks a loss only when it logs
     one, the mean since it logged before: that is noted at its step (`logging_steps=1` for every step).
+    ModuleNotFoundError, with the command that installs it, where transformers or PyTorch is missing.
     """
-    from transformers import TrainerCallback
-
     from inspector.integrations.torch import record
+
+    try:
+        from transformers import TrainerCallback
+    except ModuleNotFoundError as error:
+        raise not_installed(
+            error,
+            "A callback for the Hugging Face Trainer",
+            "transformers",
+            "transformers accelerate",
+            "transformers",
+        ) from None
 
     class Record(TrainerCallback):  # type: ignore[misc]
         recording: Any = None

@@ -94,13 +94,16 @@ def _percentile(lane: Lane, q: float, table: ParamTable, rows: Sequence[int]) ->
     return quantiles(of.exponents[at], of.zeros[at], of.max_abs[at], q)
 
 
+def _of_gradients(kind: str, table: ParamTable) -> object:
+    return getattr(table.lanes["g"], kind)
+
+
 def _measures() -> Mapping[str, Measure]:
     found = {}
     for name, metric in METRICS.items():
         origin = metric.each
         if isinstance(origin, Counted) and origin.kind is not None:
-            kind = origin.kind
-            read: Callable[[ParamTable], object] = lambda t, kind=kind: getattr(t.lanes["g"], kind)  # type: ignore[misc]  # noqa: E731
+            read: Callable[[ParamTable], object] = partial(_of_gradients, origin.kind)
         elif isinstance(origin, FromTable):
             read = origin.read
         else:

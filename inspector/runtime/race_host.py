@@ -65,7 +65,6 @@ class RaceHost:
             LanePicture(
                 lane.name,
                 str(lane.spec),
-                lane.spec.optimizer,
                 lane.steps,
                 lane.history,
                 lane.diverged,
@@ -158,9 +157,7 @@ class RaceHost:
         assert self._race is not None
         lanes = self._race.lanes
         engine = lanes[0].engine
-        file = race_file(
-            lanes, self._base, source=engine.source.name, schedule=str(engine.schedule), planned_steps=0
-        )
+        file = race_file(lanes, self._base, source=engine.source.name, schedule=str(engine.schedule))
         return RaceRecording.start(path, file, lanes, policy, patience_s=patience_s)
 
     def set_stats(self, level: StatsLevel) -> None:

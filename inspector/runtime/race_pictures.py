@@ -19,7 +19,6 @@ class LanePicture:
 
     name: str
     spec: str
-    optimizer: str
     steps: int
     history: History
     diverged: tuple[int, str] | None = None

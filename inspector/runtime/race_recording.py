@@ -109,22 +109,22 @@ class RaceRecording:
             for number, lane in enumerate(self._lanes, start=self._first):
                 file = file.with_result(number, result_of(lane))
             if not file.steps:
-                # Nobody had said how many there would be.
                 file = replace(file, steps=self.last_step - file.began_at)
             file.write(self.path)
         except InspectorError as error:
             self.ended = self.ended or str(error)
 
 
-def race_file(
-    lanes: Sequence[Lane], base: Hyper, *, source: str, schedule: str, planned_steps: int
-) -> RaceFile:
-    """What lanes run as they are set now, where `base` is what the run itself is set to."""
+def race_file(lanes: Sequence[Lane], base: Hyper, *, source: str, schedule: str) -> RaceFile:
+    """What lanes run as they are set now, where `base` is what the run itself is set to.
+
+    How many steps there will be nobody has said: the end of the recording says how many there were.
+    """
     settings = {name: getattr(base, name) for name in HYPER_NAMES}
     engine = lanes[0].engine
     form = engine.stepper.plan.variant
     return RaceFile(
-        "race", source, is_closed_loop(engine.source), planned_steps, settings,
+        "race", source, is_closed_loop(engine.source), 0, settings,
         {"numerics": form.numerics, "reduce": form.reduce, "dispatch": form.dispatch}, schedule, None,
         engine.stepper.device.name, f"inspector {__version__}",
         tuple(RacedLane(str(_as_set(lane, base))) for lane in lanes), lanes[0].steps,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,41 +26,47 @@ class SavedRace:
         """UsageError where `path` holds no race. A lane that cannot be read says so, and hides no other."""
         self.path = path
         self.file = RaceFile.read(path)
-        self.front = min(max(front, 0), len(self.file.lanes) - 1)
         names = lane_names(self.file.specs)
         lanes = tuple(
             _picture(path / lane_folder(number), name, lane)
             for number, (name, lane) in enumerate(zip(names, self.file.lanes, strict=True))
         )
-        self.picture = RacePicture(
-            lanes, self.front, together=False, closed_loop=self.file.closed_loop, live=False
-        )
+        self.picture = RacePicture(lanes, 0, together=False, closed_loop=self.file.closed_loop, live=False)
+        self.picture = self._with(front)
 
     @property
     def spec(self) -> str:
         """The session of the lane in front."""
-        return str(self.path / lane_folder(self.front))
+        return str(self.path / lane_folder(self.picture.front))
+
+    def with_front(self, number: int) -> SavedRace:
+        """The same, nothing read again, where another lane is the recording that is open."""
+        made = copy(self)
+        made.picture = self._with(number)
+        return made
+
+    def _with(self, front: int) -> RacePicture:
+        return replace(self.picture, front=min(max(front, 0), len(self.file.lanes) - 1))
 
 
-def front_of(spec: str, front: int = 0) -> SavedRace | None:
+def saved_race(spec: str, front: int = 0) -> SavedRace | None:
     """The race that a source's name stands for; None for any other source."""
     path = Path(spec)
     return SavedRace(path, front) if is_race(path) else None
 
 
 def _picture(path: Path, name: str, lane: RacedLane) -> LanePicture:
-    optimizer = lane.spec.partition(":")[0]
     try:
         with Session.open(path) as session:
             history, steps = _history(session), session.steps.stop - 1
     except UsageError as error:
-        return LanePicture(name, lane.spec, optimizer, 0, EMPTY_HISTORY, None, str(error))
+        return LanePicture(name, lane.spec, 0, EMPTY_HISTORY, None, str(error))
     result = lane.result
     if result is None:
-        return LanePicture(name, lane.spec, optimizer, steps, history)
+        return LanePicture(name, lane.spec, steps, history)
     if result.diverged is not None:
-        return LanePicture(name, lane.spec, optimizer, steps, history, (result.diverged, result.why))
-    return LanePicture(name, lane.spec, optimizer, steps, history, None, result.why or None)
+        return LanePicture(name, lane.spec, steps, history, (result.diverged, result.why))
+    return LanePicture(name, lane.spec, steps, history, None, result.why or None)
 
 
 def _history(session: Session) -> History:
@@ -70,11 +77,3 @@ def _history(session: Session) -> History:
         known = {name: ~np.isnan(values) for name, values in columns.items()}
         recorder.extend(session.steps.start, columns, known)
     return recorder.freeze()
-
-
-def final_losses(race: SavedRace) -> tuple[float, ...]:
-    """Of each lane, as it was saved; NaN where it is not known."""
-    results = (lane.result for lane in race.file.lanes)
-    return tuple(
-        math.nan if result is None or result.final_loss is None else result.final_loss for result in results
-    )

@@ -10,18 +10,13 @@ from typing import Literal
 
 from inspector.diagnosis.findings import Finding
 from inspector.errors import UsageError
-from inspector.plan import Variant
 from inspector.runtime import commands as c
-from inspector.runtime.breakpoints import Breakpoints
 from inspector.runtime.engine import Engine
-from inspector.runtime.parts import OpenRun
 from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.snapshots import Glance, Playing, Snapshot
 from inspector.runtime.ways import Way
-from inspector.sources.base import EndOfSourceError, Source
-from inspector.sources.recording import Recording
-from inspector.statistics import StatsLevel
-from inspector.stepping import Cursor, HostState
+from inspector.sources.base import EndOfSourceError
+from inspector.stepping import Cursor
 
 QUICK_S = 0.03
 """What takes no longer is done before anything is shown."""
@@ -439,32 +434,3 @@ class Travel:
         if last in recorded.steps and self.shown != last:
             way = self.engine.way_to(last)
             self.glance = Glance(last, recorded.source.missing(last) if way is None else None)
-
-
-def opened(
-    opener: OpenRun,
-    source: Source,
-    variant: Variant,
-    stats: StatsLevel,
-    breakpoints: Breakpoints | None = None,
-) -> Engine:
-    """A run of `source` from its first state; of a recording without any captured state, one that only shows it."""
-    recorded = RecordedRun(source) if isinstance(source, Recording) else None
-    nowhere = recorded is not None and not len(recorded.picture.keyframes)
-    finished = recorded.steps.start - 1 if recorded is not None else 0
-    if recorded is None or recorded.source.stretches:
-        state = source.initial_state()
-    else:
-        state = (
-            HostState({}, {}, {}, finished) if nowhere else recorded.state(int(recorded.picture.keyframes[0]))
-        )
-    layout = None
-    if recorded is not None and recorded.source.first_step in recorded.steps:
-        layout = recorded.session.layout(recorded.source.first_step)
-    stepper = opener.make_stepper(source, variant, state, layout)
-    engine = Engine(
-        source, stepper, hyper=opener.hyper(source), stats=stats, breakpoints=breakpoints, recorded=recorded,
-        make=opener.make_stepper,
-    )  # fmt: skip
-    engine.nowhere = nowhere
-    return engine

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from inspector.errors import UsageError
 from inspector.files import write_text
+from inspector.floats import to_json
 from inspector.race import MAX_SWEEP, LaneSpec
 
 RACE_NAME = "race.json"
@@ -84,9 +85,9 @@ class RaceFile:
 
     def write(self, folder: Path) -> None:
         """Put it in the place of the one that there is, durably."""
-        document = {"format": FORMAT} | asdict(self)
+        document = to_json({"format": FORMAT} | asdict(self))
         write_text(
-            folder / RACE_NAME, json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+            folder / RACE_NAME, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         )
 
     def with_result(self, number: int, result: LaneResult) -> RaceFile:
@@ -133,7 +134,7 @@ def _parsed(document: Any, path: Path) -> RaceFile:
         _ = made.specs
     except UsageError as error:
         raise UsageError(f"{path} is damaged: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise UsageError(f"{path} is damaged: it does not say what each lane of a race ran.") from None
     return made
 

@@ -70,6 +70,8 @@ class Recorder:
         self._reserve = reserve_bytes
         self._free = free
         self._on_problem = on_problem
+        self.on_written: Callable[[], None] | None = None
+        """Called on the writing thread whenever more is durable, and when the recording has ended."""
         self._ring = FlightRing(self.policy.flight) if self.policy.flight else None
         self._queue: WriteQueue[Item] = WriteQueue(queue_bytes)
         self._reason: str | None = None
@@ -298,6 +300,8 @@ class Recorder:
             while items := self._queue.take():
                 self._write(items)
                 self._queue.written()
+                if self.on_written is not None:
+                    self.on_written()
             reason = self._reason
         except _EndedError as end:
             reason = str(end)
@@ -313,6 +317,8 @@ class Recorder:
             self._queue.abandon()
             if self.problem is not None and self._on_problem is not None:
                 self._on_problem(self.problem)
+            if self.on_written is not None:
+                self.on_written()
 
     def _write(self, items: Sequence[Item]) -> None:
         """Rewinds, params added and states dropped are carried out between what came before and after them."""

@@ -18,6 +18,8 @@ def session_info(session: Session) -> dict[str, Any]:
     about = session.about
     device, variant = about.device, about.variant
     own = {"own": str(variant.own)} if variant.own else {}
+    # Of an optimizer that is none of those here, the form of the kernels says nothing of what ran.
+    foreign = {"optimizer": about.foreign} if about.foreign else {}
     names = [name for name in type(variant).__dataclass_fields__ if name != "own"]
     return {
         "path": str(session.path),
@@ -25,12 +27,13 @@ def session_info(session: Session) -> dict[str, Any]:
         "source": about.source,
         "description": about.description,
         "device": {"name": device.name, "backend": device.backend, "software": device.software},
-        "variant": {name: getattr(variant, name) for name in names} | own,
+        "variant": {name: getattr(variant, name) for name in names} | own | foreign,
         "params": len(about.params),
         "elements": sum(p.numel for p in about.params),
         "layout": _layout(session),
         "parent": _parent(session.about),
         "origin": about.origin or None,
+        "foreign": about.foreign or None,
         "unreplayable": about.unreplayable or None,
         "dtypes": dict(Counter(about.dtypes)) if about.dtypes else None,
         "rank": _rank(session.about),
@@ -53,10 +56,16 @@ def session_info(session: Session) -> dict[str, Any]:
 
 
 def _layout(session: Session) -> dict[str, Any] | None:
-    layout, laid = session.layout(), session.about.layout
+    """As the recording began; of one whose params grew, as it ended."""
+    step, laid = None, session.about.layout
+    if session.about.added and session.steps:
+        step = session.steps.stop - 1
+        laid = session.step(step).layout
+    layout = session.layout(step)
     if layout is None or laid is None:
         return None
     return {
+        "step": step,
         "align_bytes": layout.align * F32_BYTES,
         "max_binding_bytes": laid.limits.max_storage_buffer_binding_size,
         "max_buffer_bytes": laid.limits.max_buffer_size,

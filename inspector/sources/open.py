@@ -41,7 +41,8 @@ def open_source(
     # Imported where they are used: opening a state file should not load the live model.
     kind, _, argument = spec.partition(":")
     if kind == "charlm":
-        from inspector.sources.charlm import CharLm, CharLmConfig
+        from inspector.sources.charlm.config import CharLmConfig
+        from inspector.sources.charlm.source import CharLm
 
         config = CharLmConfig.from_text(argument)
         return CharLm(config if seed is None else replace(config, seed=seed), schedule=schedule)

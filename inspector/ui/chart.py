@@ -8,12 +8,24 @@ from typing import Any
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPoint, QPointF, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetricsF, QGuiApplication, QMouseEvent, QPen, QResizeEvent
+from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QFontMetricsF,
+    QGuiApplication,
+    QHideEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import QGraphicsRectItem, QGraphicsSimpleTextItem, QLabel, QWidget
 
 from inspector.ui import format as fmt
 from inspector.ui import theme
+from inspector.ui.paint_turn import paint_turn
+from inspector.ui.plot_frame import PlotFrame
 
 RIGHT_MARGIN = 8
 """So that the newest step does not lie on the edge of the view."""
@@ -129,7 +141,7 @@ def _power_texts(exponents: Sequence[float]) -> list[str]:
     return texts
 
 
-class Chart(pg.PlotWidget):  # type: ignore[misc]
+class Chart(PlotFrame):
     """One plot. The mouse moves x only; y is set by whoever draws, through `set_y_bounds`.
 
     `hovered` carries the x under the mouse, None when it leaves; `all_wanted` fires on a double click, `picked`
@@ -146,14 +158,10 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
     _titles: tuple[str, ...] = ()
 
     def __init__(self, *, left: Axis, bottom: Axis, parent: QWidget | None = None) -> None:
-        super().__init__(parent, axisItems={"left": left, "bottom": bottom}, enableMenu=False)
-        self.left, self.bottom = left, bottom
+        super().__init__(left=left, bottom=bottom, right=RIGHT_MARGIN, parent=parent)
         left.setWidth(LEFT_WIDTH)
-        self.hideButtons()
-        self.getPlotItem().setContentsMargins(0, 0, RIGHT_MARGIN, 0)
         self.setFrameShape(self.Shape.NoFrame)
         self.setMinimumSize(120, 24)
-        self.box = self.getViewBox()
         self.box.disableAutoRange()
         self.box.setMouseEnabled(x=True, y=False)
         self.box.setDefaultPadding(0)
@@ -168,6 +176,11 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
             item.setPos(TITLE_POS)
         self.setAccessibleName("Plot")
         self._bounds: tuple[float, float] | None = None
+        self._painted_at: QRect | None = None
+        """Where in the window its pixels are."""
+        # It paints all of itself, and what it does not paint in a turn stays.
+        self.viewport().setAutoFillBackground(False)
+        self.viewport().setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self._picking = False
         self.scene().sigMouseClicked.connect(self._on_scene_clicked)
         self._message = QLabel(self)
@@ -250,6 +263,21 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
         return float(self.box.width() / (high - low)) if high > low else 1.0
 
     # --- events
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Paint what is stale, now or in a turn to come: until then what was painted before stays."""
+        viewport = self.viewport()
+        place = QRect(viewport.mapTo(viewport.window(), QPoint()), viewport.size())
+        if paint_turn().takes(viewport, event.region()):
+            super().paintEvent(event)
+            self._painted_at = place
+        elif self._painted_at != place:
+            # Nothing of it has been here yet.
+            QPainter(viewport).fillRect(event.rect(), self.backgroundBrush())
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._painted_at = None
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Keep the message in the middle and the margins in pixels."""

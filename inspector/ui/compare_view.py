@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, QSignalBlocker, Qt
-from PySide6.QtGui import QKeySequence, QResizeEvent, QShortcut
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QButtonGroup,
     QHBoxLayout,
@@ -146,10 +146,7 @@ class CompareView(LazyView):
     def _add_keys(self) -> None:
         acts: dict[str, Callable[[], None]] = {"D": self.go_to_first}
         acts |= {lane.upper(): partial(self.show_lane, lane) for lane in LANES}
-        for key, act in acts.items():
-            shortcut = QShortcut(QKeySequence(key), self)
-            shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-            shortcut.activated.connect(act)
+        bind(self, acts.items(), inside=True)
         bind(self.table, [("Return", self.bar.start)])
 
     # --- from outside

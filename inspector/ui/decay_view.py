@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent, QShortcut
+from PySide6.QtGui import QGuiApplication, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QToolButton, QVBoxLayout, QWidget
 
 from inspector.decay import deciles
@@ -13,6 +13,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.decay_chart import DecayChart, area_of
+from inspector.ui.shortcuts import bind
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel, WrappedLabel
 
@@ -70,10 +71,8 @@ class DecayView(LazyView):
         outer.addWidget(self.nothing, 1)
         outer.addLayout(self._grid, 1)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        for keys, act in (("Ctrl+Return", self.start), ("W", self.toggle), ("Ctrl+C", self._copy)):
-            shortcut = QShortcut(QKeySequence(keys), self)
-            shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-            shortcut.activated.connect(act)
+        keys = [("Ctrl+Return", self.start), ("W", self.toggle), ("Ctrl+C", self._copy)]
+        bind(self, keys, inside=True)
         self._show(())
 
     def start(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
-from PySide6.QtGui import QGuiApplication, QKeySequence, QResizeEvent, QShortcut, QShowEvent
+from PySide6.QtGui import QGuiApplication, QKeySequence, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QLabel,
@@ -23,6 +23,7 @@ from inspector.ui import theme
 from inspector.ui.finding_detail import detail_html
 from inspector.ui.findings_bar import FindingsBar
 from inspector.ui.findings_model import FindingsModel
+from inspector.ui.shortcuts import Keys, bind
 from inspector.ui.tables import LEAST_ROWS, row_height
 from inspector.ui.view import View
 
@@ -72,15 +73,13 @@ class FindingsView(View):
         outer.addWidget(self._splitter, 1)
         outer.addWidget(self.empty, 1)
         theme.changes().changed.connect(self._show_detail)
-        for key, act in (
+        keys: Keys = [
             ("/", self.bar.words.setFocus),
             ("S", self.bar.next_severity),
             ("Y", self.weigh),
             (QKeySequence.StandardKey.Copy, self.copy),
-        ):
-            shortcut = QShortcut(QKeySequence(key), self)
-            shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-            shortcut.activated.connect(act)
+        ]
+        bind(self, keys, inside=True)
         self._show_emptiness()
 
     def _make_tree(self) -> None:

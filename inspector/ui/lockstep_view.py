@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, QSignalBlocker, Qt
-from PySide6.QtGui import QHideEvent, QKeySequence, QResizeEvent, QShortcut
+from PySide6.QtGui import QHideEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QHBoxLayout,
@@ -28,6 +28,7 @@ from inspector.ui.lockstep_model import SAMPLES, V_ERROR, MemoryRows, ParamError
 from inspector.ui.moment import absent_text
 from inspector.ui.overlay_legend import OverlayLegend
 from inspector.ui.readouts import picked_step
+from inspector.ui.shortcuts import bind
 from inspector.ui.tables import dense_table, row_height, set_widths
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
@@ -79,12 +80,8 @@ class LockstepView(LazyView):
         outer.addLayout(self._bar)
         outer.addWidget(self.legend)
         outer.addWidget(self._split, 1)
-        for (key, _), act in zip(
-            KEYS, (self.button.click, self._next_codec, self.plots.show_all), strict=True
-        ):
-            shortcut = QShortcut(QKeySequence(key), self)
-            shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-            shortcut.activated.connect(act)
+        acts = (self.button.click, self._next_codec, self.plots.show_all)
+        bind(self, [(key, act) for (key, _), act in zip(KEYS, acts, strict=True)], inside=True)
         theme.changes().changed.connect(self._restyle)
         self._restyle()
         self._draw()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QSettings, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeySequence, QPaintEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import QMainWindow, QToolBar, QWidget
 
@@ -38,6 +38,7 @@ from inspector.ui.kept_drafts import KeptDrafts
 from inspector.ui.menus import Menus
 from inspector.ui.opening import Opening
 from inspector.ui.pacer import Pacer
+from inspector.ui.paint_turn import paint_turn
 from inspector.ui.pipeline_view import PipelineView
 from inspector.ui.preferences import Preferences
 from inspector.ui.start_view import StartView, always_listed
@@ -241,6 +242,13 @@ class MainWindow(QMainWindow):
                 self.show_view(self._front)
             # What was kept may be from a moment with a message.
             self._banner_bar.setVisible(bool(self.banner.text))
+
+    def event(self, event: QEvent) -> bool:
+        """Paint what is stale in it, as much as fits in a turn."""
+        if event.type() != QEvent.Type.UpdateRequest:
+            return super().event(event)
+        with paint_turn():
+            return super().event(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)

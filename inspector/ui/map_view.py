@@ -25,7 +25,7 @@ from inspector.ui.map_geometry import brackets
 from inspector.ui.map_legend import QUANTITY_HELP, QUANTITY_TEXT
 from inspector.ui.moment import absent_text
 from inspector.ui.view import View
-from inspector.ui.widgets import ElidedLabel
+from inspector.ui.widgets import ElidedLabel, SteadyLabel
 from inspector.value_search import Query
 
 FRAME_MS = 16
@@ -49,7 +49,7 @@ class MapView(View):
             )
         self.note = ElidedLabel(self)
         self.note.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        self.scale = QLabel(self)
+        self.scale = SteadyLabel(parent=self)
         self._plan: Plan | None = None
         self._cursor: Cursor | None = None
         self._asked = ViewMap(None)

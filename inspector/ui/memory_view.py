@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
@@ -34,6 +33,7 @@ from inspector.state_memory import MIRROR, BufferUse, si_bytes
 from inspector.ui import theme
 from inspector.ui.memory_bars import BarDelegate, Legend
 from inspector.ui.memory_model import BAR, SAMPLES, BillRows
+from inspector.ui.shortcuts import bind
 from inspector.ui.tables import dense_table, set_widths
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel, WrappedLabel
@@ -136,10 +136,7 @@ class MemoryView(LazyView):
         acts: tuple[Callable[[], None], ...] = (
             self._edit_elements, self._edit_devices, lambda: _next(self.stage), lambda: _next(self.precision),
         )  # fmt: skip
-        for (key, _), act in zip(KEYS, acts, strict=True):
-            shortcut = QShortcut(QKeySequence(key), self.table)
-            shortcut.setContext(Qt.ShortcutContext.WidgetShortcut)
-            shortcut.activated.connect(act)
+        bind(self.table, [(key, act) for (key, _), act in zip(KEYS, acts, strict=True)])
 
     def _edit_elements(self) -> None:
         self.elements.setFocus(Qt.FocusReason.ShortcutFocusReason)

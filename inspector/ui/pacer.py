@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from PySide6.QtCore import QObject, QTimer
 
 from inspector.runtime.snapshots import Snapshot
+from inspector.ui.paint_turn import paint_turn
 from inspector.ui.view import View
 
 
@@ -74,4 +75,5 @@ class Pacer(QObject):
     def _show(self, view: View) -> None:
         if self._snapshot is not None:
             self._shown_at[view] = self._clock()
+            paint_turn().begin()
             view.show_snapshot(self._snapshot)

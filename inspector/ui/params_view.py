@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import partial
 
 from PySide6.QtCore import QModelIndex, QPoint, QSignalBlocker, Qt
-from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QButtonGroup,
     QComboBox,
@@ -35,6 +34,7 @@ from inspector.ui.frozen_table import FrozenTable
 from inspector.ui.kept_lanes import show_kept
 from inspector.ui.params_columns import FIRST_FIGURE, WORD_COLUMNS
 from inspector.ui.params_model import NO_PARTS, NO_STEPS, ParamsModel
+from inspector.ui.shortcuts import bind
 from inspector.ui.tables import set_widths
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
@@ -100,15 +100,11 @@ class ParamsView(LazyView):
         outer.addLayout(self._tool_row())
         outer.addWidget(self.pages, 1)
         self.setFocusProxy(self.frozen)
-        slash = QShortcut(QKeySequence("/"), self)
-        slash.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        slash.activated.connect(self.filter_field.setFocus)
+        bind(self, [("/", self.filter_field.setFocus)], inside=True)
         for table in (self.frozen.names, self.frozen.table):
             table.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
             table.customContextMenuRequested.connect(partial(self._offer_at, table))
-        make = QShortcut(QKeySequence("B"), self.frozen)
-        make.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        make.activated.connect(lambda: self._offer(self.frozen.names, self.frozen.names.currentIndex()))
+        bind(self.frozen, [("B", self._offer_current)], inside=True)
         theme.changes().changed.connect(self._restyle)
         self._restyle()
         self._set_widths()
@@ -207,6 +203,9 @@ class ParamsView(LazyView):
         if row >= 0 and (row == 0 or self.model.name_at(row)):
             self._param = self.model.name_at(row)
             self.param_selected.emit(self._param)
+
+    def _offer_current(self) -> None:
+        self._offer(self.frozen.names, self.frozen.names.currentIndex())
 
     def _offer_at(self, table: QTableView, at: QPoint) -> None:
         self._offer(table, table.indexAt(at))

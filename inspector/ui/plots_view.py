@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from PySide6.QtCore import QPoint, Qt, QTimer
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QGridLayout, QLabel, QToolTip, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QToolTip, QVBoxLayout, QWidget
 
 from inspector.history import EMPTY_HISTORY, History
 from inspector.runtime.beside import Overlay
@@ -32,6 +32,7 @@ from inspector.ui.readouts import (
 )
 from inspector.ui.step_chart import StepChart
 from inspector.ui.view import LazyView
+from inspector.ui.widgets import SteadyLabel
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class PlotsView(LazyView):
         self._hovered: float | None = None
         self._loss_unit = ""
         self.setAccessibleName("Metrics over steps")
-        self.readout = QLabel(" ")
+        self.readout = SteadyLabel(" ")
         self.readout.setTextInteractionFlags(Qt.TextInteractionFlag.NoTextInteraction)
         self.readout.setToolTip(HELP)
         self.readout.setMinimumWidth(1)
@@ -147,9 +148,6 @@ class PlotsView(LazyView):
         self._columns = 0
         self._arrange(2)
         self._first.box.setXRange(0.5, 1.5, padding=0)
-        self._second_turn = QTimer(self, singleShot=True, interval=0)
-        self._second_turn.timeout.connect(self._paint_rest)
-        self._first.box.sigXRangeChanged.connect(self._paint_in_two_turns)
 
     # --- from outside
 
@@ -301,18 +299,6 @@ class PlotsView(LazyView):
             self._first.box.setXRange(min(ends) - room, max(ends) + room, padding=0)
         for chart in self.charts.values():
             chart.draw()
-
-    def _paint_in_two_turns(self) -> None:
-        """Another stretch of steps is in all plots: half of them are painted in this turn, so that a key or the mouse
-        need not wait for all."""
-        for chart in list(self.charts.values())[len(METRICS) // 2 :]:
-            chart.setUpdatesEnabled(False)
-        self._second_turn.start()
-
-    def _paint_rest(self) -> None:
-        for chart in self.charts.values():
-            if not chart.updatesEnabled():
-                chart.setUpdatesEnabled(True)
 
     def _arrange(self, columns: int) -> None:
         rows = -(-len(METRICS) // columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut
+from PySide6.QtGui import QGuiApplication, QKeySequence
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
 
 from inspector.policies import STATE_LANES, Outcome, PolicyTable
@@ -14,6 +14,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.actions import blocked
+from inspector.ui.shortcuts import bind
 from inspector.ui.tables import AnyIndex, ColumnsModel, dense_table, set_widths
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
@@ -102,11 +103,6 @@ class PoliciesModel(ColumnsModel):
             "" if outcome.element is None else fmt.number(outcome.element.after[STATE_LANES[column - W]], 5)
         )
 
-    def as_text(self) -> str:
-        """All of it with tabs between columns."""
-        rows = [[self.text(row, column) for column in range(len(COLUMNS))] for row in range(self.row_total())]
-        return "\n".join("\t".join(cells) for cells in [list(COLUMNS), *rows])
-
     def _before(self, column: int) -> str:
         first = self.outcome(0)
         if column == POLICY:
@@ -153,10 +149,7 @@ class PoliciesView(LazyView):
         outer.addWidget(self.table, 1)
         outer.addWidget(self.empty, 1)
         outer.addWidget(self.says)
-        for key, act in ((QKeySequence("Y"), self._on_work_out), (QKeySequence.StandardKey.Copy, self.copy)):
-            shortcut = QShortcut(QKeySequence(key), self)
-            shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-            shortcut.activated.connect(act)
+        bind(self, [("Y", self._on_work_out), (QKeySequence.StandardKey.Copy, self.copy)], inside=True)
         theme.changes().changed.connect(self._say)
         self._show_table(None)
 

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QKeySequence, QResizeEvent, QShortcut, QShowEvent
+from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
@@ -23,6 +23,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import profile_export, theme
 from inspector.ui.profile_model import MEASURE_FIRST, SAMPLES, ProfileModel
+from inspector.ui.shortcuts import bind
 from inspector.ui.tables import LEAST_ROWS, dense_table, row_height, set_widths
 from inspector.ui.variants_table import NOTHING_COMPARED, VariantsTable
 from inspector.ui.view import View
@@ -91,10 +92,8 @@ class ProfileView(View):
         self.summary.setMinimumWidth(1)
         self.summary.setContentsMargins(theme.GRID, 0, theme.GRID, theme.GRID)
         buttons = (self.measure, self.compare, self.export, self.export_trace)
-        for (key, _), act in zip(KEYS, (button.click for button in buttons), strict=True):
-            shortcut = QShortcut(QKeySequence(key), self)
-            shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-            shortcut.activated.connect(act)
+        keys = [(key, button.click) for (key, _), button in zip(KEYS, buttons, strict=True)]
+        bind(self, keys, inside=True)
         row = QHBoxLayout()
         row.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, 0)
         row.setSpacing(2 * theme.GRID)

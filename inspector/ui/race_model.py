@@ -20,7 +20,7 @@ from inspector.ui.tables import AnyIndex, ColumnsModel
 COLUMNS = ("lane", "step", "loss", "‖g‖", "‖Δw‖", "‖w‖", "lr", "state")
 LANE, STEP, LOSS, GRAD, UPDATE, WEIGHT, LR, STATE = range(len(COLUMNS))
 METRIC_OF = {LOSS: "loss", GRAD: "grad_norm", UPDATE: "update_norm", WEIGHT: "weight_norm", LR: "lr"}
-HELP = (
+MEANS = (
     "The optimizer of the lane and its settings that differ from the run's, with the line that it has in the plots; "
     "that in front is in the accent.",
     "Steps that are complete.",
@@ -54,6 +54,7 @@ class RaceModel(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS = frozenset(range(STEP, STATE))
+    MEANS = MEANS
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,19 +106,8 @@ class RaceModel(ColumnsModel):
         if role == Qt.ItemDataRole.ForegroundRole and column == STATE and self._wrong(self.lanes[row]):
             return theme.ink(theme.NONFINITE, theme.colours().base)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return f"{self.text(row, column)}\n{HELP[column]}" if column in (LANE, STATE) else HELP[column]
+            return f"{self.text(row, column)}\n{MEANS[column]}" if column in (LANE, STATE) else MEANS[column]
         return None
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name, and what it means."""
-        if role == Qt.ItemDataRole.ToolTipRole and orientation == Qt.Orientation.Horizontal:
-            return HELP[section]
-        return super().headerData(section, orientation, role)
-
-    def as_text(self) -> str:
-        """All of it with tabs between columns."""
-        rows = [[self.text(row, column) for column in range(len(COLUMNS))] for row in range(self.row_total())]
-        return "\n".join("\t".join(cells) for cells in [list(COLUMNS), *rows])
 
     def _state(self, lane: LanePicture) -> str:
         if lane.ended is not None:

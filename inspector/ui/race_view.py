@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from PySide6.QtCore import QModelIndex, Qt
-from PySide6.QtGui import QGuiApplication, QKeySequence, QResizeEvent, QShortcut
+from PySide6.QtGui import QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -25,6 +25,7 @@ from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.race_model import SAMPLES, RaceModel, lane_style, latest
 from inspector.ui.readouts import bucket_at, picked_step
+from inspector.ui.shortcuts import bind
 from inspector.ui.step_chart import StepChart
 from inspector.ui.tables import dense_table, set_widths
 from inspector.ui.view import LazyView
@@ -119,12 +120,8 @@ class RaceView(LazyView):
         outer.addLayout(line)
         outer.addWidget(self._splitter, 1)
         self.setFocusProxy(self.table)
-        for keys, act in (
-            ("Ctrl+Return", self.start), ("A", self.together.click), ("Ctrl+C", self._copy),
-        ):  # fmt: skip
-            shortcut = QShortcut(QKeySequence(keys), self)
-            shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-            shortcut.activated.connect(act)
+        keys = [("Ctrl+Return", self.start), ("A", self.together.click), ("Ctrl+C", self._copy)]
+        bind(self, keys, inside=True)
         theme.changes().changed.connect(self._restyle)
         self._show_race(None)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QToolButton, QVBoxLayout, QWidget
 
 from inspector.runtime.snapshots import Snapshot
@@ -12,6 +10,7 @@ from inspector.ui import theme
 from inspector.ui.curves_view import CurvesView
 from inspector.ui.ranks_model import SAMPLES, RanksModel
 from inspector.ui.readouts import bucket_at, bucket_steps, read_out
+from inspector.ui.shortcuts import bind
 from inspector.ui.step_chart import StepChart
 from inspector.ui.tables import dense_table, set_widths
 from inspector.ui.widgets import CheckedLook, ElidedLabel
@@ -73,9 +72,7 @@ class RanksView(CurvesView):
             self._group.addButton(button)
             self.buttons[name] = button
             line.addWidget(button)
-            shortcut = QShortcut(QKeySequence(key), self)
-            shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-            shortcut.activated.connect(button.click)
+            bind(self, [(key, button.click)], inside=True)
         set_widths(self.table, SAMPLES)
         self.table.horizontalHeader().setStretchLastSection(True)
         outer = QVBoxLayout(self)

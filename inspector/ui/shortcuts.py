@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QWidget
 
-Keys = Iterable[tuple[str, Callable[[], object]]]
+Keys = Iterable[tuple[str | QKeySequence.StandardKey, Callable[[], object]]]
 
 
 def bind(widget: QWidget, keys: Keys, *, inside: bool = False) -> None:

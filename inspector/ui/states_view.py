@@ -58,7 +58,7 @@ class StatesView(LazyView):
         self.chart.box.setMouseEnabled(x=False, y=False)
         self._before, self._after = pg.PlotDataItem(), pg.PlotDataItem()
         for item in (self._before, self._after):
-            self.chart.addItem(item)
+            self.chart.box.addItem(item)
         theme.changes().changed.connect(self._restyle)
         self._restyle()
         beside = QSplitter(Qt.Orientation.Horizontal)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from PySide6.QtWidgets import QLabel, QStatusBar, QWidget
+from PySide6.QtWidgets import QStatusBar, QWidget
 
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui.moment import session_text
-from inspector.ui.widgets import ElidedLabel
+from inspector.ui.widgets import ElidedLabel, SteadyLabel
 from inspector.ui.working import Working
 
 
@@ -20,11 +20,11 @@ class StatusLine(QStatusBar):
         super().__init__(parent)
         self.setSizeGripEnabled(False)
         self.adapter = ElidedLabel(self)
-        self.memory = QLabel(self)
-        self.speed = QLabel(self)
-        self.undo = QLabel(self)
-        self.recording = QLabel(self)
-        self.session = QLabel(self)
+        self.memory = SteadyLabel(parent=self)
+        self.speed = SteadyLabel(parent=self)
+        self.undo = SteadyLabel(parent=self)
+        self.recording = SteadyLabel(parent=self)
+        self.session = SteadyLabel(parent=self)
         self.addWidget(self.adapter, 1)
         self.working = Working(self)
         self.addPermanentWidget(self.working)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeyEvent, QKeySequence, QShortcut
+from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
 
 from inspector.runtime.commands import StartRace
@@ -15,6 +15,7 @@ from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.line_sample import line_sample
 from inspector.ui.race_model import lane_style, latest
+from inspector.ui.shortcuts import bind
 from inspector.ui.surface_map import Path, SurfaceMap
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
@@ -61,9 +62,7 @@ class SurfaceView(LazyView):
         outer.addWidget(self.map, 1)
         outer.addLayout(self._legend)
         self.setFocusProxy(self.map)
-        shortcut = QShortcut(QKeySequence(KEYS[0][0]), self)
-        shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        shortcut.activated.connect(self.start)
+        bind(self, [(KEYS[0][0], self.start)], inside=True)
         theme.changes().changed.connect(self._restyle)
         self._show(None, ())
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QGuiApplication, QKeySequence, QShortcut
+from PySide6.QtGui import QColor, QGuiApplication
 from PySide6.QtWidgets import (
     QComboBox,
     QHBoxLayout,
@@ -32,13 +32,14 @@ from inspector.ui.chart import Axis, Chart, Dash, dashed_pen, line_pen, set_poin
 from inspector.ui.line_sample import line_sample
 from inspector.ui.race_model import lane_style
 from inspector.ui.record_dialog import free_name
+from inspector.ui.shortcuts import bind
 from inspector.ui.tables import AnyIndex, ColumnsModel, dense_table, set_widths
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
 
 COLUMNS = ("lane", "lr", "final loss", "lowest", "highest", "runs", "diverged")
 LANE, LR, LOSS, LOW, HIGH, RUNS, DIVERGED = range(len(COLUMNS))
-HELP = (
+MEANS = (
     "What is swept, without its learning rate and seed.",
     "Learning rate of the run, before the schedule.",
     "Final loss, the mean over the last tenth of the steps, as the mean over the seeds; the least of a lane is bold.",
@@ -63,6 +64,7 @@ class SweepModel(ColumnsModel):
 
     COLUMNS = COLUMNS
     FIGURE_COLUMNS = frozenset(range(LR, len(COLUMNS)))
+    MEANS = MEANS
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,18 +116,7 @@ class SweepModel(ColumnsModel):
             return font
         if role == Qt.ItemDataRole.ForegroundRole and column == DIVERGED and self.points[row].diverged:
             return theme.ink(theme.NONFINITE, theme.colours().base)
-        return HELP[column] if role == Qt.ItemDataRole.ToolTipRole else None
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """The column's name, and what it means."""
-        if role == Qt.ItemDataRole.ToolTipRole and orientation == Qt.Orientation.Horizontal:
-            return HELP[section]
-        return super().headerData(section, orientation, role)
-
-    def as_text(self) -> str:
-        """All of it with tabs between columns."""
-        rows = [[self.text(row, column) for column in range(len(COLUMNS))] for row in range(self.row_total())]
-        return "\n".join("\t".join(cells) for cells in [list(COLUMNS), *rows])
+        return MEANS[column] if role == Qt.ItemDataRole.ToolTipRole else None
 
 
 class RateAxis(Axis):
@@ -259,10 +250,7 @@ class SweepView(LazyView):
         outer.addLayout(line)
         outer.addWidget(splitter, 1)
         self.setFocusProxy(self.table)
-        for keys, act in (("Ctrl+Return", self.start), ("Ctrl+C", self._copy)):
-            shortcut = QShortcut(QKeySequence(keys), self)
-            shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-            shortcut.activated.connect(act)
+        bind(self, [("Ctrl+Return", self.start), ("Ctrl+C", self._copy)], inside=True)
         theme.changes().changed.connect(self._draw)
         self._show_running(False)
         self.chart.set_message(NOTHING)

@@ -55,6 +55,14 @@ class ColumnsModel(QAbstractTableModel):
             return self.MEANS[section]
         return self.alignment(section) if role == Qt.ItemDataRole.TextAlignmentRole else None
 
+    def as_text(self) -> str:
+        """All of it, with the names of the columns, and tabs between columns."""
+        columns = range(len(self.COLUMNS))
+        rows = [
+            [str(self.index(row, column).data()) for column in columns] for row in range(self.row_total())
+        ]
+        return "\n".join("\t".join(cells) for cells in [list(self.COLUMNS), *rows])
+
 
 def row_height() -> int:
     """Pixels of a row of text."""

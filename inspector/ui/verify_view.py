@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, QSignalBlocker, Qt
-from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSplitter, QVBoxLayout, QWidget
 
 from inspector.runtime.beside import NOT_VERIFIED, VerifyPicture
@@ -13,6 +12,7 @@ from inspector.session.verdicts import FirstDifference, ParamVerdict, StepVerdic
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.actions import blocked
+from inspector.ui.shortcuts import bind
 from inspector.ui.tables import dense_table, set_widths
 from inspector.ui.verify_model import SAMPLES, VerdictRows, W, ulp_text
 from inspector.ui.verify_plots import UlpBars, WorstOverSteps
@@ -83,10 +83,7 @@ class VerifyView(LazyView):
         outer.addWidget(self.says)
         self.setFocusProxy(self.table)
         acts = {"K": self.compare_step, "A": self.compare_all, "D": self.go_to_first, "N": self.go_on}
-        for key, act in acts.items():
-            shortcut = QShortcut(QKeySequence(key), self)
-            shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-            shortcut.activated.connect(act)
+        bind(self, acts.items(), inside=True)
         self._draw()
 
     # --- from outside

@@ -12,13 +12,52 @@ from PySide6.QtWidgets import QAbstractButton, QFileDialog, QLabel, QLineEdit, Q
 from inspector.ui import theme
 
 
-class ElidedLabel(QLabel):
+class SteadyLabel(QLabel):
+    """A line of words that change all the time. Its place is laid out anew only for longer ones than it had before.
+
+    To QLabel every word is a reason to lay out all of the window again. It is told the longest words so far; those on
+    show are painted here.
+    """
+
+    def __init__(self, text: str = "", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._words = ""
+        self.setText(text)
+
+    def text(self) -> str:
+        """The words on show."""
+        return self._words
+
+    def setText(self, text: str) -> None:
+        if text == self._words:
+            return
+        self._words = text
+        self.setAccessibleName(text)
+        metrics = self.fontMetrics()
+        if metrics.horizontalAdvance(text) > metrics.horizontalAdvance(super().text()):
+            super().setText(text)
+        else:
+            self.update()
+
+    def shown_text(self, width: int) -> str:
+        """What is painted in so many pixels."""
+        return self._words
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setPen(self.palette().color(self.foregroundRole()))
+        area = self.contentsRect()
+        painter.drawText(area, int(self.alignment()), self.shown_text(area.width()))
+        painter.end()
+
+
+class ElidedLabel(SteadyLabel):
     """A line of text that shortens itself with an ellipsis; the whole text is its tooltip."""
 
     def __init__(
         self, parent: QWidget | None = None, *, mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight
     ) -> None:
-        super().__init__(parent)
+        super().__init__("", parent)
         self._mode = mode
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
 
@@ -30,13 +69,8 @@ class ElidedLabel(QLabel):
     def minimumSizeHint(self) -> QSize:
         return QSize(self.fontMetrics().horizontalAdvance("…") * 2, super().minimumSizeHint().height())
 
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setPen(self.palette().color(self.foregroundRole()))
-        area = self.contentsRect()
-        text = self.fontMetrics().elidedText(self.text(), self._mode, area.width())
-        painter.drawText(area, int(self.alignment()), text)
-        painter.end()
+    def shown_text(self, width: int) -> str:
+        return self.fontMetrics().elidedText(self.text(), self._mode, width)
 
 
 class WrappedLabel(QLabel):

@@ -16,7 +16,8 @@ from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.plan import Variant
 from inspector.schedule import Schedule
-from inspector.sources.charlm import CharLm, CharLmConfig
+from inspector.sources.charlm.config import CharLmConfig
+from inspector.sources.charlm.source import CharLm
 from inspector.sources.synthetic import Synthetic
 from inspector.stepping import HostState
 

@@ -101,8 +101,8 @@ def with_dispatches(change: Callable[[Plan], list[int]]) -> Act:
         plan = stepper.plan
         chosen = [plan.dispatches[i] for i in change(plan)]
         changed = replace(plan, dispatches=tuple(replace(d, index=i) for i, d in enumerate(chosen)))
-        stepper._plan = changed
-        stepper._prepared = stepper._prepare(changed)
+        runner = stepper._runner
+        runner.plan, runner.prepared = changed, runner.prepare(changed)
         stepper._cursor = replace(stepper.cursor, dispatch=len(chosen), count=len(chosen))
 
     return act
@@ -115,7 +115,7 @@ def with_alignment(nbytes: int) -> Act:
         stepper = engine.stepper
         assert isinstance(stepper, GpuStepper)
         limits = replace(stepper.plan.limits, min_storage_buffer_offset_alignment=nbytes)
-        stepper._plan = replace(stepper.plan, limits=limits)
+        stepper._runner.plan = replace(stepper.plan, limits=limits)
 
     return act
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 from gpu_helpers import make_stepper
@@ -11,11 +12,13 @@ from incidents.incident import Act, Incident, Wanted
 from incidents.sources import NO_CLIP, PARAMS, Drawn, Lanes, from_step, in_step, put, weights
 from inspector.codecs import BLOCK
 from inspector.gpu.device import Gpu
+from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
-from inspector.layout import Param
+from inspector.layout import Layout, Param
 from inspector.plan import Variant
 from inspector.runtime.engine import Engine
-from inspector.stepping import HostState
+from inspector.sources.base import Source
+from inspector.stepping import HostState, State
 
 WD = "adamw_update wd"
 BIG = (Param("a.weight", (32, 128)), Param("b.weight", (64, 128)))
@@ -60,15 +63,19 @@ def go_on_as(variant: Variant) -> Act:
     """The run is laid out anew and goes on in another form, as when a person chooses it."""
 
     def act(engine: Engine, gpu: Gpu) -> None:
-        old, before = engine.stepper, engine.stepper.plan.variant
-        state, cursor = old.state(), old.cursor
-        new = make_stepper(
-            gpu, engine.source.params, variant, w=state.w, m=state.m, v=state.v, finished_steps=cursor.step,
-            undo_bytes=0,
-        )  # fmt: skip
-        old.release()
-        engine.replace_stepper(new, cursor)
-        engine.mark_variant(before, variant)
+        def make(source: Source, form: Variant, state: State, layout: Layout | None = None) -> GpuStepper:
+            assert isinstance(state, HostState)
+            return make_stepper(
+                gpu, source.params, form, w=state.w, m=state.m, v=state.v,
+                finished_steps=state.finished_steps, undo_bytes=0,
+            )  # fmt: skip
+
+        # The device is that of all incidents, and stays open.
+        with (
+            patch.object(engine.stepper, "close", engine.stepper.release),
+            patch.object(engine._placing, "make", make),
+        ):
+            engine.lay_out_anew(variant)
 
     return act
 

@@ -12,7 +12,9 @@ from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.schedule import Schedule
 from inspector.sources.base import ReadWeights
-from inspector.sources.charlm import VOCABULARY, CharLm, CharLmConfig
+from inspector.sources.charlm.config import CharLmConfig
+from inspector.sources.charlm.source import CharLm
+from inspector.sources.charlm.text import VOCABULARY
 from inspector.stepping import HostGradients, HostState
 
 F32 = npt.NDArray[np.float32]

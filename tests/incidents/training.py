@@ -28,7 +28,8 @@ from incidents.sources import (
 )
 from inspector.hyper import Hyper
 from inspector.schedule import Schedule
-from inspector.sources.charlm import CharLmConfig, initial_weights, make_params
+from inspector.sources.charlm.config import CharLmConfig
+from inspector.sources.charlm.model import initial_weights, make_params
 
 REDUCE, FINALIZE = "reduce_norm_sq", "finalize_grad_stats"
 FIRST = 5001

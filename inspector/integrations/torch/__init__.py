@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from inspector.integrations import not_installed
+
 try:
     import torch as _torch  # noqa: F401
 except ModuleNotFoundError as error:
-    if error.name != "torch":
-        raise
-    raise ModuleNotFoundError(
-        "Recording a run of PyTorch needs PyTorch, which is not installed: pip install 'optimizer-inspector[torch]'.",
-        name="torch",
+    raise not_installed(
+        error, "Recording a run of PyTorch", "PyTorch", "'optimizer-inspector[torch]'", "torch"
     ) from None
 
 from inspector.integrations.torch.recording import Recording, RecordingWarning, record

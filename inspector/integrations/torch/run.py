@@ -14,6 +14,7 @@ from inspector import __version__
 from inspector.errors import UsageError
 from inspector.files import anything_at, check_writable
 from inspector.hyper import Hyper
+from inspector.integrations.torch.keeping import BEHIND_DEVICE, BEHIND_HOST
 from inspector.integrations.torch.params import (
     Kind,
     Known,
@@ -50,7 +51,7 @@ class Run:
     """An optimizer and the session it is recorded to, which is made with its first step. For the thread that trains.
 
     `step` is the last that began, `t` the step count of each param, `records` False in a process that only tells
-    another the checksums of its weights.
+    another the checksums of its weights. `behind` is how many steps may have run that are not on disk.
     """
 
     def __init__(
@@ -174,6 +175,8 @@ class Run:
         self.known = known
         self.params: list[Tensor] = [each.param for each in known]
         self.of_group = tuple(each.group for each in known)
+        on_host = all(param.device.type == "cpu" for param in self.params)
+        self.behind = BEHIND_HOST if on_host else BEHIND_DEVICE
         self.agreement.of(known)
 
     def _group_sizes(self) -> tuple[int, ...]:

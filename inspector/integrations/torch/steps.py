@@ -138,6 +138,8 @@ class Steps:
         else:
             # Its loss may still come; it is handed over with the next step at the latest.
             self._held = pending
+        if run.writer is not None:
+            run.writer.wait_for(run.step - run.behind)
 
     def release(self) -> None:
         """Hand over the step whose loss was waited for."""

@@ -20,6 +20,7 @@ from inspector.errors import InspectorError
 from inspector.findings import Finding
 from inspector.integrations.torch.counting import Counted, table_of
 from inspector.integrations.torch.facts import facts_of, recorded_facts
+from inspector.integrations.torch.keeping import Keeping
 from inspector.integrations.torch.pending import I64Array, Pending, Settling, Unclipped
 from inspector.layout import BlockName, Layout, Param
 from inspector.param_statistics import LaneColumns, ParamTable, UpdateColumns, counts_of
@@ -126,6 +127,10 @@ class Writer:
         )
         self._found_late: list[Finding] = []
         self._queue: queue.Queue[Item] = queue.Queue(WAITING)
+        self._keeping = Keeping(
+            lambda: recorder.durable_step, lambda: (self.problem or recorder.problem) is not None
+        )
+        recorder.on_written = self._keeping.advanced
         self._thread = threading.Thread(target=self._run, name="inspector-torch", daemon=True)
         self._thread.start()
 
@@ -137,6 +142,12 @@ class Writer:
             raise InspectorError(
                 f"The recording {self.recorder.path} could not keep up: nothing of it was written for {PATIENCE_S} s."
             ) from None
+
+    def wait_for(self, step: int) -> None:
+        """Wait until `step` would outlive the process; where that takes too long, note it and go on."""
+        waited_s = self._keeping.wait_for(step)
+        if waited_s is not None:
+            self.put(Remark(step, f"not on disk after {waited_s:.0f} s: a kill may lose steps from here on"))
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait until `End` was carried out; False where that takes longer."""
@@ -158,6 +169,7 @@ class Writer:
                     self._take(item)
                 except Exception as error:  # noqa: BLE001 - the script goes on whatever happens here
                     self.problem = self.problem or _sentence(error)
+                    self._keeping.advanced()
                 if isinstance(item, End):
                     break
         if self._earlier is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from inspector.errors import UsageError
+from inspector.sources.checkpoint.families import adams_part
 from inspector.sources.checkpoint.files import LoadPickled, open_documents
 from inspector.sources.checkpoint.flat_state import split_flat
 from inspector.sources.checkpoint.join import join, saved_names
@@ -67,8 +68,10 @@ def read_contents(paths: Sequence[Path], load: LoadPickled) -> Contents:
     states, settled = {}, None
     if optimizer is not None:
         shapes = {name: tensor.shape for name, tensor in weights.items()}
-        settled = settle(shapes, optimizer, keys)
-        remarks += settled.remarks
+        part = adams_part(optimizer, keys)
+        optimizer, keys = part.optimizer, dict(part.keys)
+        settled = settle(shapes, optimizer, keys, others=part.others)
+        remarks += (*part.remarks, *settled.remarks)
         states = {n: optimizer.states[k] for n, k in keys.items() if k in optimizer.states}
     return Contents(weights, missing, states, _fitting(gradients, weights, file), settled, tuple(remarks))
 

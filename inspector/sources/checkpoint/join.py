@@ -206,13 +206,13 @@ def _scalar_as_one(shape: Shape) -> Shape:
 def _unverified(
     shapes: Shapes, optimizer: SavedOptimizer, keys: Mapping[str, Key], why: str, *, listed: bool
 ) -> tuple[str, ...]:
-    """A warning where another order would fit as well."""
+    """A warning where another order would fit as well: params without a state may take a place too."""
     stated = [name for name, key in keys.items() if key in optimizer.states]
-    counts = Counter(shapes[name] for name in stated)
-    alike = [name for name in stated if counts[shapes[name]] > 1]
+    counts = Counter(_scalar_as_one(shape) for shape in shapes.values())
+    alike = [name for name in stated if counts[_scalar_as_one(shapes[name])] > 1]
     if not alike:
         return ()
-    same = [name for name in alike if shapes[name] == shapes[alike[0]]]
+    same = [name for name in shapes if _scalar_as_one(shapes[name]) == _scalar_as_one(shapes[alike[0]])]
     otherwise = "" if listed else ", or name a text file that lists the params in their order, one a line"
     return (
         f"The order of the params is not verified: {why}, and {same[0]} and {same[1]} among {len(alike):,} params "

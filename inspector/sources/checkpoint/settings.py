@@ -37,9 +37,16 @@ class Settled:
 
 
 def settle(
-    shapes: Mapping[str, tuple[int, ...]], optimizer: SavedOptimizer, keys: Mapping[str, Key]
+    shapes: Mapping[str, tuple[int, ...]],
+    optimizer: SavedOptimizer,
+    keys: Mapping[str, Key],
+    *,
+    others: Sequence[str] = (),
 ) -> Settled:
-    """`keys` has the key of the state of each param that has one; UsageError for a setting that is no number."""
+    """`keys` has the key of the state of each param that has one; `others` are params that another optimizer steps.
+
+    UsageError for a setting that is no number.
+    """
     states = {name: optimizer.states[key] for name, key in keys.items() if key in optimizer.states}
     finished = max((state.step for state in states.values() if state.step is not None), default=0)
     each = [_settings(group, f"{optimizer.where}, group {i}") for i, group in enumerate(optimizer.groups)]
@@ -57,6 +64,8 @@ def settle(
     decay = tuple(s.weight_decay != 0 for s in own)
     if not _is_one(own, run):
         hyper = replace(hyper, per_param=_classes(own))
+    apart = set(others)
+    own_names = [name for name in shapes if name not in apart]
     untouched = len(decay) == 0 or not any(decay) or not said
     return Settled(
         hyper,
@@ -65,7 +74,7 @@ def settle(
         None if untouched else decay,
         _is_l2(optimizer),
         _origin(optimizer),
-        tuple(_remarks(shapes, optimizer, keys, states, finished)),
+        tuple(_remarks(own_names, optimizer, keys, states, finished)),
         _unreplayable(states),
     )
 
@@ -153,14 +162,14 @@ def _unreplayable(states: Mapping[str, SavedState]) -> str:
 
 
 def _remarks(
-    shapes: Mapping[str, tuple[int, ...]],
+    names: Sequence[str],
     optimizer: SavedOptimizer,
     keys: Mapping[str, Key],
     states: Mapping[str, SavedState],
     finished: int,
 ) -> Iterator[str]:
     """What a person should know of the state as it was taken, each a sentence."""
-    frozen = [name for name in shapes if name not in keys]
+    frozen = [name for name in names if name not in keys]
     if frozen and optimizer.keys:
         yield f"{_some(frozen)} had no place in the optimizer: taken as not trained, and left as they are."
     fresh = [name for name in keys if name not in states]
@@ -182,7 +191,12 @@ def _remarks(
     if bare:
         what = f" (it keeps {', '.join(kept)})" if kept else ""
         yield f"The optimizer keeps no first and second moment{what}: m and v start at 0."
-    elif kept:
+    half = [n for n, s in states.items() if (s.m is None) != (s.v is None)]
+    if half:
+        what = "second" if states[half[0]].v is None else "first"
+        lane = "v" if what == "second" else "m"
+        yield f"The optimizer keeps no {what} moment of {_some(half)}: {lane} starts at 0."
+    if kept and not bare:
         yield f"The optimizer also keeps {', '.join(kept)}, for which the kernels have no place: left aside."
     decoded = [
         n

@@ -1,0 +1,123 @@
+"""Commands that run several optimizers or settings side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inspector.cli import options as o
+
+
+def race(
+    source: o.SourceArgument = "charlm",
+    lane: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lane",
+            metavar="OPTIMIZER[:KEY=VALUE,…]",
+            help="What one lane runs, as in adamw or lion:lr=3e-4,weight_decay=1; keys are hyper-parameters, kernel, "
+            "codec, numerics and seed. Two to eight.",
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Steps that each lane runs.")] = 300,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="SOURCE is a saved race or sweep: run it again and compare the bits."),
+    ] = False,
+    decay: Annotated[
+        bool,
+        typer.Option(
+            "--decay",
+            help="Tell how much of the decay arrived at the elements, by the size of their gradient: for adamw and "
+            "adam-l2.",
+        ),
+    ] = False,
+    numerics: o.Numerics = "published",
+    stats: o.Stats = None,
+    lr: o.Lr = None,
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    schedule: o.ScheduleText = None,
+    seed: o.Seed = None,
+    adapter: o.Adapter = None,
+    save: o.SavePath = None,
+    capture: o.Capture = None,
+    json: o.Json = False,
+) -> int:
+    """Run several optimizers or settings side by side: the same start, the same batches, own weights each."""
+    from inspector.cli.race import Setup, run_again, run_race
+    from inspector.race import LaneSpec
+
+    if verify:
+        return run_again(Path(source), adapter, json=json)
+    lanes = [LaneSpec.from_text(text) for text in lane or ("adamw", "adam-l2", "lion:lr=3e-4", "sgd:lr=0.1")]
+    given = o.checked(
+        {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
+         "max_grad_norm": max_grad_norm}
+    )  # fmt: skip
+    o.whole_number("--steps", steps)
+    setup = Setup(
+        source,
+        steps,
+        given,
+        {"numerics": numerics},
+        schedule,
+        seed,
+        adapter,
+        stats or "light",
+        capture or "stats",
+        decay,
+    )
+    return run_race(setup, lanes, save, json=json)
+
+
+def sweep(
+    source: o.SourceArgument = "charlm",
+    lane: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lane",
+            metavar="OPTIMIZER[:KEY=VALUE,…]",
+            help="What is swept, as for race; may be given several times.",
+        ),
+    ] = None,
+    lr: Annotated[
+        str,
+        typer.Option(help="Learning rates: LOW:HIGH:COUNT on a logarithmic grid, or numbers with commas."),
+    ] = "1e-4:1e-1:7",
+    seeds: Annotated[int, typer.Option(help="Seeds 0, 1, …: so many runs at each learning rate.", min=1)] = 1,
+    steps: Annotated[int, typer.Option(help="Steps of each run.")] = 300,
+    numerics: o.Numerics = "published",
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    schedule: o.ScheduleText = None,
+    adapter: o.Adapter = None,
+    save: o.SavePath = None,
+    json: o.Json = False,
+) -> int:
+    """Run optimizers at each of several learning rates and seeds, and print final loss against learning rate."""
+    from inspector.cli.race import Setup, run_sweep
+    from inspector.race import LaneSpec, log_grid, sweep_lanes
+
+    bases = [LaneSpec.from_text(text) for text in lane or ("adamw",)]
+    lanes = sweep_lanes(bases, log_grid(lr), range(seeds))
+    given = o.checked(
+        {
+            "beta1": beta1,
+            "beta2": beta2,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "max_grad_norm": max_grad_norm,
+        }
+    )
+    o.whole_number("--steps", steps)
+    setup = Setup(source, steps, given, {"numerics": numerics}, schedule, None, adapter)
+    return run_sweep(setup, lanes, save, json=json)

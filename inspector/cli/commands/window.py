@@ -1,0 +1,196 @@
+"""The window, and pictures of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inspector import plan
+from inspector.cli import options as o
+from inspector.cli.shaders import Shaders, with_shaders
+from inspector.files import check_writable
+from inspector.statistics import StatsLevel
+
+VIEWS = (
+    "map, pipeline, plots, board, histograms, microscope, shaders, lockstep, timing, profile, memory, params, "
+    "states, ranks, race, decay, sweep, surface, compare, verify, start, settings, values, hyper, findings, "
+    "policies, breakpoints, bookmarks or timeline"
+)
+"""What may be drawn alone, as `--view` tells it."""
+
+
+def window(
+    context: typer.Context,
+    source: o.SourceArgument = "charlm",
+    optimizer: o.Optimizer = "adamw",
+    kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
+    numerics: o.Numerics = "published",
+    reduce: o.Reduce = "two-pass",
+    dispatch: o.DispatchForm = "two-block",
+    unfused: o.Unfused = False,
+    shaders: Shaders = None,
+    stats: o.Stats = None,
+    lr: o.Lr = None,
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    adamw: o.AdamwText = None,
+    schedule: o.ScheduleText = None,
+    seed: o.Seed = None,
+    adapter: o.Adapter = None,
+    undo_mb: o.UndoMb = None,
+    lockstep: o.Lockstep = None,
+    save: o.SavePath = None,
+    capture: o.Capture = None,
+    breaks: o.Break = None,
+) -> int:
+    """Open the window on SOURCE, paused before its first dispatch."""
+    from inspector.cli.recording import level_of, make_save
+    from inspector.cli.window import RunOpener, open_window
+
+    saved = make_save(save, capture)
+    given = {
+        "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
+        "max_grad_norm": max_grad_norm,
+    }  # fmt: skip
+    variant = with_shaders(
+        o.make_variant(
+            optimizer,
+            kernel,
+            numerics,
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
+        ),
+        shaders,
+    )
+    opener = RunOpener(
+        adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given, shaders=shaders
+    )
+    variant = o.form_for(context, opener.open_source(source), variant)
+    opener = dataclasses.replace(opener, adamw=o.adamw_settings(variant, adamw))
+    return open_window(
+        opener,
+        source,
+        variant,
+        stats or "light",
+        lockstep=lockstep,
+        save=saved,
+        save_stats=level_of(stats, saved),
+        breaks=breaks,
+        start_page=o.left_out(context, "source") and saved is None and lockstep is None,
+    )
+
+
+def screenshot(
+    context: typer.Context,
+    source: o.SourceArgument,
+    out: Annotated[Path, typer.Option(help="The PNG file to write.")],
+    steps: Annotated[int, typer.Option(help="Steps to run first.")] = 0,
+    size: Annotated[str, typer.Option(help="Width and height in pixels.")] = "1600x1000",
+    view: Annotated[str | None, typer.Option(help=f"One view instead of the whole window: {VIEWS}.")] = None,
+    theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
+    scale: Annotated[
+        float, typer.Option(help="Device pixels a pixel, 2 for a sharp picture.", min=0.5, max=4)
+    ] = 1.0,
+    dispatches: Annotated[int, typer.Option(help="Dispatches to run after the steps.")] = 0,
+    optimizer: o.Optimizer = "adamw",
+    kernel: o.Kernel = "f32",
+    codec: o.CodecName = "linear",
+    small_state: o.SmallState = "f32",
+    no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
+    numerics: o.Numerics = "published",
+    reduce: o.Reduce = "two-pass",
+    dispatch: o.DispatchForm = "two-block",
+    unfused: o.Unfused = False,
+    lr: o.Lr = None,
+    beta1: o.Beta1 = None,
+    beta2: o.Beta2 = None,
+    eps: o.Eps = None,
+    weight_decay: o.WeightDecay = None,
+    max_grad_norm: o.MaxGradNorm = None,
+    adamw: o.AdamwText = None,
+    lockstep: o.Lockstep = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            "--with",
+            metavar="SESSION",
+            help="A recording to lay under the run; with --view compare also to compare with the one drawn.",
+        ),
+    ] = None,
+    shaders: Shaders = None,
+    stats: Annotated[
+        StatsLevel | None, typer.Option(help="As for run; what the view needs if left out.")
+    ] = None,
+    schedule: o.ScheduleText = None,
+    seed: o.Seed = None,
+    adapter: o.Adapter = None,
+) -> int:
+    """Draw the window, or one view, without a display."""
+    from inspector.cli.window import RunOpener, take_picture
+
+    o.whole_number("--steps", steps)
+    o.whole_number("--dispatches", dispatches)
+    given = {
+        "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
+        "max_grad_norm": max_grad_norm,
+    }  # fmt: skip
+    variant = with_shaders(
+        o.make_variant(
+            optimizer,
+            kernel,
+            numerics,
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
+        ),
+        shaders,
+    )
+    opener = RunOpener(
+        adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given=given, shaders=shaders
+    )
+    variant = o.form_for(context, opener.open_source(source), variant)
+    opener = dataclasses.replace(opener, adamw=o.adamw_settings(variant, adamw))
+    take_picture(
+        opener,
+        source,
+        check_writable(out),
+        variant=variant,
+        steps=steps,
+        dispatches=dispatches,
+        lockstep=lockstep,
+        beside=beside,
+        size=size,
+        view=view,
+        theme=theme,
+        scale=scale,
+        stats=stats,
+    )
+    return 0
