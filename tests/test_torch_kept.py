@@ -77,8 +77,9 @@ def check_killed(path: Path, rng: random.Random, losses: str) -> None:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "1\n"
-    time.sleep(rng.choice((0.0, rng.uniform(0, 0.05), rng.uniform(0, 0.5))))
-    process.kill()
+    with load(2 * (os.cpu_count() or 1)):
+        time.sleep(rng.choice((0.0, rng.uniform(0, 0.1), rng.uniform(0, 1))))
+        process.kill()
     # The last line may be cut off.
     printed = [1, *map(int, process.communicate()[0].split("\n")[:-1])]
     with Session.open(path) as session:
@@ -89,20 +90,18 @@ def check_killed(path: Path, rng: random.Random, losses: str) -> None:
             assert session.captures("gradients") == tuple(session.steps)
 
 
-@pytest.mark.parametrize("losses", LOSSES)
+@pytest.mark.parametrize("losses", ["before", "none"])
 @pytest.mark.skipif(sys.platform == "win32", reason="a killed process leaves no lock there to tell by")
 def test_killed_under_load(tmp_path: Path, losses: str) -> None:
-    with load(2 * (os.cpu_count() or 1)):
-        check_killed(tmp_path / "run.session", random.Random(losses), losses)
+    check_killed(tmp_path / "run.session", random.Random(losses), losses)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("losses", LOSSES)
 def test_killed_a_hundred_times_under_load(tmp_path: Path, losses: str) -> None:
-    with load(2 * (os.cpu_count() or 1)):
-        for seed in range(25):
-            check_killed(tmp_path / f"{seed}.session", random.Random(f"{losses}{seed}"), losses)
+    for seed in range(25):
+        check_killed(tmp_path / f"{seed}.session", random.Random(f"{losses}{seed}"), losses)
 
 
 # --- a disk that is slow, so that what waits for it shows

@@ -12,14 +12,10 @@ import numpy as np
 from inspector.floats import F32Array, bits
 from inspector.hyper import Hyper
 from inspector.layout import Param
-from inspector.optimizers.adamw.explaining import (
-    TOLERANCE_ULP,
-    Explanation,
-    explain_difference,
-    explain_stretch,
-)
+from inspector.optimizers.adamw.explaining import Explanation, explain_difference, explain_stretch
 from inspector.optimizers.adamw.mistakes import moments, own_rule, weights
 from inspector.optimizers.adamw.peers import PEERS, Given, Lanes, Peer
+from inspector.optimizers.adamw.roundings import TOLERANCE_ULP
 from inspector.session.compare import float_ulp
 from inspector.session.reader import Session
 from inspector.session.records import About, RecordedStep

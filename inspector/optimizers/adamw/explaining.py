@@ -1,8 +1,8 @@
 """Why what another program wrote differs from what AdamW gives here: the roundings of a known peer, or a known mistake.
 
 Judged on a sample (the elements farthest off and others spread over the param), then confirmed on all of it. An answer
-is given only where it accounts for every element to within 2 ULP; where none does that is said, with how far m, v and
-w are off.
+is given only where it accounts for every element to within what roundings may leave of it (`roundings.py`); where none
+does that is said, with how far m, v and w are off.
 """
 
 from __future__ import annotations
@@ -28,12 +28,9 @@ from inspector.optimizers.adamw.mistakes import (
     weight_candidates,
 )
 from inspector.optimizers.adamw.peers import PEERS, Given, Lanes, Peer
+from inspector.optimizers.adamw.roundings import TOLERANCE_ULP, allowed
 from inspector.step_ulp import CHUNK, Dtype, LaneUlp, compare_step, kept_in, ulps, unit
 
-TOLERANCE_ULP = 2.0
-"""What any order of roundings may leave of m, v and w, in units of `step_ulp`."""
-CHANGE_ULP = 4.0
-"""And of w beside it, in units of its change: some eight roundings of half a ULP lie between v and the change."""
 SAMPLE = 4096
 NARROW_PEERS = frozenset({"published", "torch-fused-cuda"})
 """Those that form 1-β and 1-βᵗ in float32."""
@@ -298,26 +295,8 @@ def _within(
     dtype: Dtype | None = None,
     l2: bool = False,
 ) -> bool:
-    allowed = _allowed(lane, given, after, dtype or given.dtype, l2 or given.l2)
-    return bool((_off(getattr(after, lane), made) <= allowed).all())
-
-
-def _allowed(lane: str, given: Given, after: Lanes, dtype: Dtype, l2: bool) -> F64Array:
-    """What roundings may leave between two results, of the shape of the param."""
-    before, there = getattr(given.before, lane), getattr(after, lane)
-    slack = TOLERANCE_ULP * unit(before, there, dtype)
-    h = given.hyper
-    if lane == "w":
-        change = np.abs(there.astype(np.float64) - before).astype(np.float32)
-        slack = slack + CHANGE_ULP * unit(change, change, dtype)
-    elif l2:
-        # Gradient and decay may cancel, which leaves the roundings of the larger.
-        decay = np.float32(h.weight_decay) * np.abs(given.before.w)
-        size = unit(decay, given.g, dtype)
-        slack = slack + size * (
-            (1 - h.beta1) if lane == "m" else 2 * (1 - h.beta2) * (np.abs(given.g) + decay)
-        )
-    return np.asarray(slack, np.float64)
+    slack = allowed(lane, given, after, dtype or given.dtype, l2=l2 or given.l2)
+    return bool((_off(getattr(after, lane), made) <= slack).all())
 
 
 def _off(there: F32Array, made: Array) -> F64Array:

@@ -21,9 +21,8 @@ from inspector.step_ulp import rounded, unit
 
 LEAST_FITTED = 8
 """Elements that a number has to account for: any one is accounted for by some number."""
-
-LEAST_FITTED = 8
-"""Elements that a number has to account for: any one is accounted for by some number."""
+POW_ULP = 8
+"""What a `pow` in float32 may be off by besides, in units in the last place."""
 WHOLE = 1e-4
 """A factor on the gradient this near to a power of two, relative, is one: loss scales are."""
 
@@ -132,6 +131,8 @@ class Rule:
     correct_v: bool = True
     narrow: bool = False
     """1-βᵗ formed in float32."""
+    times: float = 1.0
+    """A factor on the change, of corrections that are a little off."""
     when: Literal["with", "after"] = "with"
     scaled: bool = True
     """The decay is multiplied by lr."""
@@ -145,7 +146,7 @@ def own_rule(given: Given) -> Rule:
 def weights(given: Given, after: Lanes, rule: Rule, v: Array | None = None) -> F64Array:
     """w in float64 by a rule, from the w before the step and the m and v after it."""
     w = given.before.w.astype(np.float64)
-    change = rule.lr * _ratio(given, after, rule, v)
+    change = rule.times * rule.lr * _ratio(given, after, rule, v)
     decay = rule.decay * (rule.lr if rule.scaled else 1.0)
     if rule.when == "after":
         return np.asarray((w - change) * (1 - decay))
@@ -210,11 +211,31 @@ def weight_candidates(given: Given, after: Lanes) -> Iterator[Candidate]:
         yield rule("float32-corrections", narrow=True)
         # 1-βᵗ of such a β, formed exactly.
         yield Named("float32-betas"), lambda x, after: (weights(x.narrowed(), after, own),)
+    yield from _inexact_powers(given, after, own)
     if given.max_v is not None:
         yield Named("amsgrad"), lambda x, after: (weights(x, after, own, _largest(x, after)),)
     yield Named("weights-bf16"), lambda x, after: (rounded(weights(x, after, own), "bf16"),)
     yield Named("weights-f16"), lambda x, after: (rounded(weights(x, after, own), "f16"),)
     yield from _fitted_weights(given, after, own)
+
+
+def _inexact_powers(given: Given, after: Lanes, own: Rule) -> Iterator[Candidate]:
+    """βᵗ in float32 as many form it: multiplied up step by step, or by a `pow` that is off by some ULP.
+
+    All elements then change by one factor, which is worked out and held against what t roundings of βᵗ may do.
+    """
+    narrow = replace(own, narrow=True)
+    w0 = given.before.w.astype(np.float64)
+    by = 1 / unit(given.before.w, after.w)
+    change = (own.decay * own.lr * w0 - w0 + after.w.astype(np.float64)) * -by
+    times = _fit(own.lr * _ratio(given, after, narrow) * by, change)
+    if times is None:
+        return
+    h = given.hyper
+    parts = ((h.beta1, 1.0), (h.beta2, 0.5))
+    most = sum(half * b**own.t / max(1 - b**own.t, 1e-12) for b, half in parts) * (own.t + POW_ULP) * 2.0**-24
+    if abs(times - 1) <= most:
+        yield Named("float32-corrections"), by_rule(replace(narrow, times=times))
 
 
 def _largest(given: Given, after: Lanes) -> Array:
