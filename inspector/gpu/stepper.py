@@ -30,7 +30,7 @@ from inspector.gpu.timing import Clocks
 from inspector.gpu.undo import UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
-from inspector.optimizers import plan_step
+from inspector.optimizers import is_between, plan_step
 from inspector.own_kernels import OwnKernel
 from inspector.param_statistics import ParamTable
 from inspector.plan import Plan, Variant, layout_for
@@ -149,7 +149,7 @@ class GpuStepper:
 
         The plan becomes that of the classes of params in `hyper`, if it is given.
         """
-        plan = self.plan if hyper is None else self._runner.plan_for(hyper)
+        plan = self.plan if hyper is None else self._runner.plan_for(hyper, self._cursor.step + 1)
         self._filling.forget()
         encoder = self._gpu.encoder()
         pages = [(name, 0, self._memory.buffers[name].size) for name in self._memory.pages("g")]
@@ -205,7 +205,8 @@ class GpuStepper:
             raise UsageError("The form of the step can change only between steps: finish this one first.")
         if not self.can_take(variant):
             raise UsageError("The params are not laid out for this form of the step: lay them out anew.")
-        plan = plan_step(self._layout, self._gpu.limits, variant, self.plan.classes)
+        between = is_between(variant, self._cursor.step)
+        plan = plan_step(self._layout, self._gpu.limits, variant, self.plan.classes, between=between)
         self._pipelines.check_own(plan)
         before, count = self.plan, len(plan.dispatches)
         alike = replace(variant, own=before.variant.own) == before.variant
@@ -223,7 +224,7 @@ class GpuStepper:
 
     def follow_classes(self, hyper: Hyper) -> None:
         """Take the plan for these classes of params, before the first dispatch of a step."""
-        plan = self._runner.plan_for(hyper)
+        plan = self._runner.plan_for(hyper, self._cursor.step)
         if plan is self.plan:
             return
         if self._cursor.dispatch:
@@ -301,7 +302,7 @@ class GpuStepper:
         while self._cursor != cursor:
             self._cursor = self._undo.undo(encoder, self._memory.buffers)
         self._gpu.submit(encoder)
-        self._runner.use(self._runner.plans.plan(self.plan, self._runner.plans.classes_of(cursor.step)))
+        self._runner.use(self._runner.plans.plan(self.plan, self._runner.plans.cut_of(cursor.step)))
         self.mapper.went_back()
         return True
 
