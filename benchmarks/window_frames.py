@@ -89,7 +89,7 @@ class Person:
 
     def __init__(self, window: MainWindow, worker: Worker, seconds: float, only: str) -> None:
         self.window, self.worker, self.seconds = window, worker, seconds
-        self.watch, self.keys = FrameWatch(window), Keys(window)
+        self.watch, self.keys, self.done = FrameWatch(window), Keys(window), Keys(window)
         self.acts = [each for each in self._activities() if only in each[0]]
         self._beat = QTimer(window)
         self._next: Iterator[tuple[str, int, Act, bool]] = iter(self.acts)
@@ -153,14 +153,20 @@ class Person:
         before = window.snapshot.cursor if window.snapshot else None
         return lambda: window.snapshot is not None and window.snapshot.cursor != before
 
+    def _step(self, keys: str) -> None:
+        moved, working = self._cursor_moves(), self.window.status.working
+        self.done.press(f"{keys}, its result", "", moved)
+        # Where it goes on, that is said.
+        self.keys.press(keys, keys, lambda: moved() or working.isVisible())
+
     def _press_f10(self, _i: int) -> None:
-        self.keys.press("F10", "F10", self._cursor_moves())
+        self._step("F10")
 
     def _press_f11(self, _i: int) -> None:
-        self.keys.press("F11", "F11", self._cursor_moves())
+        self._step("F11")
 
     def _press_back(self, _i: int) -> None:
-        self.keys.press("Shift+F10", "Shift+F10", self._cursor_moves())
+        self._step("Shift+F10")
 
     def _palette(self, i: int) -> None:
         finder = self.window.ways.finder
@@ -286,7 +292,7 @@ def main() -> int:
     person = people[0]
     words = f"step {worker.finished_steps:,}, load {load:.1f} before and {os.getloadavg()[0]:.1f} after"
     print(f"{given.source}: exit {code}, {given.size} on {QApplication.platformName()}, {words}")
-    print("\n".join([*table(person.watch), *person.keys.lines()]))
+    print("\n".join([*table(person.watch), *person.keys.lines(), *person.done.lines()[1:]]))
     watched = {name: each for name, each in person.watch.by_doing.items() if name != "(between)"}
     long = sum(len(each.long) for each in watched.values())
     slow = sum(wall > ANSWER_MS for took in person.keys.took.values() for wall, _ in took)

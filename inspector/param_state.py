@@ -6,7 +6,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from inspector.errors import UsageError
+from inspector.floats import F32Array
 from inspector.layout import F32_BYTES, Layout
 
 Shape = tuple[int, ...]
@@ -18,14 +21,17 @@ LEAST_ALIGN_BYTES = 64
 class ParamState:
     """One buffer of float32 beside the moments that have an element each.
 
-    `shape` gives what a param of a shape has of it, None where it has nothing. A run begins with `initial` throughout.
-    `title` is what it is, in words.
+    `shape` gives what a param of a shape has of it, None where it has nothing; with `by_form` it hangs on the form of
+    the step as well, and is that of the usual form. A run begins with `initial` throughout, with `diagonal` on the
+    diagonal of the last two dimensions only. `title` is what it is, in words.
     """
 
     name: str
     title: str
     shape: Callable[[Shape], Shape | None]
     initial: float = 0.0
+    diagonal: bool = False
+    by_form: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class PlacedState:
     buffer: str
     start: int
     initial: float
+    diagonal: bool = False
 
     @property
     def elements(self) -> int:
@@ -48,6 +55,14 @@ class PlacedState:
     def stop(self) -> int:
         """The element after its last."""
         return self.start + self.elements
+
+    def begins_as(self) -> F32Array:
+        """What a run begins with, float32 in its shape."""
+        if not self.diagonal:
+            return np.full(self.shape, self.initial, np.float32)
+        return np.broadcast_to(
+            np.float32(self.initial) * np.eye(self.shape[-1], dtype=np.float32), self.shape
+        )
 
 
 def place_states(
@@ -82,4 +97,4 @@ def _placed(layout: Layout, state: ParamState, align: int, room: int) -> Iterato
         at = -(-(at + elements) // align) * align
     for name, shape, number, start in parts:
         buffer = state.name if not page else f"{state.name}[{number}]"
-        yield PlacedState(state.name, name, shape, buffer, start, state.initial)
+        yield PlacedState(state.name, name, shape, buffer, start, state.initial, state.diagonal)

@@ -17,7 +17,7 @@ from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import Mark
 from inspector.schedule import Schedule
 from inspector.sources.base import EndOfSourceError
-from inspector.stepping import Cursor
+from inspector.stepping import Cursor, HostGradients
 
 pytestmark = pytest.mark.gpu
 
@@ -172,6 +172,28 @@ def test_another_form_runs_from_the_next_step_on_and_is_marked(gpu: Gpu) -> None
 # --- going back
 
 
+def test_states_from_before_another_form_lead_nowhere_past_it(gpu: Gpu) -> None:
+    engine = engine_of(gpu)
+    engine.step_iteration()
+    engine.step_iteration()
+    before = engine.way_to(1)
+    assert before is not None
+    engine.set_variant(ATOMIC)
+    engine.step_iteration()
+    assert engine.way_to(2) is not None
+    # Neither what it began with nor any copy from before: the steps from there ran in the other form.
+    assert (engine.way_to(1), engine.way_to(0)) == (None, None)
+
+
+def test_a_state_that_is_put_back_has_gradients_of_zero(gpu: Gpu) -> None:
+    stepper = engine_of(gpu).stepper
+    before = stepper.state()
+    stepper.begin_step(HostGradients(G[0]))
+    stepper.restore(before)
+    assert stepper.cursor == Cursor(0, 5, 5)
+    assert {name: values.any() for name, values in stepper.gradients().items()} == {"a": False, "b": False}
+
+
 def test_undo_takes_history_and_record_back_with_it(gpu: Gpu) -> None:
     engine = engine_of(gpu, losses={i: float(i) for i in range(1, 9)})
     for _ in range(4):
@@ -185,7 +207,7 @@ def test_undo_takes_history_and_record_back_with_it(gpu: Gpu) -> None:
     assert engine.record.grad_norm is not None
     assert engine.undo_dispatch()
     assert engine.undo_dispatch()
-    assert engine.record.grad_norm is None
+    assert (engine.record.grad_norm, engine.record.clip_scale) == (None, None)
     assert engine.undo_iteration()
     assert engine.stepper.cursor == Cursor(4, 0, 5)
     assert engine.undo_iteration()

@@ -21,6 +21,7 @@ from inspector.layout import Layout, Param
 from inspector.mapping import MapRequest
 from inspector.plan import Variant
 from inspector.runtime import commands as c
+from inspector.runtime import publishing, viewer
 from inspector.runtime.mailbox import coalesce
 from inspector.runtime.snapshots import Snapshot
 from inspector.runtime.worker import Worker
@@ -84,13 +85,17 @@ class Watched:
 
     def __init__(self, opener: Opener, spec: str = "tiny", **options: Any) -> None:
         self.snapshots: list[Snapshot] = []
+        self.all: list[Snapshot] = []
+        """With those that are followed by another one of the same moment."""
         self.came = threading.Condition()
         self.worker = Worker(opener, spec, **options)
         self.worker.start(self._take)
 
     def _take(self, snapshot: Snapshot) -> None:
         with self.came:
-            self.snapshots.append(snapshot)
+            self.all.append(snapshot)
+            if not snapshot.looking:
+                self.snapshots.append(snapshot)
             self.came.notify_all()
 
     def until(self, holds: Callable[[Snapshot], bool]) -> Snapshot:
@@ -133,6 +138,54 @@ def test_it_starts_paused_before_the_first_dispatch_with_the_gradients_in_place(
     assert snapshot.record is not None
     assert snapshot.record.loss == 1.0
     assert snapshot.record.grad_norm is None
+
+
+def test_where_the_run_stands_is_told_before_what_takes_long_to_look_at(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched.worker.send(c.ViewMap(MapRequest(0, 0.25, 128, 4, "value")))
+    before = watched.until(lambda s: s.map is not None)
+    monkeypatch.setattr(viewer, "LONG_LOOK_S", -1.0)
+    watched.worker.send(c.StepDispatch())
+    after = watched.at(1, 1)
+    told, whole = [s for s in watched.all if s.cursor == after.cursor]
+    assert told.looking
+    assert told.map is before.map
+    assert told.record == whole.record
+    assert not whole.looking
+    assert whole.map is not None
+    assert whole.map is not before.map
+
+
+def test_in_another_form_nothing_is_told_beside_a_map_of_the_one_before(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched.worker.send(c.ViewMap(MapRequest(0, 0.25, 128, 4, "value")))
+    watched.until(lambda s: s.map is not None)
+    monkeypatch.setattr(viewer, "LONG_LOOK_S", -1.0)
+    watched.worker.send(c.SetVariant(Variant(dispatch="single")))
+    watched.until(lambda s: s.plan is not None and s.plan.variant.dispatch == "single")
+    assert not any(s.looking for s in watched.all)
+
+
+def test_of_a_key_that_is_held_down_each_answer_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "FRAME_S", 0.0)
+    seen: list[Snapshot] = []
+    done = threading.Event()
+
+    def take(snapshot: Snapshot) -> None:
+        seen.append(snapshot)
+        if snapshot.cursor is not None and snapshot.cursor.dispatch == 3:
+            done.set()
+
+    worker = Worker(Opener(), "tiny")
+    for _ in range(3):
+        worker.send(c.StepDispatch())
+    worker.start(take)
+    assert done.wait(WAIT_S)
+    assert worker.close(WAIT_S)
+    at = [s.cursor.dispatch for s in seen if s.cursor is not None]
+    assert list(dict.fromkeys(at)) == [0, 1, 2, 3]
 
 
 def test_every_step_is_carried_out_however_fast_they_come(watched: Watched) -> None:

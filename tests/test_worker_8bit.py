@@ -217,6 +217,22 @@ def test_a_change_of_form_is_gone_back_to_and_not_over(run: Run) -> None:
     assert (bytes_of(again.w), codes(again.coded)) == (bytes_of(at_four.w), codes(at_four.coded))
 
 
+def test_a_step_that_is_laid_out_anew_keeps_the_settings_that_it_ran_with(run: Run) -> None:
+    run.step_to(2)
+    run.do(c.SetHyper("lr", 0.5))
+    run.step_to(3)
+    run.do(c.UndoIteration())
+    back = run.do(c.UndoIteration())
+    anew = run.do(c.SetVariant(LINEAR))
+    for shown in (back, anew):
+        assert shown.cursor is not None
+        assert shown.step_hyper is not None
+        assert (shown.cursor.step, shown.cursor.dispatch, shown.step_hyper.lr) == (2, 0, 1e-2)
+    later = run.step_to(3)
+    assert later.step_hyper is not None
+    assert later.step_hyper.lr == 0.5
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_lost_device_loses_no_code(run: Run, codec: Codec) -> None:
     variant = Variant(kernel="8bit", codec=codec)

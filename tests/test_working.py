@@ -21,6 +21,7 @@ from inspector.runtime.commands import (
     MeasureCopy,
     OpenSource,
     SetHyper,
+    StepDispatch,
     ViewMap,
 )
 from inspector.runtime.snapshots import CloseUp, Comparing, Glance, Searching, Snapshot
@@ -28,7 +29,7 @@ from inspector.runtime.sweeping import SweepPicture
 from inspector.runtime.value_finding import Working as At
 from inspector.runtime.weighing import Weighing
 from inspector.ui.going_on import going_on
-from inspector.ui.working import AFTER_MS, Working
+from inspector.ui.working import AFTER_MS, KEY_AFTER_MS, Working
 
 pytestmark = pytest.mark.qt
 
@@ -58,6 +59,28 @@ def test_what_is_done_in_a_moment_is_not_told(working: Working, clock: list[floa
     later(working, clock, 5000)
     assert working.isHidden()
     assert not working._tick.isActive()
+
+
+def test_a_key_is_answered_within_a_tenth_of_a_second_be_it_that_it_goes_on(
+    working: Working, clock: list[float]
+) -> None:
+    working.sent(StepDispatch())
+    assert working._tick.interval() == KEY_AFTER_MS < 100
+    later(working, clock, KEY_AFTER_MS + 1)
+    assert not working.isHidden()
+    assert working.label.text() == "Running a dispatch"
+    working.show_snapshot(make_snapshot())
+    assert working.isHidden()
+
+
+def test_a_key_that_is_held_down_is_told_of_from_the_first_that_has_no_answer(
+    working: Working, clock: list[float]
+) -> None:
+    for _ in range(4):
+        working.sent(StepDispatch())
+        later(working, clock, 30)
+    assert working.label.text() == "Running a dispatch"
+    assert not working.isHidden()
 
 
 def test_what_takes_longer_is_told_with_its_seconds_until_the_answer(

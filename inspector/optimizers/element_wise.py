@@ -43,20 +43,6 @@ class ElementWisePlan(UpdatePlan):
         self.form = form
         super().__init__(layout, limits, variant, classes, form.moments)
 
-    def check_variant(self) -> None:
-        variant = self.variant
-        if variant.kernel != "f32":
-            raise UsageError(
-                f"--kernel {variant.kernel} is there for AdamW, Adam and Adam with L2: run {variant.optimizer} with "
-                "--kernel f32."
-            )
-        if variant.own.get("adamw_update") is not None:
-            raise UsageError(
-                f"An own adamw_update takes the place of AdamW's: run it without --optimizer {variant.optimizer}."
-            )
-        if self.published:
-            raise UsageError("The published grid is there for AdamW with dispatches by block or by tensor.")
-
     def kernel(self, range_: UpdateRange) -> tuple[str, str]:
         return self.form.kernel, self.form.entry_point
 

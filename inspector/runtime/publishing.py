@@ -30,6 +30,8 @@ class Publisher:
         self._memory = RunMemory()
         self._serial = 0
         self._sent_at = -float("inf")
+        self.owes = False
+        """True where not all that is looked at of this moment has been sent."""
         self.last = Snapshot(0, "starting", run.spec)
         """The newest one."""
         self.send: Callable[[Snapshot], None] = lambda snapshot: None
@@ -49,11 +51,16 @@ class Publisher:
     # --- sending
 
     def publish(self, *, force: bool = True) -> None:
-        """Send what there is to see; unless it is forced, not before the next frame."""
+        """Send what there is to see; unless it is forced, not before the next frame.
+
+        Where the run has moved and to look at all of it takes long, it sends where the run stands and `owes` the rest,
+        which the next call sends.
+        """
         run = self._run
         if not force and time.perf_counter() - self._sent_at < FRAME_S:
             return
         self._serial += 1
+        self.owes = False
         if run.keeping.has_ended:
             guarded(run, run.end_recording)
         engine = run.engine
@@ -81,6 +88,9 @@ class Publisher:
 
     def tell_working(self, working: Working) -> None:
         """How far something is, beside what was last seen of the run, which may not be looked at now."""
+        if self._run.closing():
+            # Nobody looks any more.
+            return
         self._serial += 1
         self._sent_at = time.perf_counter()
         self.send(replace(self.last, serial=self._serial, working=working))
@@ -92,6 +102,11 @@ class Publisher:
         run = self._run
         running = run.mode == "running"
         glance = run.travel.glance if run.travel is not None else None
+        same = self.last.run == run.opened and self.last.plan is engine.stepper.plan
+        if glance is None and not running and same and run.viewer.is_behind:
+            self.owes = True
+            guarded(run, partial(run.viewer.refresh, engine.stepper, running=False, quick=True))
+            return
         if glance is not None and engine.recorded is not None:
             look = partial(run.viewer.glance, engine.recorded, glance, engine.stepper.layout)
         else:
@@ -129,6 +144,7 @@ class Publisher:
             self.last,
             serial=self._serial,
             mode=run.mode,
+            looking=False,
             stats=run.stats,
             comparing=run.worked_out.comparing,
             breakpoints=run.breakpoints.picture(self.last.plan),
@@ -176,6 +192,7 @@ class Publisher:
                 None if engine.course.as_recorded else engine.course.own_from, running=running
             ),
             marks=_kept(engine.all_marks(), self.last.marks),
+            looking=self.owes,
             map=run.viewer.map,
             values=run.viewer.values,
             histograms=run.viewer.histograms,

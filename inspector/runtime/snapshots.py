@@ -307,6 +307,9 @@ class Snapshot:
     """None where the source is no recording."""
     rank_steps: tuple[RankStep, ...] = ()
     """The numbers of the step of `record` in each of several processes, as recorded; () of one."""
+    looking: bool = False
+    """True where another snapshot of the same moment follows as soon as what takes long has been looked at; until then
+    that is of the moment before, as the map."""
     glance: Glance | None = None
     """Where it is there, `cursor`, `record` and `counted` are of its step, and map, values and histograms of the same
     or None."""

@@ -25,6 +25,9 @@ MAX_VALUES = 65_536
 RUNNING_SHARE = 5
 """While a run goes on, a view is refreshed when at least so many times its cost has passed since the last."""
 RUNNING_PERIOD_S = 0.1
+LONG_LOOK_S = 0.01
+"""Where a look took longer the last time, where the run stands is told before it: a tenth of what the answer to a key
+may take."""
 
 T = TypeVar("T")
 
@@ -46,6 +49,8 @@ class Viewer:
         self._stale = {"map": True, "values": True, "histograms": True}
         self._done_at = dict.fromkeys(self._stale, -float("inf"))
         self._cost = dict.fromkeys(self._stale, 0.0)
+        self._has_moved = True
+        """Since anything was last looked at."""
         self._moving_cost = 0.0
         """Seconds that the picture of a moved map took the last time."""
         self._glanced: tuple[int, ViewValues, ViewHistograms] | None = None
@@ -76,6 +81,7 @@ class Viewer:
     def moved(self) -> None:
         """The run has moved: everything shown is out of date."""
         self._stale = dict.fromkeys(self._stale, True)
+        self._has_moved = True
         self._glanced = None
         self.closeups.moved()
 
@@ -86,17 +92,33 @@ class Viewer:
         self.closeups.forget()
         self.moved()
 
-    def refresh(self, stepper: Stepper, *, running: bool) -> None:
-        """Bring what is asked for up to date; while running, only what is due."""
+    @property
+    def is_behind(self) -> bool:
+        """True where the run has moved, and to see all of that again would take long."""
+        asked = {
+            "map": self._asked_map.request is not None,
+            "values": self._asked_values.param is not None,
+            "histograms": bool(self._asked_histograms.lanes),
+        }
+        return self._has_moved and any(
+            asked[name] and self._stale[name] and cost > LONG_LOOK_S for name, cost in self._cost.items()
+        )
+
+    def refresh(self, stepper: Stepper, *, running: bool, quick: bool = False) -> None:
+        """Bring what is asked for up to date; while running, only what is due.
+
+        `quick` leaves what took long the last time as it is.
+        """
+        self._has_moved = False
         if self._asked_map.request is None:
             self._rest_map(stepper)
         elif running and self._asked_map != self._shown_map and self._shown_map.request is not None:
             self.map = self._moved_map(stepper)
         else:
-            self.map = self._refreshed("map", running, self.map, lambda: self._map(stepper))
-        self.values = self._refreshed("values", running, self.values, lambda: self._values(stepper))
+            self.map = self._refreshed("map", running, quick, self.map, lambda: self._map(stepper))
+        self.values = self._refreshed("values", running, quick, self.values, lambda: self._values(stepper))
         self.histograms = self._refreshed(
-            "histograms", running, self.histograms, lambda: self._histograms(stepper)
+            "histograms", running, quick, self.histograms, lambda: self._histograms(stepper)
         )
 
     def glance(self, recorded: RecordedRun, glance: Glance, layout: Layout) -> None:
@@ -149,8 +171,10 @@ class Viewer:
         nothing: MappingProxyType[Lane, F32Array] = MappingProxyType({})
         return ValuesWindow(asked.param, start, MappingProxyType(after), nothing, MappingProxyType(codes))
 
-    def _refreshed(self, name: str, running: bool, old: T | None, make: Callable[[], T | None]) -> T | None:
-        if not self._stale[name]:
+    def _refreshed(
+        self, name: str, running: bool, quick: bool, old: T | None, make: Callable[[], T | None]
+    ) -> T | None:
+        if not self._stale[name] or (quick and self._cost[name] > LONG_LOOK_S):
             return old
         started = time.perf_counter()
         wait = max(RUNNING_PERIOD_S, RUNNING_SHARE * self._cost[name]) if running else 0.0

@@ -37,6 +37,8 @@ NEEDS_BUFFERS = (
     c.SaveValues, c.TryShader,
 )  # fmt: skip
 """These start from what the device holds, and wait until that is of the step on show."""
+MOVES = (c.StepDispatch, c.StepIteration, c.UndoDispatch, c.UndoIteration)
+"""What is asked for with a key, be it held down."""
 
 
 class Worker:
@@ -134,6 +136,9 @@ class Worker:
                         return
                     guarded(run, partial(self._handle, command))
                     guarded(run, run.race.observe)
+                    if self._mail.first is not None and isinstance(command, MOVES):
+                        # A key that is held down: each answer is seen.
+                        self._publisher.publish(force=False)
                 if not self._closing.is_set():
                     self._turn()
                 guarded(run, run.race.observe)
@@ -142,7 +147,11 @@ class Worker:
                 looks = run.judges or run.reads_on or run.to.search is not None
                 quiet = self._publisher.shows_way or (looks and not asked)
                 asked_to_play = asked and run.playing
-                self._publisher.publish(force=asked_to_play or (run.mode != "running" and not quiet))
+                owing = self._publisher.owes
+                self._publisher.publish(force=owing or asked_to_play or (run.mode != "running" and not quiet))
+                if self._publisher.owes:
+                    # The answer is painted before the rest is looked at.
+                    self._yield(YIELD_S)
         finally:
             self._opening.close()
             self._beside.close()
@@ -165,7 +174,7 @@ class Worker:
 
     def _patience(self) -> float | None:
         """How long to wait for a command, in seconds; None for as long as it takes."""
-        wait_s = 0.0 if self._busy else None
+        wait_s = 0.0 if self._busy or self._publisher.owes else None
         travel = self._run.travel
         if travel is not None and self._run.mode in ("paused", "running"):
             due_s = travel.wait_s()
@@ -247,7 +256,7 @@ class Worker:
                 return
             case c.StopRecording():
                 # Where the device is lost as well.
-                run.end_recording()
+                self._opening.end_recording()
                 return
             case c.SetStats(level):
                 # It holds for what is opened later as well, and needs no device that works.
@@ -321,7 +330,10 @@ class Worker:
             case c.SetStats(level):
                 run.set_stats(engine, level)
             case c.StartLockstep(codec, small_state):
-                engine.eight_bit.start(engine.stepper, Asked(codec, small_state))
+                self._at_length(
+                    "Starting the second run", "The second run was not started.",
+                    lambda: engine.eight_bit.start(engine.stepper, Asked(codec, small_state)),
+                )  # fmt: skip
             case c.StopLockstep():
                 engine.eight_bit.stop()
             case c.WatchDecay(on):
@@ -329,7 +341,11 @@ class Worker:
             case c.StartRecording():
                 if run.mode == "running" and not engine.stepper.cursor.between_steps:
                     self._moving.step_iteration(engine)
-                run.stats = run.keeping.start_recording(engine, command, run.race)
+                self._at_length(
+                    "Starting the recording",
+                    "Nothing is recorded.",
+                    lambda: run.start_recording(engine, command),
+                )
             case c.SetVariant(variant):
                 self._at_length(
                     "Changing the form", "The form of the step stays as it was.",

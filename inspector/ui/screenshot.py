@@ -40,8 +40,8 @@ DEFAULT_SIZE = (1600, 1000)
 
 def settled(snapshot: Snapshot) -> bool:
     """True where a picture would show the end of what was asked for."""
-    return snapshot.mode in ("paused", "failed", "lost") and (
-        snapshot.mode != "paused" or snapshot.plan is not None
+    return snapshot.mode in ("failed", "lost") or (
+        snapshot.mode == "paused" and snapshot.plan is not None and not snapshot.looking
     )
 
 

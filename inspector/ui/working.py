@@ -14,6 +14,9 @@ from inspector.ui.going_on import GoingOn, going_on
 
 AFTER_MS = 300
 """What is done by then needs no words."""
+KEY_AFTER_MS = 70
+"""The same of what is asked for with a key again and again: each has an answer on screen within 100 ms, be it that it
+goes on."""
 TICK_MS = 200
 WORDS: dict[type, str] = {
     c.OpenSource: "Opening the source",
@@ -32,6 +35,7 @@ WORDS: dict[type, str] = {
     c.Pause: "Finishing the step",
 }
 """What commands do until the worker tells of it, be it that they have no progress of their own."""
+BY_KEY = (c.StepDispatch, c.StepIteration, c.UndoDispatch, c.UndoIteration)
 
 
 class Working(QWidget):
@@ -45,6 +49,7 @@ class Working(QWidget):
         self._clock = clock
         self._now: GoingOn | None = None
         self._since = 0.0
+        self._after_ms = AFTER_MS
         self.bar = QProgressBar(self)
         self.bar.setRange(0, 0)
         self.bar.setTextVisible(False)
@@ -73,8 +78,10 @@ class Working(QWidget):
     def sent(self, command: c.Command) -> None:
         """A command goes to the worker."""
         words = WORDS.get(type(command))
-        if words is not None:
-            self._begin(GoingOn(words))
+        if words is None or (self._now is not None and self._now.words == words):
+            # Of a key that is held down the first has not been answered yet.
+            return
+        self._begin(GoingOn(words), KEY_AFTER_MS if isinstance(command, BY_KEY) else AFTER_MS)
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """The worker has answered, or tells how far it is; a source that is being opened is not there yet."""
@@ -93,13 +100,15 @@ class Working(QWidget):
             if self.isVisible():
                 self._show()
 
-    def _begin(self, now: GoingOn) -> None:
-        self._now, self._since = now, self._clock()
-        self._tick.start()
+    def _begin(self, now: GoingOn, after_ms: int = AFTER_MS) -> None:
+        self._now, self._since, self._after_ms = now, self._clock(), after_ms
+        self._tick.start(after_ms)
 
     def _show(self) -> None:
         now, waited = self._now, self._clock() - self._since
-        if now is None or waited * 1000 < AFTER_MS:
+        if self._tick.isActive():
+            self._tick.setInterval(TICK_MS)
+        if now is None or waited * 1000 < self._after_ms:
             return
         seconds = f"{waited:.0f} s" if waited >= 1 else ""
         self.label.setText(", ".join(part for part in (now.words, now.share, seconds) if part))

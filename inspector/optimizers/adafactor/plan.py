@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.hyper import Hyper, Numerics, hp_uniform, max_grad_norm_uniform
 from inspector.layout import F32_BYTES, Layout, Segment
@@ -63,20 +62,6 @@ class _Group:
 
 class AdafactorPlan(UpdatePlan):
     """Per group of params: sums and factors of matrices (of vectors the moments), RMS(u), the scale, the update."""
-
-    def check_variant(self) -> None:
-        variant = self.variant
-        if variant.kernel != "f32":
-            raise UsageError(
-                f"--kernel {variant.kernel} is there for AdamW, Adam and Adam with L2: run {variant.optimizer} with "
-                "--kernel f32."
-            )
-        if variant.own.get("adamw_update") is not None:
-            raise UsageError(
-                f"An own adamw_update takes the place of AdamW's: run it without --optimizer {variant.optimizer}."
-            )
-        if self.published:
-            raise UsageError("The published grid is there for AdamW with dispatches by block or by tensor.")
 
     def build(self) -> Plan:
         """The dispatches of the step."""

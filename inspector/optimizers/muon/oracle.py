@@ -8,7 +8,7 @@ import numpy as np
 
 from inspector.floats import BoolArray
 from inspector.hyper import Hyper, Numerics
-from inspector.optimizers.element_wise import coefficients, finite_gradient, in_type
+from inspector.optimizers.element_wise import Coefficients, coefficients, finite_gradient, in_type
 from inspector.optimizers.evaluation import Array, FloatType, Line, Scalar, Updated
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -51,11 +51,17 @@ def direction(
 ) -> Array:
     """What is orthogonalised, of any shape: Nesterov's blend of the gradient, clipped, and the momentum after it."""
     c = coefficients(hyper, numerics, dtype)
-    g, m = in_type(g, dtype), in_type(m, dtype)
+    return _blend(in_type(g, dtype), in_type(m, dtype), scale, c, dtype)[2]
+
+
+def _blend(
+    g: Array, m: Array, scale: float | Scalar, c: Coefficients, dtype: FloatType
+) -> tuple[Array, Array, Array]:
+    """The gradient, clipped and finite, the momentum after it, and Nesterov's blend of the two."""
     with np.errstate(all="ignore"):
         grad = finite_gradient(g, scale, dtype)
         m1 = c.beta1 * m + c.rest1 * grad
-        return np.asarray(c.beta1 * m1 + c.rest1 * grad)
+        return grad, m1, np.asarray(c.beta1 * m1 + c.rest1 * grad)
 
 
 def orthogonalised(
@@ -93,10 +99,8 @@ def update(
     """
     c = coefficients(hyper, numerics, dtype)
     w, g, m, v = (in_type(x, dtype) for x in (w, g, m, v))
+    grad, m1, blend = _blend(g, m, scale, c, dtype)
     with np.errstate(all="ignore"):
-        grad = finite_gradient(g, scale, dtype)
-        m1 = c.beta1 * m + c.rest1 * grad
-        blend = c.beta1 * m1 + c.rest1 * grad
         decayed = np.where(decays, c.decay, dtype(0)) * w
         change = c.lr * (v + decayed)
         w1 = np.where(np.isfinite(change), w - change, w)

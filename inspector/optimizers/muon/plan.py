@@ -35,15 +35,11 @@ class MuonPlan(ProductPlan):
     """Hidden matrices by the orthogonalised direction, which stands in v's place; the rest as AdamW."""
 
     hp_type = "array<vec4<f32>, 2>"
+    runs_adamw = True
 
     def check_variant(self) -> None:
+        super().check_variant()
         variant = self.variant
-        if variant.kernel != "f32":
-            raise UsageError(
-                f"--kernel {variant.kernel} is there for AdamW, Adam and Adam with L2: run muon with --kernel f32."
-            )
-        if self.published:
-            raise UsageError("The published grid is there for AdamW with dispatches by block or by tensor.")
         if not variant.fused:
             raise UsageError("Muon has no unfused form: run it without --unfused.")
         if variant.dispatch == "single":

@@ -37,6 +37,24 @@ class UpdatePlan(NormPlan):
     hp_type: UniformType = "vec4<f32>"
     """Of the `hp` uniform; lr, β₁, β₂ and λ come first in it."""
 
+    runs_adamw: bool = False
+    """Whether any of its params are updated by AdamW's kernel, which an own one may take the place of."""
+
+    def check_variant(self) -> None:
+        """Of float32 alone, in grids as bounded here: other forms are AdamW's, whose plan says which it has."""
+        variant = self.variant
+        if variant.kernel != "f32":
+            raise UsageError(
+                f"--kernel {variant.kernel} is there for AdamW, Adam and Adam with L2: run {variant.optimizer} with "
+                "--kernel f32."
+            )
+        if not self.runs_adamw and variant.own.get("adamw_update") is not None:
+            raise UsageError(
+                f"An own adamw_update takes the place of AdamW's: run it without --optimizer {variant.optimizer}."
+            )
+        if self.published:
+            raise UsageError("The published grid is there for AdamW with dispatches by block or by tensor.")
+
     def kernel(self, range_: UpdateRange) -> tuple[str, str]:
         """The WGSL file and the entry point that update a range."""
         raise NotImplementedError
