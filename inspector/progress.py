@@ -2,7 +2,7 @@
 
 What is deep inside, a param of so many that is uploaded, says `advanced(done, of)`. Who called it watches by `watched`,
 and may raise EndedError there: what goes on is given up at that point, and has to leave things in order. Where nobody
-watches nothing happens.
+watches nothing happens. What has several parts, each of which tells how far it is, gives each its share by `part`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 Listener = Callable[[int, int], None]
+WHOLE = 1000
+"""What the parts of a whole are told of."""
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
@@ -36,6 +38,20 @@ def counting(of: int) -> Callable[[int], None]:
         done += size
 
     return begun
+
+
+@contextmanager
+def part(first: float, last: float) -> Iterator[None]:
+    """What is inside is of a whole the part from the share `first` to `last`, of 0 to 1, and is told so."""
+    listener = _listener.get()
+
+    def told(done: int, of: int) -> None:
+        assert listener is not None
+        share = min(done / of, 1.0) if of else 0.0
+        listener(round(WHOLE * (first + (last - first) * share)), WHOLE)
+
+    with watched(None if listener is None else told):
+        yield
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from PySide6.QtGui import QKeySequence
+from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLineEdit, QWidget
 
@@ -133,11 +133,17 @@ class Person:
 
     def _follow(self, token: re.Match[str], folder: Path) -> None:
         if token["combo"]:
-            combo = self.window.toolbar.choices[token["combo"]]
-            combo.setFocus()
-            combo.setCurrentText(token["value"])
-            combo.activated.emit(combo.currentIndex())
             name, value = token["combo"], token["value"]
+            combo = self.window.toolbar.form.choices[name]
+            if combo.isVisible():
+                combo.setFocus()
+                combo.setCurrentText(value)
+                combo.activated.emit(combo.currentIndex())
+            else:
+                assert self.window.toolbar.form.button.isVisible()
+                action = self.window.form_menu.findChild(QAction, f"form_{name}_{value}")
+                assert action is not None
+                action.trigger()
             self.until(lambda s: s.plan is not None and getattr(s.plan.variant, name) == value)
         elif token["row"]:
             self._select(token["row"])

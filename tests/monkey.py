@@ -7,6 +7,7 @@ import random
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -50,7 +51,9 @@ KEYS = (
     "F2", "Backspace", "Ctrl+C", "Ctrl+A", "Ctrl+Home", "Ctrl+End", "Shift+Down", "Ctrl+Left", "Ctrl+Right",
 )  # fmt: skip
 ANSWER_S = 60.0
-OPEN_SOURCES = ("synthetic:5000", "charlm:width=16,layers=1,heads=2,ffn=44,context=16,batch=2")
+OPEN_SOURCES = (
+    "synthetic:5000", "charlm:width=16,layers=1,heads=2,ffn=44,context=16,batch=2", "surface:valley",
+)  # fmt: skip
 """What an opening of another source is replaced by: some of them take long."""
 QUIET = ("This plugin does not support", "propagateSizeHints")
 
@@ -99,6 +102,7 @@ class Monkey:
             (self._shortcut, 15),
             (self._click, 25),
             (self._choose, 12),
+            (self._form, 3),
             (self._wheel, 6),
             (self._drag, 6),
             (self._resize, 2),
@@ -162,6 +166,16 @@ class Monkey:
         ways.finder.field.setText(doable.entry.title)
         QTest.keyClick(ways.finder.field, Qt.Key.Key_Return)
         return doable.entry.name
+
+    def _form(self) -> str:
+        """Another optimizer, kernel or the like, as by the menu: of some of them alone a view has something to show."""
+        menus = self.window.form_menu.findChildren(QMenu)
+        there = [a for menu in menus for a in menu.actions() if a.isEnabled() and not a.isChecked()]
+        if not there:
+            return "nothing"
+        action = self.random.choice(there)
+        action.trigger()
+        return action.objectName()
 
     def _wheel(self) -> str:
         widget, place = self._somewhere()
@@ -290,14 +304,13 @@ class Monkey:
     def _on_exception(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        import traceback
-
         last = "".join(traceback.format_exception(kind, error, trace)[-4:])
         self.problems.append(f"{last}after {'; '.join(self.log)}")
 
     def _on_message(self, kind: QtMsgType, _context: object, text: str) -> None:
         if kind != QtMsgType.QtDebugMsg and not any(each in text for each in QUIET):
-            self.problems.append(f"Qt: {text} after {'; '.join(self.log)}")
+            ours = [each for each in traceback.format_stack() if "inspector/" in each]
+            self.problems.append(f"Qt: {text} in {''.join(ours[-3:])} after {'; '.join(self.log)}")
 
 
 def _can_be_dragged(widget: QWidget) -> bool:

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractItemView,
     QAbstractScrollArea,
+    QAbstractSpinBox,
     QApplication,
     QCheckBox,
     QComboBox,
@@ -26,6 +27,8 @@ from PySide6.QtWidgets import (
     QMenu,
     QMenuBar,
     QScrollBar,
+    QStyle,
+    QStyleOptionButton,
     QTabBar,
     QTabWidget,
     QToolButton,
@@ -259,6 +262,7 @@ def test_every_mark_stands_out_from_its_ground(app: QApplication, scheme: theme.
         name: getattr(colours, name) for name in ("accent", "info", "warning", "error", "ok", "text", "muted")
     }
     marks["nonfinite"] = theme.nonfinite_mark()
+    marks["frame"] = colours.frame
     poor = {
         f"{name} {mark.name()} on {ground.name()}: {contrast(mark, ground):.2f}"
         for (name, mark), ground in itertools.product(marks.items(), (colours.base, colours.window))
@@ -357,6 +361,51 @@ def test_a_button_that_is_down_is_told_from_those_that_are_not(whole: Shown, sch
             found += 1
             assert contrast(*grounds) >= 3.0, f"{where(button)} {button.text()}"
     assert found >= 8
+
+
+def edge(widget: QWidget) -> float:
+    """The contrast of the frame on the left, halfway down, with the window around it."""
+    image = widget.grab().toImage()
+    left, middle = 0, widget.height() // 2
+    if isinstance(widget, QCheckBox):
+        option = QStyleOptionButton()
+        widget.initStyleOption(option)
+        box = widget.style().subElementRect(QStyle.SubElement.SE_CheckBoxIndicator, option, widget)
+        left, middle = box.left(), box.center().y()
+    ratio = image.devicePixelRatio()
+    pixels = [QColor(image.pixel(round((left + x) * ratio), round(middle * ratio))) for x in range(3)]
+    return max(contrast(pixel, theme.colours().window) for pixel in pixels)
+
+
+@SCHEME_NAMES
+def test_frames_of_what_is_typed_in_chosen_from_or_ticked_stand_out(
+    whole: Shown, scheme: theme.Scheme
+) -> None:
+    """What one aims at is seen where it begins: 3:1 (WCAG 2.2, 1.4.11)."""
+    theme.apply(application(), scheme)
+    kinds = (QLineEdit, QComboBox, QAbstractSpinBox, QCheckBox)
+    found: set[str] = set()
+    poor: set[str] = set()
+    for name in whole.window.views:
+        whole.window.ways.go_to_view(name)
+        whole.qtbot.wait(5)
+        for kind in kinds:
+            for widget in whole.window.findChildren(kind):
+                inside = isinstance(widget, QLineEdit) and isinstance(
+                    widget.parentWidget(), QComboBox | QAbstractSpinBox
+                )
+                if (
+                    not widget.isVisible()
+                    or not widget.isEnabled()
+                    or inside
+                    or widget.visibleRegion().isEmpty()
+                ):
+                    continue
+                found.add(kind.__name__)
+                if edge(widget) < 3.0:
+                    poor.add(f"{where(widget)}: {edge(widget):.2f}")
+    assert found == {kind.__name__ for kind in kinds}
+    assert not poor, chr(10).join(poor)
 
 
 DEFICIENT = {

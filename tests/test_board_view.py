@@ -175,7 +175,7 @@ def test_by_mouse_several_params_become_lines_of_a_plot_of_their_own(qtbot: QtBo
     chooser.metric_edit.setText("v_max")
     assert not chooser.add_button.isEnabled()
     for row, modifier in ((1, Qt.KeyboardModifier.NoModifier), (3, CTRL)):
-        place = chooser.params.visualItemRect(chooser.params.item(row)).center()
+        place = chooser.params.visualRect(chooser.params.rows.index(row, 0)).center()
         qtbot.mouseClick(chooser.params.viewport(), Qt.MouseButton.LeftButton, modifier, place)
     qtbot.mouseClick(chooser.new_button, Qt.MouseButton.LeftButton)
     names = [s.name for s in small_layout()]

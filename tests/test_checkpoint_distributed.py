@@ -15,6 +15,7 @@ import pytest
 
 from inspector.errors import UsageError
 from inspector.integrations.torch_files import load_pickled
+from inspector.progress import watched
 from inspector.sources.open import open_source
 
 torch = pytest.importorskip("torch")
@@ -43,6 +44,14 @@ def saved(tmp_path: Path) -> tuple[Path, Any, Any]:
 
 def opened(path: Path) -> Any:
     return open_source(str(path), load_pickled=load_pickled)
+
+
+def test_the_opening_says_how_far_it_is(saved: tuple[Path, Any, Any]) -> None:
+    told: list[float] = []
+    with watched(lambda done, of: told.append(done / of)):
+        opened(saved[0])
+    assert len(told) > 4
+    assert told == sorted(told)
 
 
 def test_weights_moments_and_settings_are_those_of_the_run(saved: tuple[Path, Any, Any]) -> None:

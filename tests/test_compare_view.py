@@ -12,7 +12,7 @@ import pytest
 import recordings
 import replays
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLineEdit
+from PySide6.QtWidgets import QAbstractItemView, QLineEdit
 from pytestqt.qtbot import QtBot
 from recordings import NAMES
 from test_beside import write
@@ -268,6 +268,39 @@ def test_a_recording_that_is_typed_is_chosen(qtbot: QtBot, tmp_path: Path, name:
     dialog.accept()
     assert chosen == [str(tmp_path / "a.session")]
     assert recording_of(tmp_path) is None
+
+
+@pytest.mark.parametrize("name", ["a.session", "checkpoint"])
+def test_where_folders_are_chosen_one_of_a_recording_is_chosen_by_entering_it(
+    qtbot: QtBot, tmp_path: Path, name: str
+) -> None:
+    """In the list, with the key Enter: a recording is chosen, in any other folder one looks around."""
+    recordings.record(tmp_path / "a.session", 1)
+    (tmp_path / "checkpoint" / "inner").mkdir(parents=True)
+    chosen: list[str] = []
+    parent = CompareView()
+    qtbot.addWidget(parent)
+    dialog = SessionDialog(parent, "Choose", chosen.append, str(tmp_path), any_folder=True)
+    with qtbot.waitExposed(dialog):
+        dialog.show()
+    listed = dialog.findChild(QAbstractItemView, "treeView") or dialog.findChild(
+        QAbstractItemView, "listView"
+    )
+    assert isinstance(listed, QAbstractItemView)
+    qtbot.waitUntil(lambda: listed.model().rowCount(listed.rootIndex()) == 2)
+    row = next(
+        index for i in range(2) if (index := listed.model().index(i, 0, listed.rootIndex())).data() == name
+    )
+    listed.setCurrentIndex(row)
+    listed.setFocus()
+    qtbot.keyClick(listed, Qt.Key.Key_Return)
+    if name == "a.session":
+        assert chosen == [str(tmp_path / name)]
+        return
+    assert chosen == []
+    assert dialog.directory().absolutePath() == str(tmp_path / name)
+    dialog.accept()
+    assert chosen == [str(tmp_path / name)]
 
 
 @pytest.mark.gpu

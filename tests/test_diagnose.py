@@ -329,6 +329,26 @@ def test_a_norm_kernel_that_leaves_a_part_out(call: Call, tmp_path: Path) -> Non
     assert (found["rule"], found["step"], found["dispatch"]) == ("norm-mismatch", 1, 0)
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "lion"])
+def test_an_own_norm_is_held_against_the_built_in_one_where_there_is_no_m_or_v(
+    call: Call, tmp_path: Path, optimizer: str
+) -> None:
+    """Half a gradient norm is twice the clip scale: w moves twice as far by SGD, m by Lion."""
+    slip = own_wgsl.NORM.replace("grads[i] * grads[i]", "0.25 * grads[i] * grads[i]")
+    assert slip != own_wgsl.NORM
+    source = state(tmp_path / "s", healthy, steps=2, max_grad_norm="0.01")
+    words = ("--optimizer", optimizer, "--shaders")
+    right = own_wgsl.write(tmp_path / "right", norm=own_wgsl.NORM)
+    assert not rules_of(document(call("diagnose", source, *words, right, "--json"), 0))
+    wrong = own_wgsl.write(tmp_path / "wrong", norm=slip)
+    report = document(call("diagnose", source, *words, wrong, "--json"), 1)
+    assert "norm-mismatch" in rules_of(report)
+
+
+def rules_of(report: dict[str, Any]) -> set[str]:
+    return {f["rule"] for f in report["findings"] if f["severity"] != "info"}
+
+
 @pytest.mark.soak
 def test_forms_of_the_step_are_healthy(call: Call, tmp_path: Path) -> None:
     source = state(tmp_path / "s", healthy)

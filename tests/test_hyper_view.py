@@ -260,3 +260,18 @@ def test_who_goes_to_the_panel_types_into_its_first_field(qtbot: QtBot, view: Hy
     """Not into the area that scrolls, of which nothing is seen and where a key does nothing."""
     takes_keys = [w for w in view.findChildren(QWidget) if w.focusPolicy() & Qt.FocusPolicy.TabFocus]
     assert takes_keys[0] is view.fields["lr"]
+
+
+def test_a_click_into_a_field_selects_all_of_it_and_a_second_one_places_the_cursor(
+    qtbot: QtBot, view: HyperView
+) -> None:
+    field, sent = view.fields["beta2"], sent_by(view)
+    view.setFocus()
+    qtbot.mouseClick(field, Qt.MouseButton.LeftButton)
+    assert field.selectedText() == field.text()
+    qtbot.keyClicks(field, "0.95")
+    assert field.text() == "0.95"
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+    assert sent == [SetHyper("beta2", 0.95)]
+    qtbot.mouseClick(field, Qt.MouseButton.LeftButton)
+    assert field.selectedText() == "", "it has the keys already"

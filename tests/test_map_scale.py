@@ -24,7 +24,7 @@ from inspector.ui.map_labels import coded_blocks
 from inspector.ui.map_legend import QUANTITY_HELP, QUANTITY_TEXT, lane_reason, scale_text, under_pixel
 from inspector.ui.map_marks import flagged
 from inspector.ui.map_overview import element_under, in_sight
-from inspector.ui.map_rows import LEFT, lane_rects, overview_rect
+from inspector.ui.map_rows import lane_rects, overview_rect, sizes
 
 pytestmark = pytest.mark.qt
 
@@ -320,7 +320,7 @@ def test_another_plan_asks_for_the_map_of_its_lanes(qtbot: QtBot) -> None:
     rects = lane_rects(shown.canvas.size())
     assert overview_rect(shown.canvas.size()).top() > rects["v"].bottom()
     assert overview_rect(shown.canvas.size()).bottom() <= shown.canvas.height()
-    assert overview_rect(shown.canvas.size()).left() == LEFT
+    assert overview_rect(shown.canvas.size()).left() == sizes().left
 
 
 # --- marks of what is not finite
@@ -348,7 +348,7 @@ def test_an_arrow_points_at_each_that_stands_alone(qtbot: QtBot) -> None:
     arrows = 1 + int(np.count_nonzero(np.diff(found) > 8 * ratio))
     assert arrows == 2, "two elements side by side have one"
     for element in (near, far):
-        x = (LEFT + view.x_of(element)) * ratio
+        x = (sizes().left + view.x_of(element)) * ratio
         assert min(abs(x - each) for each in found) <= 6 * ratio
 
 

@@ -40,7 +40,7 @@ from inspector.stepping import Cursor, UndoInfo
 from inspector.stores import Lane
 from inspector.ui import theme
 from inspector.ui.map_legend import nonfinite_text, scale_text
-from inspector.ui.map_rows import LEFT, lane_rects
+from inspector.ui.map_rows import lane_rects, sizes
 from inspector.ui.map_view import MapView, shown_under
 from inspector.ui.timeline_view import TimelineView
 from inspector.value_search import matches
@@ -73,7 +73,7 @@ class Map:
         self.view.command.connect(self._on_command)
         self.view.param_selected.connect(self.picked.append)
         self.view.element_selected.connect(lambda name, index: self.elements.append((name, index)))
-        self.view.resize(1000 + LEFT + 104, 300)
+        self.view.resize(1000 + sizes().left + 104, 300)
         self.view.show()
         qtbot.waitExposed(self.view)
         self.view.show_snapshot(self.snapshot())
@@ -105,7 +105,7 @@ class Map:
     def point(self, element: float, lane: Lane = "w") -> QPoint:
         assert self.canvas.view is not None
         rect = lane_rects(self.canvas.size())[lane]
-        return QPoint(round(LEFT + self.canvas.view.x_of(element)), round(rect.center().y()))
+        return QPoint(round(sizes().left + self.canvas.view.x_of(element)), round(rect.center().y()))
 
     def picture(self) -> QImage:
         return self.canvas.grab().toImage()
@@ -238,7 +238,7 @@ def test_a_click_on_a_pixel_with_a_nan_picks_that(qtbot: QtBot) -> None:
     element = image.request.start + column * image.request.elements_per_pixel
     rect = lane_rects(shown.canvas.size())["g"]
     # The first whole pixel of the screen that lies on it.
-    x = math.ceil(LEFT + view.x_of(element) + 1e-3)
+    x = math.ceil(sizes().left + view.x_of(element) + 1e-3)
     y = math.ceil(rect.top() + row / image.request.height * rect.height() - 1e-3)
     shown.qtbot.mouseClick(shown.canvas, Left, pos=QPoint(x, y))
     assert [f.query.kind for f in shown.finds] == ["nonfinite"]
@@ -379,7 +379,7 @@ def test_the_current_dispatch_is_bracketed_on_the_lanes_it_binds(qtbot: QtBot) -
         image = shown.picture()
         ratio = image.devicePixelRatio()
         y = round((rect.top() - 2) * ratio)
-        return any(image.pixelColor(x, y).name() == accent for x in range(LEFT, image.width(), 3))
+        return any(image.pixelColor(x, y).name() == accent for x in range(sizes().left, image.width(), 3))
 
     shown = Map(qtbot, dispatch=0)
     assert [lane for lane in lane_rects(shown.canvas.size()) if marked(shown, lane)] == ["g"]

@@ -210,9 +210,9 @@ def test_a_slow_step_ends_between_two_dispatches(long_run: tuple[Watched, Holdin
 
     run: Callable[..., None] = made.worker._long._advanced
 
-    def heard(doing: str, ends: bool, done: int, of: int) -> None:
+    def heard(doing: str, ends: bool, outlasts: bool, done: int, of: int) -> None:
         told(done, of)
-        run(doing, ends, done, of)
+        run(doing, ends, outlasts, done, of)
 
     made.worker._long._advanced = heard  # type: ignore[method-assign]
     made.worker.send(c.StepIteration())

@@ -81,13 +81,13 @@ def test_keys_start_it_bring_lanes_to_the_front_and_part_them(
 
 def test_without_a_race_it_says_how_to_begin_one(view: RaceView) -> None:
     view.show_snapshot(make_snapshot())
-    assert "Ctrl+Return" in view.charts["loss"].message
+    assert "Ctrl+Return" in view.nothing.text()
     assert not view.stop_button.isEnabled()
     view.show_snapshot(make_snapshot(race=RACE))
-    assert view.charts["loss"].message == ""
+    assert view.nothing.text() == ""
     view.show_snapshot(make_snapshot())
     assert view.model.row_total() == 0
-    assert "Ctrl+Return" in view.charts["loss"].message
+    assert "Ctrl+Return" in view.nothing.text()
 
 
 def test_the_lanes_that_were_written_are_kept(view: RaceView, qtbot: QtBot) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from PySide6.QtCore import QPoint, QRect
 from PySide6.QtGui import QFontMetrics
-from PySide6.QtWidgets import QListWidget, QWidget
+from PySide6.QtWidgets import QListView, QWidget
 from pytestqt.qtbot import QtBot
 from test_palette import Shown
 
@@ -84,7 +84,7 @@ def test_the_chooser_of_lines_has_room_for_its_lists(small: Shown) -> None:
     small.qtbot.wait(20)
     chooser = board.chooser
     assert small.window.rect().contains(in_window(chooser))
-    for listed in chooser.findChildren(QListWidget):
+    for listed in chooser.findChildren(QListView):
         assert listed.viewport().height() >= 8 * listed.sizeHintForRow(0)
     small.window.ways.go_to_view("plots")
     assert not chooser.isVisible(), "it goes with the view that it belongs to"

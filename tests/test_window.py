@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPoint, QSettings, Qt
+from PySide6.QtCore import QPoint, QSettings, Qt, QTimer
 from PySide6.QtGui import QAction, QImage, QShortcut
 from PySide6.QtWidgets import QComboBox, QFileDialog, QLabel, QMenu, QPushButton, QToolButton
 from pytestqt.qtbot import QtBot
@@ -42,12 +42,13 @@ from inspector.ui import docks, theme
 from inspector.ui.actions import SPECS, reasons
 from inspector.ui.app import WorkerLink, application, make_views, run_window
 from inspector.ui.bus import Bus
+from inspector.ui.form_bar import COMBO_FRAME
 from inspector.ui.keys import KeysDialog
 from inspector.ui.main_window import MainWindow
 from inspector.ui.map_view import MapView
 from inspector.ui.screenshot import grab_window
 from inspector.ui.timeline_view import TimelineView
-from inspector.ui.toolbar import COMBO_FRAME, OPEN_FILE, cursor_text, file_first
+from inspector.ui.toolbar import OPEN_FILE, cursor_text, file_first
 from inspector.ui.view import View
 from inspector.variants import all_choices
 
@@ -326,24 +327,66 @@ def test_a_choice_by_mouse_leaves_the_keys_where_they_were(shown: Shown, name: s
     assert combo.focusPolicy() == Qt.FocusPolicy.TabFocus
 
 
+SHOWN_IN_TOOLBAR = ("kernel", "codec", "reduce", "dispatch", "numerics")
+
+
+@pytest.mark.parametrize("coded", [False, True])
 @pytest.mark.parametrize("width", [800, 1024, 1280, 1600, 2200])
-def test_no_choice_is_ever_cut(shown: Shown, width: int) -> None:
+def test_the_whole_form_can_be_chosen_in_the_toolbar_at_every_width(
+    shown: Shown, width: int, coded: bool
+) -> None:
     shown.window.resize(width, 700)
-    show_8bit(shown)
+    if coded:
+        show_8bit(shown)
+    shown.post(cursor=Cursor(8888, 5, 5))
     shown.qtbot.wait(20)
-    toolbar = shown.window.toolbar
-    seen = [combo for combo in (toolbar.source, *toolbar.choices.values()) if combo.isVisible()]
-    for combo in seen:
+    toolbar, button = shown.window.toolbar, shown.child(QToolButton, "form_button")
+    assert isinstance(button, QToolButton)
+    more = shown.child(QToolButton, "qt_toolbar_ext_button")
+    assert isinstance(more, QToolButton)
+    assert not more.isVisible(), "nothing is pushed out of the toolbar"
+    wanted = [name for name in SHOWN_IN_TOOLBAR if coded or name != "codec"]
+    lists = [name for name, combo in toolbar.form.choices.items() if combo.isVisible()]
+    values = [toolbar.form.choices[name].currentText() for name in wanted]
+    if lists:
+        assert lists == wanted
+        assert not button.isVisible()
+    else:
+        assert button.isVisible()
+        assert button.sizeHint().width() <= button.width()
+        assert button.menu() is shown.window.form_menu
+        assert button.text() in ("Form", f"Form: {' · '.join(values)}")
+        assert all(f"{name}: {value}" in button.toolTip() for name, value in zip(wanted, values, strict=True))
+    # In windows as they are usual what runs is seen at a glance.
+    assert lists or button.text() != "Form" or width < 1280
+    assert bool(lists) == (width >= (2200 if coded else 1600)) or width == 1600
+    for combo in (toolbar.source, *(toolbar.form.choices[name] for name in lists)):
         for row in range(combo.count()):
             wide = combo.fontMetrics().horizontalAdvance(combo.itemText(row))
             assert wide + COMBO_FRAME <= combo.width(), combo.itemText(row)
         assert combo.mapTo(shown.window, combo.rect().topRight()).x() < width
-    assert len(seen) >= {800: 1, 1024: 1, 1280: 2, 1600: 4, 2200: 6}[width]
     label = toolbar.cursor_label
-    shown.post(cursor=Cursor(8888, 5, 5))
     assert label.isVisible()
-    assert label.fontMetrics().horizontalAdvance(label.text()) <= label.width()
     assert label.text() == "step 8,888 · dispatch 5/5 → step 8,889"
+    if width >= 1024:
+        assert label.fontMetrics().horizontalAdvance(label.text()) <= label.width()
+
+
+def test_where_there_is_no_room_the_form_is_chosen_from_a_button(shown: Shown) -> None:
+    shown.post(choices=tuple(all_choices(small_plan())))
+    shown.window.resize(1024, 700)
+    button = shown.child(QToolButton, "form_button")
+    assert isinstance(button, QToolButton)
+    shown.qtbot.waitUntil(button.isVisible)
+    assert button.focusPolicy() == Qt.FocusPolicy.TabFocus, "a click leaves the keys where they were"
+    menu = shown.window.form_menu
+    QTimer.singleShot(0, lambda: shown.child(QAction, "form_numerics_precise").trigger())  # type: ignore[attr-defined]
+    QTimer.singleShot(0, menu.close)
+    shown.qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+    assert shown.commands() == [SetVariant(Variant(numerics="precise"))]
+    assert "numerics: published" in button.toolTip(), "until it runs so"
+    shown.post(mode="running")
+    assert "Not now: pause first" in button.toolTip()
 
 
 def test_open_file_asks_for_one_without_stopping_the_window(shown: Shown) -> None:
@@ -773,7 +816,7 @@ def show_8bit(shown: Shown) -> None:
 
 def test_the_codec_can_be_chosen_where_there_is_one(shown: Shown) -> None:
     shown.window.resize(1900, 900)
-    combo = shown.window.toolbar.choices["codec"]
+    combo = shown.window.toolbar.form.choices["codec"]
     assert not combo.isVisibleTo(shown.window)
     codecs = [x for x in all_choices(small_plan()) if x.field == "codec" and x.value != "linear"]
     assert [x.reason for x in codecs] == ["It changes nothing in this form of the step."] * 2
@@ -789,7 +832,7 @@ def test_the_codec_can_be_chosen_where_there_is_one(shown: Shown) -> None:
 
 def test_while_it_runs_no_form_can_be_chosen_and_the_reason_is_said(shown: Shown) -> None:
     shown.post(choices=tuple(all_choices(small_plan())))
-    combos = {name: combo for name, combo in shown.window.toolbar.choices.items() if name != "codec"}
+    combos = {name: combo for name, combo in shown.window.toolbar.form.choices.items() if name != "codec"}
     assert all(combo.isEnabled() for combo in combos.values())
     shown.post(mode="running")
     for combo in combos.values():

@@ -17,7 +17,7 @@ from inspector.gpu.device import Gpu
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.undo import Entry, Saved
 from inspector.layout import F32_BYTES, Layout, Segment
-from inspector.plan import WORKGROUP_SIZE, Access, Plan, binding_elements, split_grid
+from inspector.plan import Plan, binding_elements
 from inspector.stores import MOMENTS, Lane, Store, pieces, store_at, stores
 
 U32Array = npt.NDArray[np.uint32]
@@ -114,6 +114,11 @@ class LaneMemory:
             self._zeros = None
         self.buffers.clear()
         self._decoded.clear()
+
+    @property
+    def plan(self) -> Plan:
+        """The one whose buffers these are."""
+        return self._plan
 
     @property
     def layout(self) -> Layout:
@@ -296,18 +301,6 @@ class LaneMemory:
             out[low - start : high - start] = unpack(self._codec, raw)[head : head + high - low]
         return out
 
-    def half_at(self, start: int, count: int) -> npt.NDArray[np.uint16] | None:
-        """The bits of the half-precision mirror of w from element `start` on; None where there is none."""
-        if self._plan.variant.kernel != "f16":
-            return None
-        out = np.zeros(count, np.uint16)
-        for _, low, high in pieces(self._layout, "w", start, start + count):
-            head = low % 2
-            name, offset = self._half(low - head)
-            raw = self._gpu.read(self.buffers[name], offset, -(-(head + high - low) * 2 // 4) * 4)
-            out[low - start : high - start] = raw.view(np.uint16)[head : head + high - low]
-        return out
-
     @property
     def codec(self) -> Codec:
         """That of m and v where they are coded."""
@@ -451,54 +444,6 @@ class LaneMemory:
         if self._coder is None:
             self._coder = Coder(self._gpu, self._pipelines, self._codec)
         return self._coder
-
-    # --- the half-precision mirror
-
-    def mirror_weights(self) -> None:
-        """Where the plan keeps a half-precision mirror, make it what the weights are now."""
-        if self._plan.variant.kernel != "f16":
-            return
-        slots: tuple[tuple[int, Access], ...] = ((0, "read"), (1, "read_write"), (2, "uniform"))
-        pipeline = self._pipelines.get("cast_f32_to_f16", "cast_f32_to_f16", slots)
-        size = self._gpu.uniform("mirrored elements", 4)
-        for piece in self.views("w", 0, self.end):
-            name, offset = self._half(piece.first)
-            nbytes = -(-piece.count // 4) * 16
-            ranges = [
-                (piece.buffer, piece.offset, nbytes),
-                (self.buffers[name], offset, nbytes // 2),
-                (size, 0, 16),
-            ]
-            self._gpu.write(size, 0, np.array([piece.count], np.uint32))
-            encoder = self._gpu.encoder()
-            compute = encoder.begin_compute_pass()
-            compute.set_pipeline(pipeline)
-            compute.set_bind_group(0, self._pipelines.bind(slots, ranges))
-            groups = -(-piece.count // (4 * WORKGROUP_SIZE))
-            compute.dispatch_workgroups(
-                *split_grid(groups, self._plan.limits.max_compute_workgroups_per_dimension)
-            )
-            compute.end()
-            self._gpu.submit(encoder)
-        self._gpu.drop(size)
-
-    def half_weights(self) -> dict[str, npt.NDArray[np.float16]]:
-        """The half-precision mirror by param name, read back; KeyError where the plan keeps none."""
-        out: dict[str, npt.NDArray[np.float16]] = {}
-        for segment in self._layout:
-            parts = []
-            for _, low, high in pieces(self._layout, "w", segment.offset, segment.stop):
-                name, offset = self._half(low)
-                # Read in whole words: a part may end in the middle of one.
-                raw = self._gpu.read(self.buffers[name], offset, -(-(high - low) * 2 // 4) * 4)
-                parts.append(raw.view(np.float16)[: high - low])
-            out[segment.name] = np.concatenate(parts) if parts else np.zeros(0, np.float16)
-        return out
-
-    def _half(self, element: int) -> tuple[str, int]:
-        """The buffer of the mirror that holds an element, and the byte offset in it."""
-        store = store_at(self._layout, "w", element)
-        return "w_f16" + store.buffer[1:], store.offset(element) // 2
 
 
 def _as_bits(values: F32Array, numel: int) -> U32Array:

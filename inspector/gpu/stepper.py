@@ -17,6 +17,7 @@ from inspector.gpu.decay import GpuDecayMeter
 from inspector.gpu.device import Gpu
 from inspector.gpu.filling import Filling
 from inspector.gpu.form_checks import can_take, check_form, check_kernel
+from inspector.gpu.half_mirror import half_weights, mirror_weights
 from inspector.gpu.looking import GpuLooker
 from inspector.gpu.mapping import GpuMapper
 from inspector.gpu.measures import Measures
@@ -33,7 +34,7 @@ from inspector.optimizers import is_between, plan_step
 from inspector.own_kernels import OwnKernel
 from inspector.param_statistics import ParamTable
 from inspector.plan import Plan, Variant, layout_for
-from inspector.progress import counting
+from inspector.progress import EndedError, counting, part
 from inspector.statistics import BufferStats
 from inspector.stepping import (
     Cursor,
@@ -97,7 +98,7 @@ class GpuStepper:
         """Looks at single elements, where values lie, and matrices."""
         self._filling = Filling(gpu, self._pipelines, self._memory)
         self._filling.fill(plan, state, counting(3 * layout.elements))
-        self._memory.mirror_weights()
+        mirror_weights(gpu, self._pipelines, self._memory)
 
     # --- what it is
 
@@ -217,7 +218,7 @@ class GpuStepper:
         self._runner.use(plan)
         new = [each for each in plan.states if each not in before.states]
         write_states(self._gpu, self._memory.buffers, new, {})
-        self._memory.mirror_weights()
+        mirror_weights(self._gpu, self._pipelines, self._memory)
         self._cursor = Cursor(self._cursor.step, count if self._cursor.at_end else 0, count)
         self.mapper.went_back()
 
@@ -371,9 +372,16 @@ class GpuStepper:
             raise UsageError("A second run can start only between steps: finish this one first.")
         alone = self.plan.classes is not None
         layout = layout_for(self._layout.given, self._gpu.limits, variant, alone=alone)
-        made = self._made_beside(layout, variant, self.state(), undo_bytes)
+        with part(0, 0.4):
+            state = self.state()
+        with part(0.4, 1):
+            made = self._made_beside(layout, variant, state, undo_bytes)
         if not self._cursor.at_end:
-            made.begin_step(HostGradients(self.gradients()))
+            try:
+                made.begin_step(HostGradients(self.gradients()))
+            except InspectorError:
+                made.release()
+                raise
         return made
 
     def another(self, state: State, variant: Variant | None = None, *, undo_bytes: int = 0) -> GpuStepper:
@@ -391,7 +399,7 @@ class GpuStepper:
                 self._gpu, layout, variant, state,
                 undo_bytes=undo_bytes, clocks=self._runner.clocks, pipelines=self._pipelines,
             )  # fmt: skip
-        except InspectorError:
+        except (InspectorError, EndedError):
             # What had been allocated for it goes with it.
             self._gpu.memory_bytes = used
             raise
@@ -428,7 +436,7 @@ class GpuStepper:
 
     def half_weights(self) -> dict[str, npt.NDArray[np.float16]]:
         """The half-precision mirror by param name, read back; KeyError where the plan keeps none."""
-        return self._memory.half_weights()
+        return half_weights(self._gpu, self._memory)
 
     # --- the device
 

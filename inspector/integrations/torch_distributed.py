@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inspector.errors import UsageError
+from inspector.progress import counting
 from inspector.tensor_tree import StoredTensor, TensorDocument, Tree
 
 METADATA = ".metadata"
@@ -66,7 +67,10 @@ def load_distributed(metadata: Path, types: Mapping[str, str]) -> TensorDocument
         by_name.setdefault(str(name), []).append((None if offset is None else tuple(offset), info))
     paths = getattr(found, "planner_data", None)
     tree: dict[Any, Any] = {}
+    # Values that are no tensors are read at once, each from an archive of its own.
+    begun = counting(len(entries))
     for name, entry in entries.items():
+        begun(1)
         keys = paths.get(name) if isinstance(paths, dict) else None
         _put(
             tree,

@@ -5,6 +5,7 @@ Source: torch.load, torch/serialization.py and torch/_weights_only_unpickler.py 
 
 from __future__ import annotations
 
+import io
 import pickle
 import re
 import warnings
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from inspector.errors import UsageError
 from inspector.integrations.pickle_names import foreign_names
 from inspector.integrations.torch_distributed import METADATA, load_distributed
+from inspector.progress import EndedError, advanced
 from inspector.tensor_tree import StoredTensor, TensorDocument, Tree
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ _DTYPES = {
     "bool": "BOOL",
 }  # fmt: skip
 MAX_DEPTH = 64
+READ_AT_ONCE = 16 << 20
+"""Bytes that are read between two looks at whether they are still wanted."""
 _MAKERS = {
     "torchao": (
         "the state of a low-bit optimizer of torchao, whose own class it takes to read it. Save plain tensors: call "
@@ -93,8 +97,16 @@ def _load(path: Path, torch: Any) -> Any:
             except RuntimeError as error:
                 if "mmap can only be used" not in str(error):
                     raise
-                # The format of before 1.6 cannot be mapped.
-                return torch.load(path, map_location="cpu", weights_only=True)
+                # The format of before 1.6 cannot be mapped: all of it is read.
+                with _Told(path) as file:
+                    try:
+                        return torch.load(file, map_location="cpu", weights_only=True)
+                    except Exception:
+                        if file.ended:
+                            raise EndedError from None
+                        raise
+    except EndedError:
+        raise
     except pickle.UnpicklingError as error:
         # A model that was saved whole holds classes of PyTorch, of which its loader takes some.
         foreign = foreign_names(path) or re.findall(r"GLOBAL (\S+) was not an allowed global", str(error))
@@ -121,6 +133,56 @@ def _load(path: Path, torch: Any) -> Any:
         raise UsageError(
             f"{path} is damaged or cut off: PyTorch cannot read it ({_first_line(str(error)) or type(error).__name__})."
         ) from None
+
+
+class _Told(io.BufferedIOBase):
+    """A file to read that says how far it has been read. It has no number of its own, which PyTorch would read by."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        self._size = path.stat().st_size
+        self.ended = False
+        """True once it is no longer wanted, and reads as though it were cut off."""
+
+    def _goes_on(self) -> bool:
+        # What is raised here would come out of PyTorch's C++ as another error, or as none.
+        try:
+            advanced(self._file.tell(), self._size)
+        except EndedError:
+            self.ended = True
+        return not self.ended
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return self._file.read(size) if self._goes_on() else b""
+
+    def readinto(self, buffer: Any, /) -> int:
+        # A tensor is read at once: in pieces, so that it can be ended within a large one.
+        view, done = memoryview(buffer).cast("B"), 0
+        while done < len(view) and self._goes_on():
+            count = self._file.readinto(view[done : done + READ_AT_ONCE])
+            if not count:
+                break
+            done += count
+        return done
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        return self._file.readline(-1 if size is None else size)
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _last_line(text: str) -> str:

@@ -141,6 +141,10 @@ class CurrentRun:
             who = self.breakpoints.who_needs(level)
             self.say("info", f"Statistics are {self.stats} from here on: the breakpoint {who} needs them.")
 
+    def start_recording(self, engine: Engine, asked: c.StartRecording) -> None:
+        """Record from here on; UsageError where that cannot be."""
+        self.stats = self.keeping.start_recording(engine, asked, self.race)
+
     def end_recording(self) -> None:
         """End the recording, if one goes on."""
         self.stats = self.keeping.end_recording(self.engine) or self.stats

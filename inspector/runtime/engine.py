@@ -13,6 +13,7 @@ from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.param_hyper import columns
 from inspector.plan import Variant
+from inspector.progress import counting, watched
 from inspector.runtime.breakpoints import Breakpoints, higher, norm_known_at
 from inspector.runtime.changing import Changing
 from inspector.runtime.judging import Judging
@@ -307,7 +308,7 @@ class Engine(RunState):
         """Go on with a new stepper that was made from the checkpoint or the source's own state.
 
         The few steps since then are run again, with the settings they had, up to the last complete one; not where any
-        of them ran in another form of the step.
+        of them ran in another form of the step. It says how far it is; ended, it stands after one of them.
         """
         lost_after = self.stepper.cursor.finished_steps
         settings = self.log.hypers()
@@ -322,7 +323,11 @@ class Engine(RunState):
         same_form = missing.start >= self.form_since
         self.form_since = min(self.form_since, missing.start)
         if same_form and len(missing) <= MAX_CATCH_UP and all(step in settings for step in missing):
+            begun = counting(len(missing))
             for step in missing:
-                self.begin()
-                self.log.set_hyper(step, settings[step])
-                self.ran_beside(stepper.run_to_end(settings[step]))
+                # Ended here, it stands after a step that is complete.
+                begun(1)
+                with watched(None):
+                    self.begin()
+                    self.log.set_hyper(step, settings[step])
+                    self.ran_beside(stepper.run_to_end(settings[step]))

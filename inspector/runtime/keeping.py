@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from inspector.errors import InspectorError, UsageError
+from inspector.progress import EndedError
 from inspector.runtime.commands import StartRecording
 from inspector.runtime.engine import Engine
 from inspector.runtime.race_host import RaceHost
@@ -58,7 +59,7 @@ class Keeping:
         try:
             start = race.start_recording if race else partial(Recording.start, engine)
             self._recording = start(Path(asked.path), policy, patience_s=RECORDING_PATIENCE_S)
-        except InspectorError:
+        except (InspectorError, EndedError):
             engine.set_stats(before)
             race.set_stats(before)
             raise
@@ -73,13 +74,21 @@ class Keeping:
         self._stats_before = None
 
     def end_recording(self, engine: Engine | None) -> StatsLevel | None:
-        """End the recording, if one goes on; gives what is counted from now on, None where that stays."""
+        """End the recording, if one goes on; gives what is counted from now on, None where that stays.
+
+        It says how far it is; where it is ended, tensors that are not written yet are left out.
+        """
         recording, self._recording = self._recording, None
         if recording is None:
             return None
         recording.end()
         if recording.ended is not None:
             self._say("warning", f"{recording.ended} Recorded {recording.words()}.")
+        elif recording.cut_short:
+            self._say(
+                "warning",
+                f"Recorded {recording.words()}. Tensors that were still to be written are left out, as its notes say.",
+            )
         else:
             self._say("info", f"Recorded {recording.words()}.")
         before, self._stats_before = self._stats_before, None

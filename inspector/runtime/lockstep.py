@@ -19,6 +19,7 @@ from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import StateType
 from inspector.plan import Kernel, Plan, Variant
+from inspector.progress import EndedError, part
 from inspector.state_memory import LaneBytes, lane_bytes
 from inspector.stepping import Cursor, Gradients, KernelTime, Stepper, lost_moments
 
@@ -134,27 +135,31 @@ class EightBit:
         return self.companion is not None or self._waiting
 
     def start(self, primary: Stepper, asked: Asked) -> None:
-        """Start a second run from this moment, or from the end of the step within one; in place of one there is."""
+        """Start a second run from this moment, or from the end of the step within one; in place of one there is.
+
+        It says how far it is; where it is ended there is no second run.
+        """
         self.stop()
         self.asked = asked
         self._changed()
         if not primary.cursor.between_steps:
             self._waiting = True
             return
-        variant = companion_variant(primary.plan.variant, asked)
-        self.companion = primary.beside(variant, undo_bytes=primary.undo_info.limit // UNDO_SHARE)
-        self._since, self._began = primary.cursor.finished_steps, primary.cursor
-        of = primary.plan.variant
-        lost = lost_moments(primary.state()) if (of.kernel, of.codec) == ("8bit", "linear") else 0
-        if lost:
-            self.said = (
-                f"{lost:,} v are 0 in linear codes, under an m that is not 0. The float32 run starts from them without "
-                "the limit on updates that linear codes have: the drift begins with a jump. Start lockstep at step 0 "
-                "to see what the codes do."
-            )
+        variant, of = companion_variant(primary.plan.variant, asked), primary.plan.variant
         try:
+            with part(0, 0.8):
+                self.companion = primary.beside(variant, undo_bytes=primary.undo_info.limit // UNDO_SHARE)
+            self._since, self._began = primary.cursor.finished_steps, primary.cursor
+            with part(0.8, 1):
+                lost = lost_moments(primary.state()) if (of.kernel, of.codec) == ("8bit", "linear") else 0
+            if lost:
+                self.said = (
+                    f"{lost:,} v are 0 in linear codes, under an m that is not 0. The float32 run starts from them "
+                    "without the limit on updates that linear codes have: the drift begins with a jump. Start lockstep "
+                    "at step 0 to see what the codes do."
+                )
             self._measure_drift(primary)
-        except InspectorError:
+        except (InspectorError, EndedError):
             self.stop()
             raise
 

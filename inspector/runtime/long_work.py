@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from inspector.progress import EndedError, watched
+from inspector.progress import EndedError, part, watched
 from inspector.runtime import commands as c
 from inspector.runtime.mailbox import Mailbox
 from inspector.runtime.value_finding import Working
@@ -34,17 +34,29 @@ class LongWork:
         self._clock = clock
         self._told_at = 0.0
 
-    def run(self, doing: str, act: Callable[[], T], *, ends: bool = True) -> T:
+    def run(
+        self,
+        doing: str,
+        act: Callable[[], T],
+        *,
+        ends: bool = True,
+        outlasts: bool = False,
+        share: tuple[float, float] | None = None,
+    ) -> T:
         """Do something that says how far it is by `progress.advanced`; its answer.
 
-        EndedError where it `ends` and a person ended it, or the window is closed. Other commands wait.
+        EndedError where it `ends` and a person ended it, or the window is closed, unless it `outlasts` the window.
+        Other commands wait. `share` says which part of a whole it is, None for all of it.
         """
         self._told_at = self._clock()
-        with watched(partial(self._advanced, doing, ends)):
-            return act()
+        with watched(partial(self._advanced, doing, ends, outlasts)):
+            if share is None:
+                return act()
+            with part(*share):
+                return act()
 
-    def _advanced(self, doing: str, ends: bool, done: int, of: int) -> None:
-        if ends and (self._closing() or self._mail.take(c.CancelWork)):
+    def _advanced(self, doing: str, ends: bool, outlasts: bool, done: int, of: int) -> None:
+        if ends and ((self._closing() and not outlasts) or self._mail.take(c.CancelWork)):
             raise EndedError
         now = self._clock()
         if now - self._told_at >= PROGRESS_S:

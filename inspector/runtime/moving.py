@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from inspector.errors import UsageError
-from inspector.progress import advanced
+from inspector.progress import advanced, watched
 from inspector.runtime.current_run import CurrentRun
 from inspector.runtime.engine import Engine
 from inspector.runtime.mailbox import Mailbox
@@ -32,13 +32,15 @@ class Moving:
     def step_iteration(self, engine: Engine) -> None:
         """The rest of the step, a slow one by dispatches, so that closing need not wait for all of it."""
         if not self._run.pace.slow:
-            self._timed(engine.step_iteration)
+            with watched(None):
+                self._timed(engine.step_iteration)
             return
         while not self._run.closing():
             cursor = engine.stepper.cursor
-            # Ended here, it stands between two dispatches.
+            # Ended here, it stands between two dispatches; within one, what follows the run would miss part of it.
             advanced(cursor.dispatch % cursor.count, cursor.count)
-            self._timed(engine.step_dispatch)
+            with watched(None):
+                self._timed(engine.step_dispatch)
             if engine.stepper.cursor.at_end or engine.breakpoints.stop is not None:
                 return
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from inspector.errors import DeviceLostError, InspectorError
 from inspector.plan import Variant
-from inspector.progress import EndedError
+from inspector.progress import EndedError, part
 from inspector.runtime import commands as c
 from inspector.runtime.breakpoints import Breakpoints, higher
 from inspector.runtime.companions import Companions
@@ -30,8 +30,10 @@ from inspector.sources.base import AsRecorded, Source, remarks_of
 from inspector.sources.open import form_of
 from inspector.sources.recording import Recording
 from inspector.statistics import StatsLevel
-from inspector.stepping import HostState
+from inspector.stepping import HostState, Stepper
 
+OPENED = 0.4
+"""The share of an opening after which the source is there, and what it holds goes to the device."""
 BRIEF_SIGNS = 420
 """Of what is told of a source as it opens."""
 
@@ -101,9 +103,12 @@ class Opening:
     def _open(self, spec: str, lanes: tuple[str, ...], front: int | None) -> None:
         run, doing = self._run, f"Opening {spec}"
         shown = run.race.saved
-        saved = saved_race(spec) if front is None or shown is None else shown.with_front(front)
+        if front is None or shown is None:
+            saved = self._long.run(doing, lambda: saved_race(spec), share=(0, 0.1))
+        else:
+            saved = shown.with_front(front)
         opened_spec = spec if saved is None else saved.spec
-        source = self._long.run(doing, lambda: self._opener.open_source(opened_spec))
+        source = self._long.run(doing, lambda: self._opener.open_source(opened_spec), share=(0.1, OPENED))
         other = front is not None or spec != run.spec
         wanted = self._form_of(source, self._reread(run.variant), anew=run.opened > 0 and other)
         if run.engine is not None:
@@ -124,12 +129,12 @@ class Opening:
         run.race.saved = saved
         if saved is not None and front is None:
             self._beside.sweeping.show(saved.path)
-        if lanes:
-            engine = run.race.start(self._opener, source, lanes, wanted, run.stats, run.breakpoints)
-        else:
-            engine = self._long.run(
-                doing, lambda: opened(self._opener, source, wanted, run.stats, run.breakpoints)
-            )
+        begin = partial(run.race.start, texts=lanes) if lanes else opened
+        engine = self._long.run(
+            doing,
+            lambda: begin(self._opener, source, variant=wanted, stats=run.stats, breakpoints=run.breakpoints),
+            share=(OPENED, 1),
+        )
         run.stats = engine.stats_level
         self._beside.opened(source)
         self._move(engine)
@@ -189,20 +194,38 @@ class Opening:
             # All lanes were on the device: they start again, alike.
             self.open(run.spec, run.race.texts)
             return
-        state = engine.checkpoint or engine.source.initial_state()
-        engine.stepper.close()
+        doing = "Opening a new device"
+
+        def make() -> Stepper:
+            with part(0, 0.3):
+                state = engine.checkpoint or engine.source.initial_state()
+            engine.stepper.close()
+            with part(0.3, 1):
+                return self._opener.make_stepper(engine.source, engine.stepper.plan.variant, state)
+
+        try:
+            stepper = self._long.run(doing, make)
+        except EndedError:
+            run.say("info", "No new device was opened. What is shown is stale: recover to go on.")
+            return
         engine.stats_level = run.stats = higher(run.stats, run.breakpoints.needs)
-        stepper = self._opener.make_stepper(engine.source, engine.stepper.plan.variant, state)
-        engine.recover(stepper)
+        # Where it is ended among the steps that run again, the run goes on from there.
+        with suppress(EndedError):
+            self._long.run(doing, lambda: engine.recover(stepper))
         run.viewer.forget()
         run.stale, run.mode = False, "paused"
         run.say("info", f"Recovered on a new device, after step {stepper.cursor.finished_steps:,}.")
         engine.begin()
 
+    def end_recording(self) -> None:
+        """End the recording, if one goes on: a person may leave out what is still to be written, the end of the window
+        does not."""
+        self._long.run("Ending the recording", self._run.end_recording, outlasts=True)
+
     def close(self) -> None:
         """End the run and its device, with all that goes on in it."""
         run = self._run
-        run.end_recording()
+        self.end_recording()
         if run.to.search is not None:
             # On a device that is lost there is nothing to give back.
             with suppress(InspectorError):

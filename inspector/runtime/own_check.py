@@ -27,6 +27,7 @@ OFTEN = 4
 """So many first steps are looked at, and then those at powers of two after the first."""
 TOLERANCE = 1e-4
 """Of the norm of the lane of a param; rounding of elements comes to 1e-7, the published 1 - β₂ to 1.3e-5."""
+ADAM_LINES = {"m", "v", "m̂", "v̂", "ratio", "decay"}
 _LANES: tuple[Lane, ...] = ("m", "v", "w")
 """In the order in which an update works them out."""
 
@@ -131,8 +132,11 @@ def _differs(
     other: HostState,
     scale: float,
 ) -> OwnDifference | None:
-    """The element in the first lane of an update that is off, which lies furthest from the built-in one."""
-    for lane in _LANES:
+    """The element in the first lane of an update that is off, which lies furthest from the built-in one.
+
+    Of the moments those that the optimizer keeps.
+    """
+    for lane in (lane for lane in _LANES if lane in stepper.plan.lanes):
         worst: OwnDifference | None = None
         share = TOLERANCE
         for segment in stepper.layout:
@@ -234,6 +238,9 @@ def _first_line(
         w, g, m, v, scale=scale, hyper=hyper, step=taken.step, decays=taken.decays, numerics=variant.numerics,
     )  # fmt: skip
     line = {each.name: float(each.value[0]) for each in exact.lines}
+    if not line.keys() >= ADAM_LINES:
+        # The usual slips are known of the lines of Adam alone.
+        return lane
     if stepper.layout[param].state == "8bit":
         # What was coded is not what the update went on with.
         if lane != "w":

@@ -88,6 +88,9 @@ class Publisher:
 
     def tell_working(self, working: Working) -> None:
         """How far something is, beside what was last seen of the run, which may not be looked at now."""
+        if self._run.closing():
+            # Nobody looks any more.
+            return
         self._serial += 1
         self._sent_at = time.perf_counter()
         self.send(replace(self.last, serial=self._serial, working=working))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import MappingProxyType
 from inspector import __version__
 from inspector.errors import InspectorError, UsageError
 from inspector.hyper import HYPER_NAMES, Hyper
+from inspector.progress import EndedError, part, watched
 from inspector.race import LaneSpec
 from inspector.runtime.racing import Lane
 from inspector.runtime.recording import Recording, check_new
@@ -33,6 +35,8 @@ class RaceRecording:
         self.first_step = recordings[0].first_step
         self.ended: str | None = None
         """Why it ended by itself, in a sentence."""
+        self.cut_short = False
+        """True where it was ended before all tensors of every lane were written."""
         self._first = first
         self._lanes = tuple(lanes)
         self._recordings = tuple(recordings)
@@ -50,7 +54,10 @@ class RaceRecording:
         planned_steps: int | None = None,
         patience_s: float | None = None,
     ) -> RaceRecording:
-        """Record `lanes` into the folder `path`, which is made unless it is one that `file` stands in already."""
+        """Record `lanes` into the folder `path`, which is made unless it is one that `file` stands in already.
+
+        It says how far it is; where it is ended, nothing of it is left.
+        """
         if len({lane.steps for lane in lanes}) > 1:
             raise UsageError(
                 "The lanes stand after different steps: let them catch up before they are recorded."
@@ -61,16 +68,25 @@ class RaceRecording:
         file.write(path)
         recordings: list[Recording] = []
         try:
-            for number, lane in enumerate(lanes, start=first):
-                recordings.append(
-                    Recording.start(
-                        lane.engine, path / lane_folder(number), policy,
-                        planned_steps=planned_steps, patience_s=patience_s,
-                    )
-                )  # fmt: skip
+            for i, lane in enumerate(lanes):
+                with part(i / len(lanes), (i + 1) / len(lanes)):
+                    recordings.append(
+                        Recording.start(
+                            lane.engine, path / lane_folder(first + i), policy,
+                            planned_steps=planned_steps, patience_s=patience_s,
+                        )
+                    )  # fmt: skip
         except InspectorError:
             for recording in recordings:
                 recording.end("Another lane could not be recorded.")
+            raise
+        except EndedError:
+            with watched(None):
+                for recording in recordings:
+                    recording.end("It was ended before it began.")
+                    shutil.rmtree(recording.path)
+            if not first:
+                shutil.rmtree(path)
             raise
         return cls(path, policy, lanes, recordings, first)
 
@@ -101,9 +117,11 @@ class RaceRecording:
         if self._closed:
             return
         self._closed = True
-        for recording in self._recordings:
-            recording.end(reason)
+        for i, recording in enumerate(self._recordings):
+            with part(i / len(self._recordings), (i + 1) / len(self._recordings)):
+                recording.end(reason)
             self.ended = self.ended or recording.ended
+            self.cut_short = self.cut_short or recording.cut_short
         try:
             file = RaceFile.read(self.path)
             for number, lane in enumerate(self._lanes, start=self._first):

@@ -20,6 +20,7 @@ from inspector.floats import F32Array
 from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper
 from inspector.plan import Variant
+from inspector.progress import EndedError, part
 from inspector.race import LaneSpec, lane_names
 from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import StepRecord
@@ -265,17 +266,23 @@ class Race:
         lanes: list[Lane] = []
         first: Stepper | None = None
         try:
-            for name, spec, source, hyper in zip(lane_names(specs), specs, sources, hypers, strict=True):
+            for i, (name, spec, source, hyper) in enumerate(
+                zip(lane_names(specs), specs, sources, hypers, strict=True)
+            ):
                 own = LaneSource(source) if is_closed_loop(source) else source
-                form, state = spec.variant_of(variant), source.initial_state()
-                if first is None:
-                    first = stepper = make(own, form, state)
-                else:
-                    stepper = first.another(state, form, undo_bytes=undo_bytes)
+                form = spec.variant_of(variant)
+                with part(i / len(specs), (i + 1) / len(specs)):
+                    with part(0, 0.3):
+                        state = source.initial_state()
+                    with part(0.3, 1):
+                        if first is None:
+                            first = stepper = make(own, form, state)
+                        else:
+                            stepper = first.another(state, form, undo_bytes=undo_bytes)
                 used = spec.settings_of(hyper, source.params, form)
                 engine = Engine(own, stepper, hyper=used, keep_checkpoint=False, stats=stats)
                 lanes.append(Lane(name, spec, own, engine))
-        except InspectorError:
+        except (InspectorError, EndedError):
             if first is not None:
                 with suppress(InspectorError):
                     first.close()

@@ -45,6 +45,8 @@ class Recording:
         self.policy = recorder.policy
         self.ended: str | None = None
         """Why it ended by itself, in a sentence: the disk is full, the run went back to before its start."""
+        self.cut_short = False
+        """True where it was ended before all tensors that had been captured were written."""
         self._engine = engine
         self._recorder = recorder
         self._patience_s = patience_s
@@ -152,7 +154,10 @@ class Recording:
         self._recorder.fire(stepper.state() if self._recorder.has_ring else None)
 
     def end(self, reason: str | None = None) -> None:
-        """End it once everything is written; `reason` says why, where not because it was done. Again does nothing."""
+        """End it once everything is written; `reason` says why, where not because it was done. Again does nothing.
+
+        It says how far it is. Where it is ended, tensors that are not written yet are left out.
+        """
         if not self._open:
             return
         self._open = False
@@ -160,6 +165,7 @@ class Recording:
             self._engine.follower = None
         self._gradients.clear()
         self._recorder.close(reason)
+        self.cut_short = self._recorder.cut_short
         self.ended = self.ended or self._recorder.problem
 
     # --- what the engine tells

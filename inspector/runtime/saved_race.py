@@ -10,6 +10,7 @@ import numpy as np
 
 from inspector.errors import UsageError
 from inspector.history import EMPTY_HISTORY, History, HistoryRecorder
+from inspector.progress import counting
 from inspector.race import lane_names
 from inspector.runtime.race_pictures import LanePicture, RacePicture
 from inspector.session.race_file import RacedLane, RaceFile, is_race, lane_folder
@@ -27,11 +28,14 @@ class SavedRace:
         self.path = path
         self.file = RaceFile.read(path)
         names = lane_names(self.file.specs)
-        lanes = tuple(
-            _picture(path / lane_folder(number), name, lane)
-            for number, (name, lane) in enumerate(zip(names, self.file.lanes, strict=True))
+        begun = counting(len(names))
+        lanes: list[LanePicture] = []
+        for number, (name, lane) in enumerate(zip(names, self.file.lanes, strict=True)):
+            begun(1)
+            lanes.append(_picture(path / lane_folder(number), name, lane))
+        self.picture = RacePicture(
+            tuple(lanes), 0, together=False, closed_loop=self.file.closed_loop, live=False
         )
-        self.picture = RacePicture(lanes, 0, together=False, closed_loop=self.file.closed_loop, live=False)
         self.picture = self._with(front)
 
     @property

@@ -256,7 +256,7 @@ class Worker:
                 return
             case c.StopRecording():
                 # Where the device is lost as well.
-                run.end_recording()
+                self._opening.end_recording()
                 return
             case c.SetStats(level):
                 # It holds for what is opened later as well, and needs no device that works.
@@ -330,7 +330,10 @@ class Worker:
             case c.SetStats(level):
                 run.set_stats(engine, level)
             case c.StartLockstep(codec, small_state):
-                engine.eight_bit.start(engine.stepper, Asked(codec, small_state))
+                self._at_length(
+                    "Starting the second run", "The second run was not started.",
+                    lambda: engine.eight_bit.start(engine.stepper, Asked(codec, small_state)),
+                )  # fmt: skip
             case c.StopLockstep():
                 engine.eight_bit.stop()
             case c.WatchDecay(on):
@@ -338,7 +341,11 @@ class Worker:
             case c.StartRecording():
                 if run.mode == "running" and not engine.stepper.cursor.between_steps:
                     self._moving.step_iteration(engine)
-                run.stats = run.keeping.start_recording(engine, command, run.race)
+                self._at_length(
+                    "Starting the recording",
+                    "Nothing is recorded.",
+                    lambda: run.start_recording(engine, command),
+                )
             case c.SetVariant(variant):
                 self._at_length(
                     "Changing the form", "The form of the step stays as it was.",

@@ -20,6 +20,7 @@ from inspector.findings import Finding
 from inspector.floats import F32Array
 from inspector.layout import Param
 from inspector.param_statistics import ParamTable
+from inspector.progress import EndedError, advanced
 from inspector.session.flight import MAX_WRITTEN, FlightRing
 from inspector.session.policy import Policy, Wanted
 from inspector.session.records import About, Note, RecordedStep, Shard
@@ -34,6 +35,10 @@ RESERVE_BYTES = 64 << 20
 FULL_BYTES = 1 << 20
 """A disk with less left than this is full: SQLite asks for so little at a time."""
 _TOO_SLOW = "{} not captured, the disk was too slow"
+_DISK_FULL = "the disk was full"
+_CUT_SHORT = "the recording was ended before it was written"
+TELL_S = 0.05
+"""So often it is told how far the writing is at the end."""
 
 FreeBytes = Callable[[Path], int]
 
@@ -65,6 +70,8 @@ class Recorder:
         self.policy = Policy.from_text(writer.about.policy)
         self.last_step = writer.last_step
         self.problem: str | None = None
+        self.cut_short = False
+        """True where it was ended before all tensors that had been offered were written."""
         self._writer = writer
         self._numel = {p.name: p.numel for p in writer.about.params}
         self._reserve = reserve_bytes
@@ -246,12 +253,22 @@ class Recorder:
         return self._queue.wait_until_written(timeout_s)
 
     def close(self, reason: str | None = None) -> None:
-        """End the recording once all that was offered is written; `reason` says why, if not because it was done."""
+        """End the recording once all that was offered is written; `reason` says why, if not because it was done.
+
+        It says how far it is. Where it is ended, the tensors that still wait are left out, as notes in the session say.
+        """
         if self._ring:
             self._write_ring(ending=True)
         self._reason = reason
         self._queue.close()
-        self._thread.join()
+        waiting = self._queue.nbytes
+        try:
+            while self._thread.is_alive():
+                self._thread.join(TELL_S)
+                advanced(waiting - self._queue.nbytes, waiting)
+        except EndedError:
+            self._queue.lighten(self._cut)
+            self._thread.join()
 
     def __enter__(self) -> Recorder:
         return self
@@ -292,6 +309,12 @@ class Recorder:
             text = f"flight recorder stopped, it has been written {MAX_WRITTEN} times"
             self._queue.put(Note("mark", self.last_step, text), 0)
 
+    def _cut(self, items: Sequence[Item]) -> list[Item]:
+        self.cut_short = any(
+            isinstance(i, Capture) or (isinstance(i, StepItem) and i.captures) for i in items
+        )
+        return _without_captures(items, _CUT_SHORT)
+
     def _run(self) -> None:
         """The writing thread."""
         # What is not foreseen here leaves a traceback, and must not pass for an end in order.
@@ -303,7 +326,7 @@ class Recorder:
                 if self.on_written is not None:
                     self.on_written()
             reason = self._reason
-        except _EndedError as end:
+        except _FullError as end:
             reason = str(end)
         except (OSError, sqlite3.Error) as error:
             reason = self._sentence(error)
@@ -346,15 +369,15 @@ class Recorder:
         )
         full = self._full(left)
         if left - needed < self._reserve:
-            self._writer.write(_without_captures(items))
-            raise _EndedError(full)
+            self._writer.write(_without_captures(items, _DISK_FULL))
+            raise _FullError(full)
         try:
             self._writer.write(items)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            self._writer.write(_without_captures(items))
-            raise _EndedError(full) from None
+            self._writer.write(_without_captures(items, _DISK_FULL))
+            raise _FullError(full) from None
 
     def _full(self, left: int) -> str:
         return f"The recording {self.path} has ended, the disk is full: {left >> 20:,} MiB were left."
@@ -374,19 +397,17 @@ class Recorder:
         return f"The recording {self.path} has ended, it cannot be written: {text}."
 
 
-class _EndedError(Exception):
-    """The recording has to end; the text says why."""
+class _FullError(Exception):
+    """The recording has to end, there is no room for more; the text says so."""
 
 
-def _without_captures(items: Sequence[Item]) -> list[Item]:
+def _without_captures(items: Sequence[Item], why: str) -> list[Item]:
     kept: list[Item] = []
     for item in items:
         if isinstance(item, Capture):
-            kept.append(Note("gap", item.step, f"{item.kind} not captured, the disk was full"))
+            kept.append(Note("gap", item.step, f"{item.kind} not captured, {why}"))
         elif isinstance(item, StepItem) and item.captures:
-            gaps = tuple(
-                Note("gap", c.step, f"{c.kind} not captured, the disk was full") for c in item.captures
-            )
+            gaps = tuple(Note("gap", c.step, f"{c.kind} not captured, {why}") for c in item.captures)
             kept.append(replace(item, captures=(), notes=(*item.notes, *gaps)))
         else:
             kept.append(item)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -66,6 +67,12 @@ class WriteQueue(Generic[T]):
         """Wait until nothing waits; False where that takes longer."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._items and not self._taking, timeout_s)
+
+    def lighten(self, change: Callable[[Sequence[T]], Sequence[T]]) -> None:
+        """Have in place of what waits what `change` makes of it, whose bytes count for nothing."""
+        with self._changed:
+            self._items = [(item, 0) for item in change([item for item, _ in self._items])]
+            self._nbytes = self._taken
 
     def close(self) -> None:
         """No more is put."""

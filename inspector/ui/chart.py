@@ -30,7 +30,7 @@ from inspector.ui.plot_frame import PlotFrame
 RIGHT_MARGIN = 8
 """So that the newest step does not lie on the edge of the view."""
 LEFT_WIDTH = 56
-"""The same for every plot, so that plots above each other share their x axis to the pixel."""
+"""The same for every plot, so that plots above each other share their x axis to the pixel; for text of usual size."""
 EDGE_INSET = 6
 MIN_TICK_DISTANCE = 18
 MIN_MINOR_DISTANCE = 8
@@ -159,7 +159,7 @@ class Chart(PlotFrame):
 
     def __init__(self, *, left: Axis, bottom: Axis, parent: QWidget | None = None) -> None:
         super().__init__(left=left, bottom=bottom, right=RIGHT_MARGIN, parent=parent)
-        left.setWidth(LEFT_WIDTH)
+        left.setWidth(theme.scaled(LEFT_WIDTH))
         self.setFrameShape(self.Shape.NoFrame)
         self.setMinimumSize(120, 24)
         self.box.disableAutoRange()
@@ -206,16 +206,17 @@ class Chart(PlotFrame):
             self._title_back.setRect(self._title.boundingRect())
 
     def set_titles(self, *titles: str) -> None:
-        """Titles from the longest to the shortest: the first that fits is written, the last where none does."""
+        """Titles from the longest to the shortest: the first that fits is written, else the last, shortened."""
         self._titles = titles
         self._fit_title()
 
     def _fit_title(self) -> None:
         if self._titles:
             metrics = QFontMetricsF(theme.ui_font(-1))
-            room = self.width() - LEFT_WIDTH - RIGHT_MARGIN - 2 * theme.GRID
+            room = self.width() - theme.scaled(LEFT_WIDTH) - RIGHT_MARGIN - 2 * theme.GRID
             fitting = (t for t in self._titles if metrics.horizontalAdvance(t) <= room)
-            self.set_title(next(fitting, self._titles[-1]))
+            short = metrics.elidedText(self._titles[-1], Qt.TextElideMode.ElideRight, room)
+            self.set_title(next(fitting, short))
 
     @property
     def message(self) -> str:
@@ -284,7 +285,7 @@ class Chart(PlotFrame):
         super().resizeEvent(event)
         if self._message is not None:
             line = round(QFontMetricsF(theme.ui_font(-1)).height())
-            self._message.setGeometry(self.rect().adjusted(LEFT_WIDTH, line, -theme.GRID, 0))
+            self._message.setGeometry(self.rect().adjusted(theme.scaled(LEFT_WIDTH), line, -theme.GRID, 0))
             self.set_y_bounds(self._bounds)
             self._fit_title()
 

@@ -10,6 +10,7 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QSplitter, QTableView, QWidget
 
 from inspector.history import EMPTY_HISTORY, History
+from inspector.ui import theme
 from inspector.ui.readouts import picked_step
 from inspector.ui.step_chart import StepChart
 from inspector.ui.view import LazyView
@@ -19,7 +20,7 @@ class CurvesView(LazyView):
     """A chart and a table of its curves. All steps are in view until somebody zooms or moves them by hand."""
 
     BESIDE_FROM: ClassVar[int] = 800
-    """Pixels of width from which the table may lie beside the chart."""
+    """Pixels of width from which the table may lie beside the chart, in text of usual size."""
 
     def __init__(self, chart: StepChart, table: QTableView, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -48,7 +49,7 @@ class CurvesView(LazyView):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """The table beside the curves where the view is wide and low, else below."""
         super().resizeEvent(event)
-        wide = self.width() > max(2.2 * self.height(), self.BESIDE_FROM)
+        wide = self.width() > max(2.2 * self.height(), theme.scaled(self.BESIDE_FROM))
         beside = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
         if beside != self._splitter.orientation() or not event.oldSize().isValid():
             self._splitter.setOrientation(beside)

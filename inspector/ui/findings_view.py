@@ -145,7 +145,7 @@ class FindingsView(View):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """The detail beside the list where there is room, else below it."""
         super().resizeEvent(event)
-        wide = self.width() >= BESIDE_FROM
+        wide = self.width() >= theme.scaled(BESIDE_FROM)
         along = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
         if self._splitter.orientation() != along:
             self._splitter.setOrientation(along)

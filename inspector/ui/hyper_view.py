@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QFocusEvent, QKeyEvent, QResizeEvent
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QMouseEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QLineEdit, QScrollArea, QVBoxLayout, QWidget
 
 from inspector.errors import UsageError
@@ -62,6 +62,7 @@ class Field(QLineEdit):
         self._shown = ""
         self._problem = ""
         self.invalid = False
+        self._clicked_into = False
         self.textEdited.connect(self._on_text_edited)
         self.returnPressed.connect(self._on_return_pressed)
 
@@ -79,6 +80,18 @@ class Field(QLineEdit):
     def revert(self) -> None:
         """Drop what was typed."""
         self._set(self._shown, "")
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        """A click into it selects all, as Tab does: what is typed then takes the place of the number."""
+        super().focusInEvent(event)
+        self._clicked_into = event.reason() == Qt.FocusReason.MouseFocusReason
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        """Unless part of it was selected with the mouse, or it had the keys before."""
+        super().mouseReleaseEvent(event)
+        if self._clicked_into and not self.hasSelectedText():
+            self.selectAll()
+        self._clicked_into = False
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
         """What is not in force stays on screen only while it is being typed."""

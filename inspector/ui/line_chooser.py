@@ -6,21 +6,13 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QFrame,
-    QGridLayout,
-    QLabel,
-    QLineEdit,
-    QListWidget,
-    QListWidgetItem,
-    QPushButton,
-)
+from PySide6.QtWidgets import QAbstractItemView, QFrame, QGridLayout, QLabel, QLineEdit, QPushButton
 
 from inspector.runtime.plotted import Fall
 from inspector.ui import theme
 from inspector.ui.board_model import MOST_IN_ONE, Choice, Plot
 from inspector.ui.fuzzy import Texts
+from inspector.ui.text_list import TextList
 
 ALL = "all params together"
 MOST_LISTED = 300
@@ -43,7 +35,9 @@ class LineChooser(QFrame):
         self._params: tuple[str, ...] = ()
         self._param_texts = Texts(())
         self.metric_edit, self.param_edit = QLineEdit(), QLineEdit()
-        self.metrics, self.params = QListWidget(), QListWidget()
+        self._found: tuple[Choice, ...] = ()
+        """The metrics that are listed."""
+        self.metrics, self.params = TextList(), TextList()
         self.params.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         for edit, name in ((self.metric_edit, "metric"), (self.param_edit, "param")):
             edit.setPlaceholderText(f"{name}: type a few letters")
@@ -53,10 +47,7 @@ class LineChooser(QFrame):
             edit.installEventFilter(self)
         for listed, name in ((self.metrics, "Metrics"), (self.params, "Params")):
             listed.setAccessibleName(name)
-            listed.setUniformItemSizes(True)
-            listed.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-            listed.setTextElideMode(Qt.TextElideMode.ElideMiddle)
-            listed.itemActivated.connect(lambda _item: self._take(new=False))
+            listed.activated.connect(lambda _index: self._take(new=False))
         self.params.setToolTip("Ctrl or Shift and a click choose several, each a line.")
         self.words = QLabel(" ")
         self.words.setWordWrap(True)
@@ -81,8 +72,8 @@ class LineChooser(QFrame):
         grid.addWidget(self.words, 2, 0, 1, 2)
         self.metric_edit.textChanged.connect(self._list_metrics)
         self.param_edit.textChanged.connect(self._list_params)
-        self.metrics.currentRowChanged.connect(self._tell)
-        self.params.itemSelectionChanged.connect(self._tell)
+        self.metrics.selectionModel().currentRowChanged.connect(self._tell)
+        self.params.selectionModel().selectionChanged.connect(self._tell)
         self.hide()
 
     # --- what there is
@@ -111,42 +102,39 @@ class LineChooser(QFrame):
         self._tell()
 
     def _list_metrics(self) -> None:
-        self.metrics.clear()
-        for i in self._texts.find(self.metric_edit.text(), len(self._choices)):
-            item = QListWidgetItem(self._choices[i].text)
-            item.setData(Qt.ItemDataRole.UserRole, i)
-            item.setToolTip(self._choices[i].meaning)
-            self.metrics.addItem(item)
-        self.metrics.setCurrentRow(0)
+        places = self._texts.find(self.metric_edit.text(), len(self._choices))
+        self._found = tuple(self._choices[i] for i in places)
+        self.metrics.rows.show([each.text for each in self._found], [each.meaning for each in self._found])
+        self.metrics.set_row(0)
+        self._tell()
 
     def _list_params(self) -> None:
-        self.params.clear()
         query = self.param_edit.text()
         names = [self._params[i] for i in self._param_texts.find(query, MOST_LISTED)]
-        self.params.addItems([*([] if query else [ALL]), *names])
-        self.params.setCurrentRow(0)
+        self.params.rows.show([*([] if query else [ALL]), *names])
+        self.params.set_row(0)
+        self._tell()
 
     def _select_param(self, name: str) -> None:
-        found = self.params.findItems(name, Qt.MatchFlag.MatchExactly)
-        if not found and name in self._params:
+        listed = self.params.rows.texts
+        if name not in listed and name in self._params:
             # Of tens of thousands not all are listed.
-            self.params.insertItem(1, name)
-            found = [self.params.item(1)]
-        if found:
-            self.params.setCurrentItem(found[0])
+            self.params.rows.show((*listed[:1], name, *listed[1:]))
+        if name in self.params.rows.texts:
+            self.params.set_row(self.params.rows.texts.index(name))
 
     # --- what is chosen
 
     @property
     def choice(self) -> Choice | None:
         """The metric that is marked."""
-        item = self.metrics.currentItem()
-        return None if item is None else self._choices[int(item.data(Qt.ItemDataRole.UserRole))]
+        row = self.metrics.row
+        return self._found[row] if 0 <= row < len(self._found) else None
 
     def made(self) -> Plot | None:
         """The plot of what is marked; None where that is nothing."""
         choice = self.choice
-        names = ["" if item.text() == ALL else item.text() for item in self.params.selectedItems()]
+        names = ["" if text == ALL else text for text in self.params.selected]
         if choice is None or (not names and not choice.of_run):
             return None
         if choice.fall_of is not None:
@@ -154,7 +142,7 @@ class LineChooser(QFrame):
         lines = choice.lines(names)
         return Plot(log=_is_log(choice)).with_lines(lines)
 
-    def _tell(self) -> None:
+    def _tell(self, *_changed: object) -> None:
         choice, made = self.choice, self.made()
         words = "Nothing matches." if choice is None else f"{choice.text}: {choice.meaning}"
         if choice is not None and made is None:
@@ -177,7 +165,7 @@ class LineChooser(QFrame):
             listed = self.metrics if watched is self.metric_edit else self.params
             step = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1}.get(Qt.Key(event.key()), 0)
             if step:
-                listed.setCurrentRow(min(max(listed.currentRow() + step, 0), listed.count() - 1))
+                listed.set_row(listed.row + step)
                 return True
         return super().eventFilter(watched, event)
 

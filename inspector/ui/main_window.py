@@ -83,9 +83,9 @@ class MainWindow(QMainWindow):
         self.snapshot: Snapshot | None = None
         self._landed: Hit | None = None
         self.actions_by_name = Actions(self, self.send)
-        self.toolbar = MainToolBar(self.actions_by_name, self)
-        self.transport = Transport(self.actions_by_name, self)
         self.form_menu = FormMenu(self)
+        self.toolbar = MainToolBar(self.actions_by_name, self.form_menu, self)
+        self.transport = Transport(self.actions_by_name, self)
         self.opening = Opening(self, lambda: self._settings, always_listed())
         self.banner = Banner(self)
         self.status = StatusLine(self)

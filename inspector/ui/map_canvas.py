@@ -20,11 +20,12 @@ from inspector.mapping import MapRequest, Quantity
 from inspector.runtime.map_picture import MapImage
 from inspector.stores import Lane, store_at
 from inspector.ui import format as fmt
+from inspector.ui import theme
 from inspector.ui.map_geometry import Bracket, SegmentIndex, Viewport, whole
 from inspector.ui.map_legend import under_pixel
 from inspector.ui.map_overview import element_under
 from inspector.ui.map_paint import MapPainter
-from inspector.ui.map_rows import LEFT, RIGHT, lane_rects, overview_height, overview_rect
+from inspector.ui.map_rows import lane_rects, overview_height, overview_rect, sizes
 from inspector.ui.widgets import CentredWords
 
 EMPTY_TEXT = (
@@ -67,7 +68,7 @@ class MapCanvas(QWidget):
         self.setAccessibleName("Mega-buffer map")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMouseTracking(True)
-        self.setMinimumSize(320, 142)
+        self.setMinimumSize(320, theme.scaled(142))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.index: SegmentIndex | None = None
         self.view: Viewport | None = None
@@ -145,7 +146,7 @@ class MapCanvas(QWidget):
 
     def lanes_width(self) -> int:
         """Pixels between the gutters."""
-        return max(self.width() - LEFT - RIGHT, 1)
+        return max(self.width() - sizes().left - sizes().right, 1)
 
     # ── moving about ──
 
@@ -213,13 +214,13 @@ class MapCanvas(QWidget):
 
     def element_at(self, position: QPointF) -> tuple[int, Lane | None] | None:
         """The element under a point, and the lane if the point is on one."""
-        if self.view is None or not LEFT <= position.x() < LEFT + self.view.width:
+        if self.view is None or not sizes().left <= position.x() < sizes().left + self.view.width:
             return None
         lane, part = None, 0.0
         for name, rect in lane_rects(self.size()).items():
             if rect.top() <= position.y() < rect.bottom():
                 lane, part = name, (position.y() - rect.top()) / rect.height()
-        element = self.view.element_at(position.x() - LEFT, part)
+        element = self.view.element_at(position.x() - sizes().left, part)
         return None if element is None else (element, lane)
 
     def segment_at(self, position: QPointF) -> Segment | None:
@@ -261,7 +262,7 @@ class MapCanvas(QWidget):
         if self.image is None or self.view is None:
             return None
         request = self.image.request
-        at = self.view.start + (position.x() - LEFT) * self.view.per_pixel
+        at = self.view.start + (position.x() - sizes().left) * self.view.per_pixel
         column = int((at - request.start) // request.elements_per_pixel)
         rect = lane_rects(self.size())[lane]
         row = int((position.y() - rect.top()) / rect.height() * request.height)
@@ -302,7 +303,7 @@ class MapCanvas(QWidget):
         if sideways and self.view is not None:
             self._move(self.view.panned(-sideways))
         elif delta.y():
-            self.zoom(1.2 ** (delta.y() / 120), event.position().x() - LEFT)
+            self.zoom(1.2 ** (delta.y() / 120), event.position().x() - sizes().left)
         event.accept()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:

@@ -15,7 +15,7 @@ from inspector.stores import MOMENTS, Lane, stores
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.map_geometry import Strip, Viewport
-from inspector.ui.map_rows import BLOCKS, LEFT, NAMES, RULER, fits, text_width
+from inspector.ui.map_rows import fits, sizes, text_width
 
 BLOCK_BORDERS_FROM = 8.0
 """Pixels a block is wide before its borders are drawn."""
@@ -55,10 +55,10 @@ def paint_blocks(
     """Where each block of codes begins, and its number where there is room for it."""
     line = painter.fontMetrics().height()
     for block in coded_blocks(layout, lane, view):
-        left = LEFT + view.x_of(block.start)
+        left = sizes().left + view.x_of(block.start)
         painter.setPen(QPen(ink, 1, Qt.PenStyle.DotLine))
         painter.drawLine(QLineF(left + 0.5, rect.top(), left + 0.5, rect.bottom()))
-        seen = max(left, LEFT), min(LEFT + view.x_of(block.stop), LEFT + view.width)
+        seen = max(left, sizes().left), min(sizes().left + view.x_of(block.stop), sizes().left + view.width)
         texts = [f"8-bit block {block.number:,}", f"{block.number:,}"]
         if rect.height() >= ROOMY * line:
             texts.insert(0, f"8-bit block {block.number:,}, scale at byte {block.number * F32_BYTES:,}")
@@ -77,11 +77,12 @@ def paint_gaps(painter: QPainter, view: Viewport, gaps: list[Strip]) -> None:
     for gap in gaps:
         if gap.width < least:
             continue
-        left, right = max(LEFT + gap.x, LEFT), min(LEFT + gap.x + gap.width, LEFT + view.width)
+        first, last = sizes().left, sizes().left + view.width
+        left, right = max(first + gap.x, first), min(first + gap.x + gap.width, last)
         elements = round(gap.width * view.per_pixel)
         long = f"gap: {fmt.count(elements)} elements, {fmt.count(elements * F32_BYTES)} B"
         texts = (long, f"gap {elements:,}", "gap")
         text = next((t for t in texts if fits(painter, t, right - left - 2 * MARGIN)), "")
         if text:
-            area = QRectF(left, RULER + BLOCKS + 1, right - left, NAMES - 2)
+            area = QRectF(left, sizes().ruler + sizes().blocks + 1, right - left, sizes().names - 2)
             painter.drawText(area, int(Qt.AlignmentFlag.AlignCenter), text)

@@ -12,7 +12,7 @@ from inspector.stores import LANES, Lane
 from inspector.ui import theme
 from inspector.ui.map_geometry import Viewport, whole
 from inspector.ui.map_marks import bar_of, draw_row, flagged, premultiplied
-from inspector.ui.map_rows import LEFT, OVERVIEW_LANE, overview_rect
+from inspector.ui.map_rows import OVERVIEW_LANE, overview_rect, sizes
 
 LEAST_FRAME = 6
 """Pixels that the frame is wide however little is in sight."""
@@ -107,5 +107,5 @@ def in_sight(view: Viewport, area: QRectF) -> QRectF:
 def element_under(position: QPointF, view: Viewport, area: QRectF) -> float:
     """The element that a point of the overview stands for, wherever the pointer has been dragged to."""
     every = whole(view.total, max(int(area.width()), 1))
-    at = every.start + (position.x() - LEFT) * every.per_pixel
+    at = every.start + (position.x() - sizes().left) * every.per_pixel
     return min(max(at, 0.0), float(view.total))

@@ -20,18 +20,13 @@ from inspector.ui.map_legend import ALL_NONFINITE, gradient, lane_reason, nonfin
 from inspector.ui.map_marks import draw_edges, draw_flags, flagged
 from inspector.ui.map_overview import Overview
 from inspector.ui.map_rows import (
-    BLOCKS,
-    BRACKET,
     CELL_TEXT_FROM,
-    LEFT,
-    NAMES,
-    RIGHT,
-    RULER,
     bracket_height,
     fits,
     lane_rects,
     overview_height,
     shortened,
+    sizes,
     span,
     text_width,
     visible,
@@ -86,7 +81,7 @@ class MapPainter:
         rects = lane_rects(size)
         bottom = rects[LANES[-1]].bottom()
         painter.setFont(theme.ui_font(-1))
-        painter.setClipRect(QRectF(LEFT, 0, view.width + 1, size.height()))
+        painter.setClipRect(QRectF(sizes().left, 0, view.width + 1, size.height()))
         self._rulers(painter, view, bottom)
         self._blocks(painter, view, index)
         edges = index.edges(view)
@@ -99,7 +94,7 @@ class MapPainter:
                 continue
             self._lane(painter, view, index, lane, rect)
             for gap in gaps:
-                area = QRectF(LEFT + gap.x, rect.top(), gap.width, rect.height()).intersected(rect)
+                area = QRectF(sizes().left + gap.x, rect.top(), gap.width, rect.height()).intersected(rect)
                 painter.fillRect(area, c.gap)
                 painter.fillRect(area, QBrush(c.muted, Qt.BrushStyle.Dense7Pattern))
             draw_edges(painter, edges, view.width, rect, self._over_data(0.5))
@@ -135,19 +130,19 @@ class MapPainter:
         c = theme.colours()
         for unit, y, up in (("bytes", 0.0, 1), ("elements", bottom, -1)):
             for tick in ticks(view, unit):
-                x = LEFT + view.x_of(tick.element)
-                edge = y + (RULER if up > 0 else 0)
+                x = sizes().left + view.x_of(tick.element)
+                edge = y + (sizes().ruler if up > 0 else 0)
                 painter.setPen(c.line)
                 painter.drawLine(QLineF(x + 0.5, edge, x + 0.5, edge - up * 5))
                 width = text_width(painter, tick.text)
-                if x + 4 + width <= LEFT + view.width:
+                if x + 4 + width <= sizes().left + view.width:
                     painter.setPen(c.muted)
-                    painter.drawText(QRectF(x + 4, y, width + 2, RULER), int(_LeftMiddle), tick.text)
+                    painter.drawText(QRectF(x + 4, y, width + 2, sizes().ruler), int(_LeftMiddle), tick.text)
 
     def _blocks(self, painter: QPainter, view: Viewport, index: SegmentIndex) -> None:
         c = theme.colours()
         for block in index.layout.blocks:
-            area = span(view, block.start, block.stop, RULER, BLOCKS + NAMES, least=2)
+            area = span(view, block.start, block.stop, sizes().ruler, sizes().blocks + sizes().names, least=2)
             painter.fillRect(area, c.raised)
             if not block.decays:
                 painter.fillRect(area, QBrush(c.muted, Qt.BrushStyle.BDiagPattern))
@@ -155,12 +150,14 @@ class MapPainter:
             seen = visible(area, view)
             words = next((t for t in (text, text.split(":")[0]) if fits(painter, t, seen.width() - 8)), "")
             if words:
-                box = QRectF(seen.left() + 2, RULER + 1, text_width(painter, words) + 4, BLOCKS - 2)
+                box = QRectF(
+                    seen.left() + 2, sizes().ruler + 1, text_width(painter, words) + 4, sizes().blocks - 2
+                )
             elif not block.decays and 0 < seen.width() < view.width / 2:
                 # A few norm gains beside millions of weights: name them next to their sliver.
                 words = "no-wd"
                 width = text_width(painter, words) + 4
-                box = QRectF(seen.left() - width - 1, RULER + 1, width, BLOCKS - 2)
+                box = QRectF(seen.left() - width - 1, sizes().ruler + 1, width, sizes().blocks - 2)
             else:
                 continue
             painter.fillRect(box, c.raised)
@@ -178,7 +175,7 @@ class MapPainter:
             if last > first:
                 ratio = source.request.width / width
                 part = QRectF((first - left) * ratio, 0, (last - first) * ratio, picture.height())
-                target = QRectF(LEFT + first, rect.top(), last - first, rect.height())
+                target = QRectF(sizes().left + first, rect.top(), last - first, rect.height())
                 painter.drawImage(target, picture, part)
         no_wd = index.layout.block("no_wd")
         if no_wd is not None:
@@ -191,10 +188,10 @@ class MapPainter:
     def _cells(self, painter: QPainter, view: Viewport, lane: Lane, rect: QRectF) -> None:
         first, last = int(view.start), int(min(view.stop, view.total)) + 1
         painter.setPen(QPen(self._over_data(0.3), 1))
-        lines = [LEFT + view.x_of(e) for e in range(first, last + 1)]
+        lines = [sizes().left + view.x_of(e) for e in range(first, last + 1)]
         painter.drawLines([QLineF(x, rect.top(), x, rect.bottom()) for x in lines])
         source = self._source
-        if source is None or 1 / view.per_pixel < CELL_TEXT_FROM or rect.height() < 12:
+        if source is None or 1 / view.per_pixel < CELL_TEXT_FROM * theme.font_scale() or rect.height() < 12:
             return
         for element in range(first, last):
             column = int((element + 0.5 - source.request.start) / source.request.elements_per_pixel)
@@ -204,7 +201,9 @@ class MapPainter:
             pixel = source.rgba[lane][0, column]
             if pixel[3]:
                 painter.setPen(theme.text_on(QColor(*(int(p) for p in pixel[:3]))))
-                cell = QRectF(LEFT + view.x_of(element), rect.top(), 1 / view.per_pixel, rect.height())
+                cell = QRectF(
+                    sizes().left + view.x_of(element), rect.top(), 1 / view.per_pixel, rect.height()
+                )
                 painter.drawText(cell, int(_Centre), number(value, 3))
 
     def _over_data(self, alpha: float) -> QColor:
@@ -227,12 +226,12 @@ class MapPainter:
         self, painter: QPainter, view: Viewport, index: SegmentIndex, edges: npt.NDArray[np.int64]
     ) -> None:
         c = theme.colours()
-        top = RULER + BLOCKS
-        row = QRectF(LEFT, top, view.width, NAMES)
+        top = sizes().ruler + sizes().blocks
+        row = QRectF(sizes().left, top, view.width, sizes().names)
         draw_edges(painter, edges, view.width, row, c.line)
         metrics = QFontMetricsF(painter.font(), painter.device())
         for segment in index.wide(view, 26):
-            seen = visible(span(view, segment.offset, segment.stop, top + 1, NAMES - 2), view)
+            seen = visible(span(view, segment.offset, segment.stop, top + 1, sizes().names - 2), view)
             text = shortened(segment.name, metrics, seen.width() - 6)
             if not text:
                 continue
@@ -245,13 +244,13 @@ class MapPainter:
     def _pages(self, painter: QPainter, view: Viewport, index: SegmentIndex, bottom: float) -> None:
         c = theme.colours()
         for page in index.layout.pages[1:]:
-            x = LEFT + view.x_of(page.start)
-            if LEFT <= x <= LEFT + view.width:
+            x = sizes().left + view.x_of(page.start)
+            if sizes().left <= x <= sizes().left + view.width:
                 painter.setPen(QPen(c.text, 2, Qt.PenStyle.DashLine))
-                painter.drawLine(QLineF(x, RULER, x, bottom))
+                painter.drawLine(QLineF(x, sizes().ruler, x, bottom))
                 painter.setPen(c.text)
                 text = f"buffer [{page.index}]"
-                box = QRectF(x + 3, RULER + 1, text_width(painter, text) + 4, BLOCKS - 2)
+                box = QRectF(x + 3, sizes().ruler + 1, text_width(painter, text) + 4, sizes().blocks - 2)
                 painter.fillRect(box, c.raised)
                 painter.drawText(box, int(_Centre), text)
 
@@ -268,15 +267,15 @@ class MapPainter:
         painter.setPen(QPen(c.accent, 2))
         y = seen.bottom() - 2
         painter.drawLine(QLineF(seen.left() + 1, y, seen.right() - 1, y))
-        for x, inside in ((area.left() + 1, area.left() >= LEFT), (area.right() - 1, True)):
-            if inside and x <= LEFT + view.width:
+        for x, inside in ((area.left() + 1, area.left() >= sizes().left), (area.right() - 1, True)):
+            if inside and x <= sizes().left + view.width:
                 painter.drawLine(QLineF(x, y, x, seen.top() + min(3, height // 4)))
-        if height < BRACKET - 2:
+        if height < sizes().bracket - 2:
             return
         width = text_width(painter, text) + 6
         # Beside a bracket that is too narrow, on the side where there is room.
         left = seen.left() + 5 if width < seen.width() else seen.left() - width - 2
-        if left < LEFT:
+        if left < sizes().left:
             left = seen.right() + 2
         painter.setPen(c.accent)
         painter.drawText(QRectF(left, seen.top(), width, height - 3), int(_LeftMiddle), text)
@@ -286,7 +285,7 @@ class MapPainter:
         wide, c = max(1 / view.per_pixel, 3.0), theme.colours()
         painter.setBrush(Qt.BrushStyle.NoBrush)
         for rect in rects.values():
-            frame = QRectF(LEFT + view.x_of(element), rect.top() + 1, wide, rect.height() - 2)
+            frame = QRectF(sizes().left + view.x_of(element), rect.top() + 1, wide, rect.height() - 2)
             # Seen on dark data and on light.
             for colour, width in ((c.base, 5), (c.accent, 2)):
                 painter.setPen(QPen(colour, width))
@@ -299,7 +298,7 @@ class MapPainter:
             return
         c = theme.colours()
         segment = index.layout[name]
-        top = RULER + BLOCKS
+        top = sizes().ruler + sizes().blocks
         area = span(view, segment.offset, segment.stop, top, bottom - top, least=3)
         painter.setBrush(Qt.BrushStyle.NoBrush)
         for colour, width in ((c.base, 4), (c.accent, 2)):
@@ -311,25 +310,27 @@ class MapPainter:
         bottom = rects[LANES[-1]].bottom()
         painter.setPen(c.muted)
         for text, y, height in (
-            ("bytes", 0.0, RULER),
-            ("block", RULER, BLOCKS),
-            ("param", RULER + BLOCKS, NAMES),
-            ("elements", bottom, RULER),
-            ("whole", bottom + RULER, overview_height(size)),
+            ("bytes", 0.0, sizes().ruler),
+            ("block", sizes().ruler, sizes().blocks),
+            ("param", sizes().ruler + sizes().blocks, sizes().names),
+            ("elements", bottom, sizes().ruler),
+            ("whole", bottom + sizes().ruler, overview_height(size)),
         ):
             if not height:
                 continue
-            painter.drawText(QRectF(4, y, LEFT - 8, height), int(_LeftMiddle), text)
+            painter.drawText(QRectF(4, y, sizes().left - 8, height), int(_LeftMiddle), text)
         for lane, rect in rects.items():
-            painter.fillRect(QRectF(LEFT - 10, rect.top(), 6, rect.height()), theme.lane_mark(lane))
+            painter.fillRect(QRectF(sizes().left - 10, rect.top(), 6, rect.height()), theme.lane_mark(lane))
             font = theme.ui_font(1)
             font.setBold(True)
             painter.setFont(font)
             painter.setPen(c.text)
             name = int(_LeftMiddle | Qt.TextFlag.TextDontClip)
-            painter.drawText(QRectF(4, rect.top(), LEFT - 20, rect.height()), name, lane)
+            painter.drawText(QRectF(4, rect.top(), sizes().left - 20, rect.height()), name, lane)
             painter.setFont(theme.ui_font(-1))
-            area = QRectF(rect.right() + 8, rect.top(), RIGHT - 12, rect.height() + bracket_height(size))
+            area = QRectF(
+                rect.right() + 8, rect.top(), sizes().right - 12, rect.height() + bracket_height(size)
+            )
             self._legend(painter, lane, area)
 
     def _legend(self, painter: QPainter, lane: Lane, area: QRectF) -> None:

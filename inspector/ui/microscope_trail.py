@@ -26,9 +26,9 @@ from inspector.ui import format as fmt
 from inspector.ui import theme
 
 LEFT = 20
-"""For the names of the lanes."""
+"""For the names of the lanes, in text of usual size."""
 RIGHT = 72
-"""For the largest and the least value."""
+"""For the largest and the least value, in text of usual size."""
 GAP = 6
 DOT = 2.5
 MARK = 4
@@ -115,22 +115,22 @@ class TrailPlot(QWidget):
     def x_of(self, step: float) -> float:
         """The pixel of a step."""
         first, last = self.span
-        return LEFT + (step - first) / (last - first) * self._width
+        return theme.scaled(LEFT) + (step - first) / (last - first) * self._width
 
     def step_at(self, x: float) -> int:
         """The step nearest to a pixel."""
         first, last = self.span
-        return min(max(round(first + (x - LEFT) / self._width * (last - first)), first), last)
+        return min(max(round(first + (x - theme.scaled(LEFT)) / self._width * (last - first)), first), last)
 
     @property
     def _width(self) -> float:
-        return max(self.width() - LEFT - RIGHT, 1)
+        return max(self.width() - theme.scaled(LEFT) - theme.scaled(RIGHT), 1)
 
     def band(self, lane: Lane) -> QRectF:
         """Where a lane is drawn."""
         below = self.fontMetrics().height()
         height = max((self.height() - below - GAP * len(LANES)) / len(LANES), 4)
-        return QRectF(LEFT, GAP / 2 + LANES.index(lane) * (height + GAP), self._width, height)
+        return QRectF(theme.scaled(LEFT), GAP / 2 + LANES.index(lane) * (height + GAP), self._width, height)
 
     # --- painting
 
@@ -159,7 +159,9 @@ class TrailPlot(QWidget):
         middle = Qt.AlignmentFlag.AlignVCenter
         painter.setPen(ink)
         painter.drawText(
-            QRectF(0, band.top(), LEFT - 4, band.height()), middle | Qt.AlignmentFlag.AlignRight, lane
+            QRectF(0, band.top(), theme.scaled(LEFT) - 4, band.height()),
+            middle | Qt.AlignmentFlag.AlignRight,
+            lane,
         )
         painter.setPen(QPen(colours.faint, 1))
         painter.drawLine(band.bottomLeft(), band.bottomRight())
@@ -172,7 +174,7 @@ class TrailPlot(QWidget):
             points = [QPointF(x, y) for x, y in zip(xs, ys, strict=True)]
             self._paint_line(painter, points, drawn.joined, QPen(ink, 1.25))
             painter.setPen(colours.muted)
-            beside = QRectF(band.right() + 4, band.top() - 2, RIGHT - 6, band.height() + 4)
+            beside = QRectF(band.right() + 4, band.top() - 2, theme.scaled(RIGHT) - 6, band.height() + 4)
             if band.height() >= 2 * painter.fontMetrics().height() - 4 and high != low:
                 painter.drawText(beside, Qt.AlignmentFlag.AlignTop, fmt.number(high, 3))
                 painter.drawText(beside, Qt.AlignmentFlag.AlignBottom, fmt.number(low, 3))
@@ -219,7 +221,7 @@ class TrailPlot(QWidget):
                 painter.setPen(QPen(colours.accent, 1, style))
                 painter.drawLine(QPointF(self.x_of(step), 0), QPointF(self.x_of(step), bottom))
         painter.setPen(colours.muted)
-        below = QRectF(LEFT, bottom, self._width, self.height() - bottom)
+        below = QRectF(theme.scaled(LEFT), bottom, self._width, self.height() - bottom)
         if self.trail.span is None:
             return
         start, end = self.step_texts(first, last)

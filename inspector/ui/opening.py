@@ -65,11 +65,20 @@ class Opening(QObject):
 
     def choose_file(self) -> None:
         """Ask for a state file or a packed recording, or for the files of a checkpoint."""
-        self._ask("Open a file, or those of a checkpoint", QFileDialog.FileMode.ExistingFiles, FILE_FILTER)
+        dialog = QFileDialog(self._window, "Open a file, or those of a checkpoint", "", FILE_FILTER)
+        dialog.setObjectName("open_dialog")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
+        dialog.fileSelected.connect(lambda path: self._take([path]))
+        dialog.filesSelected.connect(self._take_several)
+        dialog.show()
 
     def choose_recording(self) -> None:
         """Ask for the folder of a recording, or of a checkpoint."""
-        self._ask("Open the folder of a recording or of a checkpoint", QFileDialog.FileMode.Directory, "")
+        from inspector.ui.session_dialog import SessionDialog
+
+        title = "Open the folder of a recording or of a checkpoint"
+        SessionDialog(self._window, title, lambda path: self._take([path]), any_folder=True).show()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Take files that are dropped on the window."""
@@ -84,15 +93,6 @@ class Opening(QObject):
         if event.type() == QEvent.Type.Drop:
             self._take(paths)
         return True
-
-    def _ask(self, title: str, mode: QFileDialog.FileMode, kinds: str) -> None:
-        dialog = QFileDialog(self._window, title, "", kinds)
-        dialog.setObjectName("open_dialog")
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setFileMode(mode)
-        dialog.fileSelected.connect(lambda path: self._take([path]))
-        dialog.filesSelected.connect(self._take_several)
-        dialog.show()
 
     def _take(self, paths: list[str]) -> None:
         if kernels := wgsl_files(paths):

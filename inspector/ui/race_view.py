@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtCore import QEvent, QModelIndex, QObject, Qt
 from PySide6.QtGui import QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import (
     QCheckBox,
@@ -29,7 +29,7 @@ from inspector.ui.shortcuts import bind
 from inspector.ui.step_chart import StepChart
 from inspector.ui.tables import dense_table, set_widths
 from inspector.ui.view import LazyView
-from inspector.ui.widgets import ElidedLabel
+from inspector.ui.widgets import CentredWords, ElidedLabel
 
 CHARTS = {"loss": "loss", "grad_norm": "‖g‖", "update_norm": "‖Δw‖", "weight_norm": "‖w‖"}
 CHART_HELP = {
@@ -83,6 +83,9 @@ class RaceView(LazyView):
         self.lanes.setToolTip(LANES_HELP)
         self.lanes.setAccessibleName("Lanes of the race")
         self.lanes.setMinimumContentsLength(16)
+        # What is longer than the field is read from its beginning.
+        self.lanes.activated.connect(lambda: self._show_lanes(self.lanes.currentText()))
+        self._show_lanes(PRESETS[0])
         self.start_button = _button(
             "Start", "Open the source anew with these lanes (Ctrl+Return)", self.start
         )
@@ -105,14 +108,16 @@ class RaceView(LazyView):
         set_widths(self.table, SAMPLES)
         self.table.horizontalHeader().setStretchLastSection(True)
         self.charts = {name: self._chart(name) for name in CHARTS}
-        holder = QWidget()
-        self._grid = QGridLayout(holder)
+        self._plots = QWidget()
+        self._plots.installEventFilter(self)
+        self.nothing = CentredWords(self._plots)
+        self._grid = QGridLayout(self._plots)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setSpacing(0)
         self._columns = 0
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._splitter.setChildrenCollapsible(False)
-        self._splitter.addWidget(holder)
+        self._splitter.addWidget(self._plots)
         self._splitter.addWidget(self.table)
         self._splitter.setStretchFactor(0, 1)
         outer = QVBoxLayout(self)
@@ -132,7 +137,13 @@ class RaceView(LazyView):
 
     def load(self, text: str) -> None:
         """Write those lanes."""
+        self._show_lanes(text)
+
+    def _show_lanes(self, text: str) -> None:
         self.lanes.setEditText(text)
+        field = self.lanes.lineEdit()
+        assert field is not None
+        field.setCursorPosition(0)
 
     def start(self) -> None:
         """Ask for a race of the lanes that are written."""
@@ -195,13 +206,28 @@ class RaceView(LazyView):
             chart.show_others({name: histories[name] for name in there})
             chart.set_colours({name: styles[names.index(name)][0] for name in there})
             chart.select_trace(f"lane {self.model.front}")
-            absent = ABSENT if count and steps and not there else ""
-            chart.set_message(NOTHING if not count and metric == "loss" else absent)
+            chart.set_message(ABSENT if count and steps and not there else "")
             if ends != self._ends and steps:
                 room = max((ends[1] - ends[0]) * 0.01, 0.5)
                 chart.box.setXRange(ends[0] - room, ends[1] + room, padding=0)
             chart.draw()
         self._ends = ends
+        self._say_nothing()
+
+    def _say_nothing(self) -> None:
+        """Over all plots: one alone may be too narrow for a sentence. What has nothing in it has no numbers."""
+        if bool(self.nothing.text()) == bool(self.model.lanes):
+            for chart in self.charts.values():
+                chart.left.setStyle(showValues=bool(self.model.lanes))
+                chart.show_bottom_axis("step" if self.model.lanes else None)
+        self.nothing.say("" if self.model.lanes else NOTHING, self._plots.rect())
+        self.nothing.raise_()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """The plots have another size."""
+        if watched is self._plots and event.type() == QEvent.Type.Resize:
+            self._say_nothing()
+        return super().eventFilter(watched, event)
 
     def _of_lane(self, metric: str, number: int) -> History:
         """The history of one metric of a lane under the name of its line; the same object while nothing is new."""

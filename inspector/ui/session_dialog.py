@@ -16,13 +16,24 @@ FILTER = f"Recordings (*.session *.zip {' '.join(TOP_NAMES)});;All files (*)"
 class SessionDialog(QFileDialog):
     """A file dialog in which to enter the folder of a recording is to choose it."""
 
-    def __init__(self, parent: QWidget, title: str, chosen: Callable[[str], None], folder: str = "") -> None:
-        super().__init__(parent, title, "", FILTER)
+    def __init__(
+        self,
+        parent: QWidget,
+        title: str,
+        chosen: Callable[[str], None],
+        folder: str = "",
+        *,
+        any_folder: bool = False,
+    ) -> None:
+        """With `any_folder` folders are chosen, those of checkpoints as well, which are entered like any other."""
+        super().__init__(parent, title, "", "" if any_folder else FILTER)
         self.setObjectName("session_dialog")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         # The system's own dialogs know folders and files only.
         self.setOption(QFileDialog.Option.DontUseNativeDialog)
-        self.setFileMode(QFileDialog.FileMode.ExistingFile)
+        self.setFileMode(QFileDialog.FileMode.Directory if any_folder else QFileDialog.FileMode.ExistingFile)
+        if any_folder:
+            self.fileSelected.connect(chosen)
         self.setLabelText(QFileDialog.DialogLabel.Accept, "Choose")
         if folder:
             self.setDirectory(folder)

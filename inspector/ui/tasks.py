@@ -147,7 +147,8 @@ TASKS = (
                 "Both recordings held against each other: where they part first, and each param by how far.",
             ),
             Step(
-                "`Ctrl+R`; in the toolbar choose *single* as *dispatch*; `F7`, then `Enter`.",
+                "`Ctrl+R`; in the toolbar, behind Form where the window is narrow, choose *single* as *dispatch*; "
+                "`F7`, then `Enter`.",
                 "The same with one dispatch instead of two. Another clip norm (*max grad norm*), learning rate or "
                 "kernel goes the same way.",
             ),

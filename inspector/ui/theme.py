@@ -46,6 +46,8 @@ class Colours:
     accent: QColor
     """The current dispatch and the selection."""
     on_accent: QColor
+    frame: QColor
+    """Around what can be typed in, chosen from, ticked or pressed."""
     gap: QColor
     """Where a buffer holds no param."""
     info: QColor
@@ -67,6 +69,7 @@ LIGHT = Colours(
     faint=QColor("#E1E4E9"),
     accent=QColor("#5A3FD0"),
     on_accent=QColor("#FFFFFF"),
+    frame=QColor("#767B84"),
     gap=QColor("#D9DCE2"),
     info=QColor("#2B5C9E"),
     warning=QColor("#855800"),
@@ -85,6 +88,7 @@ DARK = Colours(
     faint=QColor("#2C2F36"),
     accent=QColor("#B3A4FF"),
     on_accent=QColor("#16181D"),
+    frame=QColor("#757B85"),
     gap=QColor("#2F333A"),
     info=QColor("#8AB8F5"),
     warning=QColor("#F0C04A"),
@@ -92,6 +96,12 @@ DARK = Colours(
     ok=QColor("#7BD49A"),
     overlays=(QColor("#56B4E9"), QColor("#D9C24A"), QColor("#8F96A0")),
 )
+
+
+FRAMED = ("QLineEdit", "QComboBox", "QAbstractSpinBox", "QCheckBox", "QRadioButton", "QPushButton")
+"""The classes of widgets whose frames have to be seen, as one aims at them."""
+FRAME_SHADE = 140
+"""Fusion draws a frame in the window colour of its palette made darker by so much, in percent (qfusionstyle_p_p.h)."""
 
 
 class _Watcher(QObject):
@@ -138,6 +148,11 @@ def apply(app: QApplication, scheme: Scheme | None = None, font_scale: float | N
 def font_scale() -> float:
     """The size of text beside that of the system, as a person has set it."""
     return _State.font_scale
+
+
+def scaled(pixels: int) -> int:
+    """Pixels of a place for text, at the size of text that a person has set."""
+    return round(pixels * _State.font_scale)
 
 
 def ui_font(size_change: float = 0) -> QFont:
@@ -232,7 +247,12 @@ def _refresh(app: QApplication, *, always: bool = False) -> None:
     if chosen is _State.colours and not always:
         return
     _State.colours = chosen
-    app.setPalette(_qt_palette(chosen))
+    palette = _qt_palette(chosen)
+    app.setPalette(palette)
+    # None of these is filled with the window colour, so that it can stand for the frame.
+    palette.setColor(QPalette.ColorRole.Window, chosen.frame.lighter(FRAME_SHADE))
+    for kind in FRAMED:
+        app.setPalette(palette, kind)  # type: ignore[arg-type] # bytes are refused, whatever the stub says
     changes().changed.emit()
 
 

@@ -53,7 +53,7 @@ class TimingView(CurvesView):
         self.chart.set_message("No step has been timed yet: F11 runs one.")
 
     def _table_width(self) -> int:
-        return TABLE_WIDTH
+        return theme.scaled(TABLE_WIDTH)
 
     def _update(self, snapshot: Snapshot) -> None:
         known = snapshot.cursor is not None and len(snapshot.history) > 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from inspector.errors import UsageError
+from inspector.progress import advanced, part
 from inspector.session.tensorfile import MAX_HEADER_BYTES, TensorFile
 from inspector.tensor_tree import StoredTensor, TensorDocument
 
@@ -56,11 +57,14 @@ def open_documents(
     """What is in the files, and the names that a text file among them lists; UsageError for what is no checkpoint."""
     documents: list[TensorDocument] = []
     names: tuple[str, ...] | None = None
-    for path in _expanded(paths):
-        if path.suffix == NAMES_SUFFIX:
-            names = _names(path)
-        else:
-            documents.append(_open(path, load))
+    files = list(_expanded(paths))
+    for i, path in enumerate(files):
+        advanced(i, len(files))
+        with part(i / len(files), (i + 1) / len(files)):
+            if path.suffix == NAMES_SUFFIX:
+                names = _names(path)
+            else:
+                documents.append(_open(path, load))
     if not documents:
         raise UsageError(f"{paths[0]} lists names, and no file of weights stands beside it.")
     return documents, names
