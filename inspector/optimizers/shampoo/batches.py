@@ -134,16 +134,17 @@ def batches(
     stacked: int,
     most: int,
 ) -> Iterator[Batch]:
-    """The bands of the matrices in batches, in the order of the lanes.
+    """The bands of the matrices in batches: of blocks of one size those that lie behind each other in the states.
 
     All elements from the first to the last band of several lie on one page of the lanes and can be bound at once, which
     takes at most `bound` of them. A batch has at most `most` blocks, and no more than `stacked` elements of any kind in
     them; bands are cut where this is too little for one.
     """
     run: list[Band] = []
-    for segment in matrices:
-        grid = grid_of(segment.param.shape, block)
-        assert grid is not None
+    grids = [
+        (segment, grid) for segment in matrices if (grid := grid_of(segment.param.shape, block)) is not None
+    ]
+    for segment, grid in sorted(grids, key=lambda pair: (pair[1].height, pair[1].width)):
         for band in _bands(segment, grid, max(min(stacked // max(grid.height, grid.width) ** 2, most), 1)):
             if run and not _goes_with(layout, run, band, states, bound, stacked, most):
                 yield _batch(run, states)
