@@ -12,6 +12,15 @@ from inspector.variants import DEFAULT, Skipped
 
 
 @dataclass(frozen=True, slots=True)
+class StepCosts:
+    """Costs by kernel, and of the whole step, of steps that run one plan; members as of `BenchReport`."""
+
+    kernels: tuple[KernelCost, ...]
+    step: KernelCost
+    span_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class BenchReport:
     """Costs by kernel, and of the whole step: `step` adds up the kernels of each step."""
 
@@ -28,6 +37,8 @@ class BenchReport:
     last_steps: tuple[tuple[KernelTime, ...], ...]
     """The times of the last warm steps, dispatch by dispatch."""
     name: str = DEFAULT
+    between: StepCosts | None = None
+    """Those of steps that go without what only some do, of an optimizer that has such: all else is of the others."""
 
 
 @dataclass(frozen=True, slots=True)

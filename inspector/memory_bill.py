@@ -24,7 +24,7 @@ from inspector.codecs import blocks
 from inspector.errors import UsageError
 from inspector.layout import F32_BYTES, Param
 from inspector.optimizers import OPTIMIZERS
-from inspector.optimizers.state_size import PLANNED, Sizes, is_hidden, kept
+from inspector.optimizers.state_size import Sizes, is_hidden, kept
 from inspector.param_state import ParamState, Shape
 from inspector.plan import SMALL_ELEMENTS
 
@@ -190,12 +190,12 @@ def _optimizers() -> list[tuple[str, tuple[str, ...], Sizes]]:
     by_state: dict[tuple[tuple[str, ...], tuple[ParamState, ...]], list[str]] = {}
     own: list[tuple[str, tuple[str, ...], Sizes]] = []
     for each in sorted(OPTIMIZERS.values(), key=lambda o: o.name != "adamw"):
-        if each.name in PLANNED:
+        if each.billed is not None:
             continue
         by_state.setdefault((each.state, each.param_states), []).append(each.name)
     for (moments, states), names in by_state.items():
         own.append((names[0], tuple(names[1:]), kept(moments, states)))
-    return [*own, *((name, (), sizes) for name, sizes in PLANNED.items())]
+    return [*own, *((each.name, (), each.billed) for each in OPTIMIZERS.values() if each.billed is not None)]
 
 
 def _bill(

@@ -31,6 +31,7 @@ Kernel = Literal["f32", "f16", "8bit"]
 Reduce = Literal["two-pass", "atomic"]
 DispatchForm = Literal["two-block", "single", "per-tensor"]
 Grid = Literal["capped", "published"]
+Factors = Literal["mean", "sum"]
 Access = Literal["read", "read_write", "uniform"]
 
 KERNELS: tuple[Kernel, ...] = ("f32", "f16", "8bit")
@@ -38,6 +39,10 @@ REDUCES: tuple[Reduce, ...] = ("two-pass", "atomic")
 DISPATCH_FORMS: tuple[DispatchForm, ...] = ("two-block", "single", "per-tensor")
 GRIDS: tuple[Grid, ...] = ("capped", "published")
 STATE_TYPES: tuple[StateType, ...] = ("f32", "8bit")
+FACTORS: tuple[Factors, ...] = ("mean", "sum")
+DEFAULT_ROOT_BLOCK = 256
+"""Most rows and columns of a block that Shampoo takes roots for."""
+DEFAULT_ROOT_EVERY = 10
 SMALL_ELEMENTS = 4096
 """A param of fewer elements is small: 8-bit optimizers keep its state in float32 (bitsandbytes: min_8bit_size)."""
 
@@ -62,8 +67,10 @@ class Variant:
     params below `SMALL_ELEMENTS` as `small_state` says. `dispatch` "single" updates both blocks at once.
     Without `fused`, clipping, zeroing and the mirror are passes of their own. `grid` "published" is the scalar
     form with ceil(n/256) groups, kept to measure against; "capped" is the vectorised form with a bounded grid
-    for the norm. `no_muon`, patterns of names with commas between them, are matrices that Muon leaves to AdamW. `own`
-    kernels take the place of the built-in ones, in their published form.
+    for the norm. `no_muon`, patterns of names with commas between them, are matrices that Muon leaves to AdamW.
+    Shampoo's blocks are at most `root_block` by `root_block`, their roots are worked out anew every `root_every` steps,
+    and `factors` are averages or, as in its paper, sums. `own` kernels take the place of the built-in ones, in their
+    published form.
     """
 
     optimizer: str = "adamw"
@@ -76,6 +83,9 @@ class Variant:
     codec: Codec = "linear"
     small_state: StateType = "f32"
     no_muon: str = ""
+    root_block: int = DEFAULT_ROOT_BLOCK
+    root_every: int = DEFAULT_ROOT_EVERY
+    factors: Factors = "mean"
     own: OwnKernels = NO_OWN_KERNELS
 
 
@@ -221,6 +231,10 @@ class Dispatch:
         return sum(b.access != "uniform" for b in self.bindings)
 
 
+Cut = tuple[tuple[int, ...] | None, bool]
+"""The classes of params that cut a plan, and whether it is of a step between those that do all there is to do."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """The dispatches of one step, in order, and the buffers and uniforms they bind."""
@@ -235,6 +249,13 @@ class Plan:
     """Of params with settings of their own, as `param_hyper.segment_classes` gives them."""
     states: tuple[PlacedState, ...] = ()
     """State in shapes of its own, by state and in the order of the layout."""
+    between: bool = False
+    """Of an optimizer whose steps are not all alike: it goes without what only some of them do."""
+
+    @property
+    def cut(self) -> Cut:
+        """What tells it from other plans of its form and layout."""
+        return self.classes, self.between
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:

@@ -11,26 +11,28 @@ from typing import Any, get_args
 
 import numpy as np
 
+from inspector.adamw_settings import AdamwSettings
 from inspector.codecs import Codec
 from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.hyper import HYPER_NAMES, NUMERICS, Hyper, check_value, with_values
 from inspector.layout import Param
 from inspector.optimizers import optimizer
-from inspector.optimizers.muon.settings import AdamwSettings
-from inspector.plan import KERNELS, Variant
+from inspector.plan import FACTORS, KERNELS, Variant
 from inspector.settings import SETTING_NAMES
 
 MAX_LANES = 8
 """Lanes of a race: as many as can be told apart in one plot."""
 MAX_SWEEP = 1000
 FORM_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"kernel": KERNELS, "codec": get_args(Codec), "numerics": NUMERICS}
+    {"kernel": KERNELS, "codec": get_args(Codec), "numerics": NUMERICS, "factors": FACTORS}
 )
 """What a lane may say of the form of its step, and the values that there are."""
+FORM_NUMBERS = ("root_block", "root_every")
+"""The same where any whole number from 1 on is a value."""
 NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 ADAMW = "adamw."
-"""What stands before settings of the params that Muon leaves to AdamW."""
+"""What stands before settings of the params that an optimizer leaves to AdamW, as Muon does."""
 LANE_FORM = "OPTIMIZER[:KEY=VALUE,…], as in adamw or lion:lr=3e-4,weight_decay=1"
 
 
@@ -46,7 +48,7 @@ class LaneSpec:
     form: Mapping[str, str] = field(default_factory=lambda: NO_CHANGES)
     seed: int | None = None
     adamw: Mapping[str, float] = field(default_factory=lambda: NO_CHANGES)
-    """Settings of the params that Muon leaves to AdamW, by name."""
+    """Settings of the params that are left to AdamW, by name."""
 
     @classmethod
     def from_text(cls, text: str) -> LaneSpec:
@@ -54,6 +56,7 @@ class LaneSpec:
         name, colon, options = (part.strip() for part in text.strip().partition(":"))
         if not name or (colon and not options):
             raise UsageError(f"{text!r} is no lane: write {LANE_FORM}.")
+        leaves = optimizer(name).rest is not None
         hyper: dict[str, float] = {}
         form: dict[str, str] = {}
         adamw: dict[str, float] = {}
@@ -75,13 +78,15 @@ class LaneSpec:
                 hyper[key] = _number(text, key, value)
             elif key in FORM_CHOICES:
                 form[key] = _choice(text, key, value)
-            elif of_adamw != key and of_adamw in SETTING_NAMES and name == "muon":
+            elif key in FORM_NUMBERS:
+                form[key] = _whole(text, key, value)
+            elif of_adamw != key and of_adamw in SETTING_NAMES and leaves:
                 adamw[of_adamw] = _number(text, of_adamw, value)
             elif key == "seed":
                 seed = _seed(text, value)
             else:
-                rest = (f"{ADAMW}lr and the like",) if name == "muon" else ()
-                known = ", ".join((*HYPER_NAMES, *FORM_CHOICES, *rest, "seed"))
+                rest = (f"{ADAMW}lr and the like",) if leaves else ()
+                known = ", ".join((*HYPER_NAMES, *FORM_CHOICES, *FORM_NUMBERS, *rest, "seed"))
                 raise UsageError(f"The lane {text!r} has no setting {key!r}: give one of {known}.")
         return cls(
             optimizer(name).name,
@@ -101,7 +106,7 @@ class LaneSpec:
 
     def variant_of(self, base: Variant) -> Variant:
         """The form that it runs in, where all else is as in `base`."""
-        changes: dict[str, Any] = dict(self.form)
+        changes: dict[str, Any] = {k: int(v) if k in FORM_NUMBERS else v for k, v in self.form.items()}
         return replace(base, optimizer=self.optimizer, **changes)
 
     def hyper_of(self, base: Hyper) -> Hyper:
@@ -188,6 +193,12 @@ def _choice(text: str, key: str, value: str) -> str:
     if value not in FORM_CHOICES[key]:
         raise UsageError(f"The lane {text!r} has {key}={value}: choose {', '.join(FORM_CHOICES[key])}.")
     return value
+
+
+def _whole(text: str, key: str, value: str) -> str:
+    if not value.isascii() or not value.isdigit() or not int(value):
+        raise UsageError(f"The lane {text!r} has {key}={value}: give a whole number of 1 or more.")
+    return str(int(value))
 
 
 def _seed(text: str, value: str) -> int:

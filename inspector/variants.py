@@ -12,6 +12,7 @@ from inspector.own_kernels import NO_OWN_KERNELS, OwnKernels
 from inspector.plan import SMALL_ELEMENTS, Plan, Variant, layout_for
 
 DEFAULT, GIVEN = "default", "as given"
+NO_CHANGE = "It changes nothing in this form of the step."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,11 @@ def all_choices(plan: Plan) -> Iterator[Choice]:
     for name in (f.name for f in fields(Variant)):
         for value in choices(name):
             now = value == getattr(plan.variant, name)
-            reason = "" if now else refusal(plan, replace(plan.variant, **{name: value}))
+            foreign = any(name in each.form for n, each in OPTIMIZERS.items() if n != plan.variant.optimizer)
+            if now:
+                reason = ""
+            else:
+                reason = NO_CHANGE if foreign else refusal(plan, replace(plan.variant, **{name: value}))
             yield Choice(name, value, reason)
 
 
@@ -74,7 +79,7 @@ def refusal(plan: Plan, variant: Variant) -> str:
             other = plan_step(layout_for(plan.layout.params, plan.limits, variant), plan.limits, variant)
         except UsageError as error:
             return str(error)
-    return "" if _differ(plan, other) else "It changes nothing in this form of the step."
+    return "" if _differ(plan, other) else NO_CHANGE
 
 
 def changes(base: Variant, variant: Variant) -> str:
@@ -136,7 +141,8 @@ def _with_another(
 ) -> Iterator[Variant]:
     """Variants that change one more factor, allowed and different from changing that factor alone."""
     for field in fields(Variant):
-        if field.name == taken:
+        # What another optimizer alone has is none of this one's.
+        if field.name in (taken, "optimizer"):
             continue
         for value in choices(field.name):
             if value == getattr(base, field.name):

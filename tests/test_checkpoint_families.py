@@ -94,3 +94,13 @@ def test_what_pytorch_saves_of_two_optimizers(tmp_path: Path) -> None:
     assert idle == {"0.weight": False, "0.bias": False, "1.weight": True, "1.bias": True}
     expected = body.state[model[0].weight]["exp_avg"].numpy().ravel()
     np.testing.assert_array_equal(source.initial_state().m["0.weight"], expected)
+
+
+def test_several_first_moments_are_no_damage(tmp_path: Path) -> None:
+    """AdEMAMix of bitsandbytes 0.50 keeps two of them in state1, one behind the other."""
+    state = {"step": 4, "state1": stored(np.ones((2, 3, 2))), "state2": stored(np.ones((3, 2)))}
+    tree = {"state": {0: state}, "param_groups": [{"lr": 1e-3, "betas": (0.9, 0.999, 0.9999), "params": [0]}]}
+    source = loaded(tmp_path, {"model": weights(a=(3, 2)), "optimizer": tree})
+    assert any("no first and second moment (it keeps state1, state2)" in r for r in source.remarks)
+    assert "none of the Adam family" in source.unreplayable
+    assert not source.initial_state().m

@@ -17,7 +17,7 @@ from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import Mark
 from inspector.schedule import Schedule
 from inspector.sources.base import EndOfSourceError
-from inspector.stepping import Cursor
+from inspector.stepping import Cursor, HostGradients
 
 pytestmark = pytest.mark.gpu
 
@@ -183,6 +183,15 @@ def test_states_from_before_another_form_lead_nowhere_past_it(gpu: Gpu) -> None:
     assert engine.way_to(2) is not None
     # Neither what it began with nor any copy from before: the steps from there ran in the other form.
     assert (engine.way_to(1), engine.way_to(0)) == (None, None)
+
+
+def test_a_state_that_is_put_back_has_gradients_of_zero(gpu: Gpu) -> None:
+    stepper = engine_of(gpu).stepper
+    before = stepper.state()
+    stepper.begin_step(HostGradients(G[0]))
+    stepper.restore(before)
+    assert stepper.cursor == Cursor(0, 5, 5)
+    assert {name: values.any() for name, values in stepper.gradients().items()} == {"a": False, "b": False}
 
 
 def test_undo_takes_history_and_record_back_with_it(gpu: Gpu) -> None:

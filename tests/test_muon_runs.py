@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gpu_helpers import make_engine, make_stepper, normal_state
 
+from inspector.adamw_settings import AdamwSettings, parse
 from inspector.cli import run
 from inspector.errors import UsageError
 from inspector.gpu.device import Gpu
@@ -17,7 +18,6 @@ from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.optimizers import optimizer, optimizer_of, plan_step
 from inspector.optimizers.definition import LINE_SLOTS
-from inspector.optimizers.muon.settings import AdamwSettings, parse
 from inspector.param_hyper import step_of
 from inspector.param_statistics import ParamTable, param_stats
 from inspector.plan import Limits, Variant, layout_for

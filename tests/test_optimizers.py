@@ -332,4 +332,5 @@ def test_the_step_moves_the_bytes_that_it_has_to() -> None:
         "momentum": 24,
         "lion": 24,
         "muon": 28,
+        "shampoo": 28,
     }

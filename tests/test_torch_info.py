@@ -88,3 +88,38 @@ def test_a_run_that_ended_in_its_first_step_is_not_told_to_capture_what_it_did(
     _, words = said(capsys, "replay", path, "--verify", code=2)
     assert "--capture" not in words
     assert "the first is captured once step 1 has run" in " ".join(words.split())
+
+
+class AdamW8bit(torch.optim.Optimizer):  # type: ignore[misc]
+    """Keeps its state as bitsandbytes does: codes in the shape of the param, and a largest magnitude a block."""
+
+    def __init__(self, params: Any, lr: float = 0.1) -> None:
+        super().__init__(params, {"lr": lr, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0})
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for param in group["params"]:
+                for number in (1, 2):
+                    codes = torch.full_like(param, 7, dtype=torch.uint8)
+                    self.state[param] |= {f"state{number}": codes, f"absmax{number}": torch.ones(1)}
+
+
+def test_a_state_in_codes_is_said_not_to_be_recorded(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = runs.Net()
+    with record(optimizer := AdamW8bit(model.parameters()), path, model, "all"):
+        runs.train(model, optimizer, range(1, 4))
+    document, _ = said(capsys, "info", path)
+    told = [each for each in document["changes"] if "recorded as 0" in each["text"]]
+    assert [each["step"] for each in told] == [1]
+    assert "keeps absmax1, absmax2, state1, state2" in told[0]["text"]
+
+
+def test_an_optimizer_of_another_package_is_not_called_as_pytorchs(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = type("AdamW", (AdamW8bit,), {"__module__": "bitsandbytes.optim.adamw"})
+    model = runs.Net()
+    with record(optimizer := theirs(model.parameters()), path, model):
+        runs.train(model, optimizer, range(1, 3))
+    document, _ = said(capsys, "info", path)
+    assert document["foreign"] == "AdamW of bitsandbytes"

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from gpu_helpers import make_stepper
 
+from inspector.adamw_settings import AdamwSettings
 from inspector.gpu.device import Gpu
 from inspector.hyper import Hyper
 from inspector.layout import Param
-from inspector.optimizers.muon.settings import AdamwSettings
 from inspector.plan import Variant
 from inspector.stepping import HostGradients
 

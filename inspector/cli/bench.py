@@ -17,7 +17,7 @@ from rich.table import Table
 
 from inspector.cli.options import as_dict, interruptible, make_console, make_table
 from inspector.cli.shaders import form_of, shaders_of
-from inspector.comparison import BenchReport, Comparison
+from inspector.comparison import BenchReport, Comparison, StepCosts
 from inspector.cost import costs_csv
 from inspector.errors import UsageError
 from inspector.files import check_writable, write_text
@@ -118,13 +118,20 @@ def _check_files(request: Request) -> None:
 
 
 def _document(common: dict[str, Any], report: BenchReport) -> dict[str, Any]:
-    return common | {
+    document = common | {
         "variant": form_of(report.variant),
         "shaders": shaders_of(report.variant),
         "copy_gbps": report.copy_gbps,
-        "kernels": [as_dict(kernel) for kernel in report.kernels],
-        "step": as_dict(report.step),
-        "span_ms": report.span_ms,
+        **_costs(report),
+    }
+    return document if report.between is None else document | {"between": _costs(report.between)}
+
+
+def _costs(of: BenchReport | StepCosts) -> dict[str, Any]:
+    return {
+        "kernels": [as_dict(kernel) for kernel in of.kernels],
+        "step": as_dict(of.step),
+        "span_ms": of.span_ms,
     }
 
 
@@ -186,6 +193,13 @@ def show(report: dict[str, Any]) -> None:
         console.print(
             f"from the first dispatch to the end of the last: {_figure(report['span_ms'], '.3f')} ms"
         )
+        between = report.get("between")
+        if between is not None:
+            console.print("steps between, which go without what only some do:")
+            console.print(_kernel_table(between))
+            console.print(
+                f"from the first dispatch to the end of the last: {_figure(between['span_ms'], '.3f')} ms"
+            )
         return
     console.print(_variant_table(report["variants"]))
     for skipped in report["skipped"]:

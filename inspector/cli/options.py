@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inspector import codecs, hyper, plan
+from inspector.adamw_settings import AdamwSettings
+from inspector.adamw_settings import parse as parse_adamw
 from inspector.cli.shaders import with_shaders
 from inspector.errors import UsageError
 from inspector.floats import to_json
 from inspector.hyper import Hyper, check_value
 from inspector.layout import StateType
 from inspector.optimizers import OPTIMIZERS, optimizer
-from inspector.optimizers.muon.settings import AdamwSettings
-from inspector.optimizers.muon.settings import parse as parse_adamw
 from inspector.own_kernels import NO_OWN_KERNELS
 from inspector.schedule import Schedule
 from inspector.sources.base import Source, remarks_of
@@ -119,7 +119,7 @@ AdamwText = Annotated[
     typer.Option(
         "--adamw",
         metavar="NAME=NUMBER,…",
-        help="With --optimizer muon: settings of the params that it leaves to AdamW, as in lr=3e-4,beta1=0.9.",
+        help="With --optimizer muon or shampoo: settings of the params left to AdamW, as in lr=3e-4,beta1=0.9.",
     ),
 ]
 NoMuon = Annotated[
@@ -127,6 +127,22 @@ NoMuon = Annotated[
     typer.Option(
         metavar="GLOB,…",
         help="With --optimizer muon: names of matrices that it is to leave to AdamW as well.",
+    ),
+]
+RootBlock = Annotated[
+    int,
+    typer.Option(
+        help="With --optimizer shampoo: most rows and columns of a block, a multiple of 8 up to 1024."
+    ),
+]
+RootEvery = Annotated[
+    int,
+    typer.Option(help="With --optimizer shampoo: steps from one time that roots are worked out to the next."),
+]
+FactorsName = Annotated[
+    plan.Factors,
+    typer.Option(
+        "--factors", help="With --optimizer shampoo: factors as averages, or as sums as in its paper."
     ),
 ]
 ScheduleText = Annotated[
@@ -156,23 +172,31 @@ def make_variant(
     small_state: StateType = "f32",
     grid: plan.Grid = "capped",
     no_muon: str = "",
+    root_block: int = plan.DEFAULT_ROOT_BLOCK,
+    root_every: int = plan.DEFAULT_ROOT_EVERY,
+    factors: plan.Factors = "mean",
 ) -> plan.Variant:
     """The variant that the options name."""
     return plan.Variant(
         optimizer=optimizer_name, kernel=kernel, numerics=numerics, reduce=reduce, dispatch=dispatch,
         fused=not unfused, codec=codec, small_state=small_state, grid=grid, no_muon=no_muon,
+        root_block=root_block, root_every=root_every, factors=factors,
     )  # fmt: skip
 
 
 def note_idle(variant: plan.Variant) -> None:
-    """One line on standard error where what was asked for has nothing to hold for: of 8-bit state, and of Muon."""
-    if variant.no_muon and variant.optimizer != "muon":
-        print("inspector: --no-muon does nothing without --optimizer muon.", file=sys.stderr)
+    """One line on standard error for each part of what was asked for that holds for another optimizer or form."""
+    usual = plan.Variant()
+    for each in OPTIMIZERS.values():
+        for part in each.form if each.name != variant.optimizer else ():
+            if getattr(variant, part) != getattr(usual, part):
+                option = "--" + part.replace("_", "-")
+                print(f"inspector: {option} does nothing without --optimizer {each.name}.", file=sys.stderr)
     if variant.kernel == "8bit":
         return
     given = {"--codec": variant.codec, "--small-state": variant.small_state}
-    usual = {"--codec": "linear", "--small-state": "f32"}
-    idle = [f"{name} {value}" for name, value in given.items() if value != usual[name]]
+    left = {"--codec": usual.codec, "--small-state": usual.small_state}
+    idle = [f"{name} {value}" for name, value in given.items() if value != left[name]]
     if idle:
         verb = "does" if len(idle) == 1 else "do"
         print(f"inspector: {' and '.join(idle)} {verb} nothing without --kernel 8bit.", file=sys.stderr)
@@ -180,7 +204,7 @@ def note_idle(variant: plan.Variant) -> None:
 
 _FORM_OPTIONS = {
     "optimizer": "optimizer", "kernel": "kernel", "codec": "codec", "small_state": "small_state",
-    "no_muon": "no_muon",
+    "no_muon": "no_muon", "root_block": "root_block", "root_every": "root_every", "factors": "factors",
     "numerics": "numerics", "reduce": "reduce", "dispatch": "dispatch", "unfused": "fused",
 }  # fmt: skip
 """The parameters of a command that say in which form a step runs, and the part of the variant each gives."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inspector.adamw_settings import AdamwSettings
 from inspector.cli.breakpoints import make_conditions
 from inspector.cli.display import display_problem
 from inspector.cli.options import make_hyper, make_source
@@ -17,7 +18,6 @@ from inspector.comparison import Comparison
 from inspector.errors import UsageError
 from inspector.hyper import Hyper
 from inspector.layout import Layout
-from inspector.optimizers.muon.settings import AdamwSettings
 from inspector.own_shaders import load_own_kernels
 from inspector.param_hyper import placing
 from inspector.plan import Variant

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from inspector.comparison import BenchReport, Comparison
+from inspector.comparison import BenchReport, Comparison, StepCosts
 from inspector.cost import span_ms, step_costs
 from inspector.drift import Drift, drift_between
 from inspector.errors import DeviceLostError, InspectorError, UsageError
@@ -55,11 +55,19 @@ class _Runner:
     taken: list[tuple[KernelTime, ...]] = field(default_factory=list)
     last: deque[tuple[KernelTime, ...]] = field(default_factory=lambda: deque(maxlen=KEPT_STEPS))
     warm: int = 0
+    plan_between: Plan | None = None
+    between: list[tuple[KernelTime, ...]] = field(default_factory=list)
+    """The same of steps that go without what only some do."""
 
     def keep(self, times: tuple[KernelTime, ...]) -> None:
+        warm = not any(t.cold for t in times)
+        self.warm += warm
+        if self.stepper.plan.between:
+            self.plan_between = self.stepper.plan
+            self.between.append(times)
+            return
         self.taken.append(times)
-        if not any(t.cold for t in times):
-            self.warm += 1
+        if warm:
             self.last.append(times)
 
 
@@ -210,7 +218,10 @@ def _turn(
 
 def _report(gpu: Gpu, runner: _Runner, copied: float) -> BenchReport:
     kernels, step = step_costs(runner.plan, runner.taken, copied)
-    layout = runner.plan.layout
+    layout, between = runner.plan.layout, None
+    if runner.plan_between is not None:
+        costs = step_costs(runner.plan_between, runner.between, copied)
+        between = StepCosts(*costs, span_ms(runner.between))
     return BenchReport(
         device=gpu.info.name,
         elements=layout.elements,
@@ -223,6 +234,7 @@ def _report(gpu: Gpu, runner: _Runner, copied: float) -> BenchReport:
         plan=runner.plan,
         last_steps=tuple(runner.last),
         name=runner.name,
+        between=between,
     )
 
 

@@ -1,4 +1,4 @@
-"""Plans of one form and layout by the classes of params that cut them, ready to run; and which step ran by which."""
+"""Plans of one form and layout by what cuts them, ready to run; and which step ran by which."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 from inspector.gpu.undo import MAX_ENTRIES, Range
 from inspector.optimizers import plan_step
-from inspector.param_hyper import Classes
-from inspector.plan import Dispatch, Plan
+from inspector.plan import Cut, Dispatch, Plan
 
 MAX_PLANS = 16
 MAX_DISPATCHES = 32_768
@@ -43,33 +42,34 @@ def record_dispatches(
 
 
 class ClassPlans:
-    """What was planned lately for which classes, and what each step that can be gone back to ran with."""
+    """What was planned lately, and what each step that can be gone back to ran with."""
 
     def __init__(self, prepare: Callable[[Plan], list[Prepared]]) -> None:
         self._prepare = prepare
-        self._plans: OrderedDict[Classes | None, Plan] = OrderedDict()
-        self._prepared: dict[Classes | None, list[Prepared]] = {}
-        self._since: list[tuple[int, Classes | None]] = [(0, None)]
+        self._plans: OrderedDict[Cut, Plan] = OrderedDict()
+        self._prepared: dict[Cut, list[Prepared]] = {}
+        self._since: list[tuple[int, Cut]] = [(0, (None, False))]
 
-    def plan(self, like: Plan, classes: Classes | None) -> Plan:
-        """The plan of the same form and layout as `like` for these classes; UsageError where there is none."""
-        found = like if like.classes == classes else self._plans.get(classes)
+    def plan(self, like: Plan, cut: Cut) -> Plan:
+        """The plan of the same form and layout as `like` that is cut so; UsageError where there is none."""
+        found = like if like.cut == cut else self._plans.get(cut)
         if found is None:
-            found = plan_step(like.layout, like.limits, like.variant, classes)
+            classes, between = cut
+            found = plan_step(like.layout, like.limits, like.variant, classes, between=between)
         self._keep(found)
         return found
 
     def prepared(self, plan: Plan) -> list[Prepared]:
         """Its dispatches, ready to run with the buffers there are."""
         self._keep(plan)
-        found = self._prepared.get(plan.classes)
+        found = self._prepared.get(plan.cut)
         if found is None:
-            found = self._prepared[plan.classes] = self._prepare(plan)
+            found = self._prepared[plan.cut] = self._prepare(plan)
         return found
 
     def _keep(self, plan: Plan) -> None:
-        self._plans[plan.classes] = plan
-        self._plans.move_to_end(plan.classes)
+        self._plans[plan.cut] = plan
+        self._plans.move_to_end(plan.cut)
         while len(self._plans) > 1 and (
             len(self._plans) > MAX_PLANS
             or sum(len(each.dispatches) for each in self._plans.values()) > MAX_DISPATCHES
@@ -85,7 +85,7 @@ class ClassPlans:
         """The form has changed: `plan` is that of step `step`, and nothing before it can be gone back to."""
         self._plans.clear()
         self._prepared.clear()
-        self._since = [(step, plan.classes)]
+        self._since = [(step, plan.cut)]
 
     def other_kernels(self) -> None:
         """Other kernels run in the same dispatches: every plan is made anew when it is wanted."""
@@ -98,11 +98,11 @@ class ClassPlans:
         """Step `step`, and those after it, run by `plan`."""
         while len(self._since) > 1 and self._since[-1][0] >= step:
             self._since.pop()
-        if self._since[-1][1] != plan.classes:
-            self._since.append((step, plan.classes))
+        if self._since[-1][1] != plan.cut:
+            self._since.append((step, plan.cut))
             # As far as any undo memory reaches.
             del self._since[:-MAX_ENTRIES]
 
-    def classes_of(self, step: int) -> Classes | None:
-        """The classes by which step `step` ran."""
-        return next((classes for since, classes in reversed(self._since) if since <= step), self._since[0][1])
+    def cut_of(self, step: int) -> Cut:
+        """How the plan was cut by which step `step` ran."""
+        return next((cut for since, cut in reversed(self._since) if since <= step), self._since[0][1])

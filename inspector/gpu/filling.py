@@ -10,6 +10,7 @@ import numpy as np
 from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
 from inspector.gpu.generator import GRADIENT_STREAM, WEIGHT_STREAM, Generator
+from inspector.gpu.half_mirror import mirror_weights
 from inspector.gpu.memory import LaneMemory
 from inspector.gpu.param_states import write_states
 from inspector.gpu.pipelines import Pipelines
@@ -83,7 +84,7 @@ class Filling:
                 self._memory.upload(moment, {}, {}, told)
         self.fill(plan, state, told)
         self._memory.upload("g", {}, {}, told)
-        self._memory.mirror_weights()
+        mirror_weights(self._gpu, self._pipelines, self._memory)
         self.forget()
 
     def load_gradients(self, gradients: Gradients) -> None:

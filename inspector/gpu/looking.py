@@ -15,9 +15,11 @@ from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
 from inspector.gpu.element import element_lines
 from inspector.gpu.find import FindKernel
+from inspector.gpu.half_mirror import half_at
 from inspector.gpu.map_parts import without
 from inspector.gpu.matrix_image import MatrixKernel, Part
-from inspector.gpu.memory import ElementRanges, LaneMemory
+from inspector.gpu.memory import LaneMemory
+from inspector.gpu.pieces import ElementRanges
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.undo import Entry, UndoLog
 from inspector.hyper import Hyper
@@ -255,7 +257,7 @@ class GpuLooker:
 
     def half(self, start: int, count: int) -> npt.NDArray[np.uint16] | None:
         """The bits of the half-precision mirror of w; None where there is none."""
-        return self._memory.half_at(start, count)
+        return half_at(self._gpu, self._memory, start, count)
 
 
 def _taken(ranges: ElementRanges, words: Iterator[Any]) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,57 +13,17 @@ from inspector.errors import UsageError
 from inspector.floats import F32Array
 from inspector.gpu.coding import Coder, Range
 from inspector.gpu.device import Gpu
+from inspector.gpu.pieces import ElementRanges, Piece, SavedRange
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.undo import Entry, Saved
 from inspector.layout import F32_BYTES, Layout, Segment
-from inspector.plan import WORKGROUP_SIZE, Access, Plan, binding_elements, split_grid
+from inspector.plan import Plan, binding_elements
 from inspector.stores import MOMENTS, Lane, Store, pieces, store_at, stores
 
 U32Array = npt.NDArray[np.uint32]
 
 DECODED_ELEMENTS = 1 << 22
 """Elements of coded state that are decoded at a time: the float32 values of all would take what the codes save."""
-
-Prepare = Callable[[Any], None]
-"""Records into a compute pass what has to run before a piece can be read; it sets pipeline and bind group."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """`count` float32 elements from mega-buffer element `first` on: in `buffer` from byte `offset`.
-
-    `prepare`, where there is one, puts them there; they stay until the next piece of that lane is prepared.
-    """
-
-    buffer: Any
-    offset: int
-    count: int
-    first: int
-    prepare: Prepare | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SavedRange:
-    """`count` elements of a lane from `first` on, as they were: where the values, or the codes and scales, are kept."""
-
-    first: int
-    count: int
-    values: Range
-    scales: Range | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ElementRanges:
-    """Where one element is: its float32, or the byte of its code and the scale of its block."""
-
-    value: Range
-    scale: Range | None = None
-
-    def reads(self) -> tuple[tuple[Any, int, int], ...]:
-        """What to read, in words: the float32, or the word with the code, then the scale."""
-        buffer, at = self.value
-        word = (buffer, at // 4 * 4, 4)
-        return (word,) if self.scale is None else (word, (*self.scale, 4))
 
 
 class LaneMemory:
@@ -114,6 +73,11 @@ class LaneMemory:
             self._zeros = None
         self.buffers.clear()
         self._decoded.clear()
+
+    @property
+    def plan(self) -> Plan:
+        """The one whose buffers these are."""
+        return self._plan
 
     @property
     def layout(self) -> Layout:
@@ -296,18 +260,6 @@ class LaneMemory:
             out[low - start : high - start] = unpack(self._codec, raw)[head : head + high - low]
         return out
 
-    def half_at(self, start: int, count: int) -> npt.NDArray[np.uint16] | None:
-        """The bits of the half-precision mirror of w from element `start` on; None where there is none."""
-        if self._plan.variant.kernel != "f16":
-            return None
-        out = np.zeros(count, np.uint16)
-        for _, low, high in pieces(self._layout, "w", start, start + count):
-            head = low % 2
-            name, offset = self._half(low - head)
-            raw = self._gpu.read(self.buffers[name], offset, -(-(head + high - low) * 2 // 4) * 4)
-            out[low - start : high - start] = raw.view(np.uint16)[head : head + high - low]
-        return out
-
     @property
     def codec(self) -> Codec:
         """That of m and v where they are coded."""
@@ -451,54 +403,6 @@ class LaneMemory:
         if self._coder is None:
             self._coder = Coder(self._gpu, self._pipelines, self._codec)
         return self._coder
-
-    # --- the half-precision mirror
-
-    def mirror_weights(self) -> None:
-        """Where the plan keeps a half-precision mirror, make it what the weights are now."""
-        if self._plan.variant.kernel != "f16":
-            return
-        slots: tuple[tuple[int, Access], ...] = ((0, "read"), (1, "read_write"), (2, "uniform"))
-        pipeline = self._pipelines.get("cast_f32_to_f16", "cast_f32_to_f16", slots)
-        size = self._gpu.uniform("mirrored elements", 4)
-        for piece in self.views("w", 0, self.end):
-            name, offset = self._half(piece.first)
-            nbytes = -(-piece.count // 4) * 16
-            ranges = [
-                (piece.buffer, piece.offset, nbytes),
-                (self.buffers[name], offset, nbytes // 2),
-                (size, 0, 16),
-            ]
-            self._gpu.write(size, 0, np.array([piece.count], np.uint32))
-            encoder = self._gpu.encoder()
-            compute = encoder.begin_compute_pass()
-            compute.set_pipeline(pipeline)
-            compute.set_bind_group(0, self._pipelines.bind(slots, ranges))
-            groups = -(-piece.count // (4 * WORKGROUP_SIZE))
-            compute.dispatch_workgroups(
-                *split_grid(groups, self._plan.limits.max_compute_workgroups_per_dimension)
-            )
-            compute.end()
-            self._gpu.submit(encoder)
-        self._gpu.drop(size)
-
-    def half_weights(self) -> dict[str, npt.NDArray[np.float16]]:
-        """The half-precision mirror by param name, read back; KeyError where the plan keeps none."""
-        out: dict[str, npt.NDArray[np.float16]] = {}
-        for segment in self._layout:
-            parts = []
-            for _, low, high in pieces(self._layout, "w", segment.offset, segment.stop):
-                name, offset = self._half(low)
-                # Read in whole words: a part may end in the middle of one.
-                raw = self._gpu.read(self.buffers[name], offset, -(-(high - low) * 2 // 4) * 4)
-                parts.append(raw.view(np.float16)[: high - low])
-            out[segment.name] = np.concatenate(parts) if parts else np.zeros(0, np.float16)
-        return out
-
-    def _half(self, element: int) -> tuple[str, int]:
-        """The buffer of the mirror that holds an element, and the byte offset in it."""
-        store = store_at(self._layout, "w", element)
-        return "w_f16" + store.buffer[1:], store.offset(element) // 2
 
 
 def _as_bits(values: F32Array, numel: int) -> U32Array:

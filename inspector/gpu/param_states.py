@@ -25,11 +25,11 @@ def write_states(gpu: Gpu, buffers: Mapping[str, Any], states: Iterable[PlacedSt
     for each in states:
         values = given.get(each.name, {}).get(each.param)
         if values is None:
-            values = np.full(each.shape, each.initial, np.float32)
+            values = each.begins_as()
         if values.shape != each.shape:
             raise UsageError(
                 f"{each.name} of {each.param} has the shape {list(values.shape)}, where {list(each.shape)} is needed: "
-                "the state is of another model or optimizer."
+                "the state is of another model, optimizer or form."
             )
         if each.elements:
             bits = np.ascontiguousarray(values, dtype=np.float32).reshape(-1).view(np.uint32)

@@ -19,7 +19,7 @@ from inspector.gpu.segment_uniforms import SegmentUniforms, segment_uniforms
 from inspector.gpu.timing import Clocks, Span, Timer, now
 from inspector.gpu.undo import UndoLog, pack
 from inspector.hyper import Hyper
-from inspector.optimizers import optimizer
+from inspector.optimizers import is_between, optimizer
 from inspector.param_hyper import segment_classes
 from inspector.plan import Plan, Variant
 from inspector.settings import IDLE, ParamSettings
@@ -42,8 +42,8 @@ class Recorded:
 
 
 class PlanRunner:
-    """Runs `plan` over `memory`. Where classes of params cut the plans of a form otherwise from step to step, it takes
-    the one that a step asks for. `at` gives the cursor."""
+    """Runs `plan` over `memory`. Where the plans of a form are cut otherwise from step to step, by classes of params or
+    because not all steps do the same, it takes the one that a step asks for. `at` gives the cursor."""
 
     def __init__(
         self,
@@ -82,14 +82,20 @@ class PlanRunner:
 
     # --- which plan
 
-    def plan_for(self, hyper: Hyper) -> Plan:
-        """The plan of this form and layout for the classes of params; UsageError where there is none."""
-        own, plan = hyper.per_param, self.plan
-        if own is None and plan.classes is None:
-            return plan
-        if own is not None and self._cut is not None and self._cut[1] is plan and own.cuts_like(self._cut[0]):
-            return plan
-        found = self.plans.plan(plan, segment_classes(plan.layout, hyper))
+    def plan_for(self, hyper: Hyper, step: int) -> Plan:
+        """The plan of step `step` in this form and layout for the classes of params; UsageError where there is none."""
+        own, plan, between = hyper.per_param, self.plan, is_between(self.plan.variant, step)
+        if between == plan.between:
+            if own is None and plan.classes is None:
+                return plan
+            if (
+                own is not None
+                and self._cut is not None
+                and self._cut[1] is plan
+                and own.cuts_like(self._cut[0])
+            ):
+                return plan
+        found = self.plans.plan(plan, (segment_classes(plan.layout, hyper), between))
         if own is not None:
             self._cut = own, found
         return found

@@ -17,6 +17,7 @@ from inspector.gpu.decay import GpuDecayMeter
 from inspector.gpu.device import Gpu
 from inspector.gpu.filling import Filling
 from inspector.gpu.form_checks import can_take, check_form, check_kernel
+from inspector.gpu.half_mirror import half_weights, mirror_weights
 from inspector.gpu.looking import GpuLooker
 from inspector.gpu.mapping import GpuMapper
 from inspector.gpu.measures import Measures
@@ -29,7 +30,7 @@ from inspector.gpu.timing import Clocks
 from inspector.gpu.undo import UndoLog
 from inspector.hyper import Hyper
 from inspector.layout import Layout, Param
-from inspector.optimizers import plan_step
+from inspector.optimizers import is_between, plan_step
 from inspector.own_kernels import OwnKernel
 from inspector.param_statistics import ParamTable
 from inspector.plan import Plan, Variant, layout_for
@@ -97,7 +98,7 @@ class GpuStepper:
         """Looks at single elements, where values lie, and matrices."""
         self._filling = Filling(gpu, self._pipelines, self._memory)
         self._filling.fill(plan, state, counting(3 * layout.elements))
-        self._memory.mirror_weights()
+        mirror_weights(gpu, self._pipelines, self._memory)
 
     # --- what it is
 
@@ -148,7 +149,7 @@ class GpuStepper:
 
         The plan becomes that of the classes of params in `hyper`, if it is given.
         """
-        plan = self.plan if hyper is None else self._runner.plan_for(hyper)
+        plan = self.plan if hyper is None else self._runner.plan_for(hyper, self._cursor.step + 1)
         self._filling.forget()
         encoder = self._gpu.encoder()
         pages = [(name, 0, self._memory.buffers[name].size) for name in self._memory.pages("g")]
@@ -204,7 +205,8 @@ class GpuStepper:
             raise UsageError("The form of the step can change only between steps: finish this one first.")
         if not self.can_take(variant):
             raise UsageError("The params are not laid out for this form of the step: lay them out anew.")
-        plan = plan_step(self._layout, self._gpu.limits, variant, self.plan.classes)
+        between = is_between(variant, self._cursor.step)
+        plan = plan_step(self._layout, self._gpu.limits, variant, self.plan.classes, between=between)
         self._pipelines.check_own(plan)
         before, count = self.plan, len(plan.dispatches)
         alike = replace(variant, own=before.variant.own) == before.variant
@@ -216,13 +218,13 @@ class GpuStepper:
         self._runner.use(plan)
         new = [each for each in plan.states if each not in before.states]
         write_states(self._gpu, self._memory.buffers, new, {})
-        self._memory.mirror_weights()
+        mirror_weights(self._gpu, self._pipelines, self._memory)
         self._cursor = Cursor(self._cursor.step, count if self._cursor.at_end else 0, count)
         self.mapper.went_back()
 
     def follow_classes(self, hyper: Hyper) -> None:
         """Take the plan for these classes of params, before the first dispatch of a step."""
-        plan = self._runner.plan_for(hyper)
+        plan = self._runner.plan_for(hyper, self._cursor.step)
         if plan is self.plan:
             return
         if self._cursor.dispatch:
@@ -258,13 +260,7 @@ class GpuStepper:
 
         From the start of a step this takes back its gradients and the last dispatch of the step before.
         """
-        top = self._undo.top
-        if top is None:
-            return False
-        if top.cursor.at_end:
-            target = next((c for c in reversed(self._undo.cursors()) if not c.at_end), None)
-            return target is not None and self._undo_to(target)
-        return self._undo_to(top.cursor)
+        return self._undo_to_any(lambda cursor: not cursor.at_end)
 
     def rewind_step(self) -> bool:
         """Go back to the start of the current step, or from there to the start of the one before."""
@@ -300,7 +296,7 @@ class GpuStepper:
         while self._cursor != cursor:
             self._cursor = self._undo.undo(encoder, self._memory.buffers)
         self._gpu.submit(encoder)
-        self._runner.use(self._runner.plans.plan(self.plan, self._runner.plans.classes_of(cursor.step)))
+        self._runner.use(self._runner.plans.plan(self.plan, self._runner.plans.cut_of(cursor.step)))
         self.mapper.went_back()
         return True
 
@@ -434,7 +430,7 @@ class GpuStepper:
 
     def half_weights(self) -> dict[str, npt.NDArray[np.float16]]:
         """The half-precision mirror by param name, read back; KeyError where the plan keeps none."""
-        return self._memory.half_weights()
+        return half_weights(self._gpu, self._memory)
 
     # --- the device
 

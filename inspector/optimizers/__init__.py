@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from inspector.errors import UsageError
 from inspector.layout import Layout, Param
 from inspector.optimizers.adafactor import ADAFACTOR
@@ -13,13 +15,14 @@ from inspector.optimizers.lion import LION
 from inspector.optimizers.momentum import MOMENTUM
 from inspector.optimizers.muon import MUON
 from inspector.optimizers.sgd import SGD
+from inspector.optimizers.shampoo import SHAMPOO
 from inspector.own_plan import planned_as, with_own_kernels
 from inspector.param_hyper import Classes
 from inspector.param_state import ParamState
 from inspector.plan import Limits, Plan, Variant
 
 OPTIMIZERS: dict[str, Optimizer] = {
-    each.name: each for each in (ADAMW, ADAM_L2, ADAM, SGD, MOMENTUM, LION, ADAFACTOR, MUON)
+    each.name: each for each in (ADAMW, ADAM_L2, ADAM, SGD, MOMENTUM, LION, ADAFACTOR, MUON, SHAMPOO)
 }
 
 PARAM_STATES: dict[str, ParamState] = {s.name: s for each in OPTIMIZERS.values() for s in each.param_states}
@@ -39,10 +42,23 @@ def optimizer_of(variant: Variant, param: Param) -> Optimizer:
     return optimizer(variant.optimizer).of(param, variant)
 
 
-def plan_step(layout: Layout, limits: Limits, variant: Variant, classes: Classes | None = None) -> Plan:
+def is_between(variant: Variant, step: int) -> bool:
+    """True for a step that goes without what its optimizer does in some steps only, as Shampoo takes roots."""
+    between = optimizer(variant.optimizer).between
+    return between is not None and between(variant, step)
+
+
+def plan_step(
+    layout: Layout, limits: Limits, variant: Variant, classes: Classes | None = None, *, between: bool = False
+) -> Plan:
     """The dispatches of one step on a device with these limits; `classes` where params have settings of their own.
 
-    Raises UsageError where the device cannot run it, naming what it needs and the limit.
+    With `between` they are those of a step for which `is_between` is true, over the same buffers. Raises UsageError
+    where the device cannot run it, naming what it needs and the limit.
     """
-    plan = optimizer(variant.optimizer).plan(layout, limits, planned_as(variant), classes)
+    chosen = optimizer(variant.optimizer)
+    if between and chosen.plan_between is not None:
+        plan = replace(chosen.plan_between(layout, limits, planned_as(variant), classes), between=True)
+    else:
+        plan = chosen.plan(layout, limits, planned_as(variant), classes)
     return with_own_kernels(plan, variant).check()

@@ -12,6 +12,7 @@ from inspector.floats import BoolArray, F32Array
 from inspector.hyper import HYPER_NAMES, Hyper, Numerics
 from inspector.layout import Layout, Param
 from inspector.optimizers.evaluation import Array, FloatType, Scalar, Updated, UpdatedParam
+from inspector.optimizers.state_size import Sizes
 from inspector.param_hyper import Classes
 from inspector.param_state import ParamState
 from inspector.plan import KERNELS, Kernel, Limits, Plan, Variant
@@ -131,6 +132,16 @@ class Optimizer:
     """What steps the params that it does not take itself; it has the same uniforms. `update` and `rule` are its own."""
     takes: Callable[[Param, Variant], bool] = lambda param, variant: True
     """Whether it steps a param itself."""
+
+    between: Callable[[Variant, int], bool] | None = None
+    """Of an optimizer whose steps are not all alike: whether a step goes without what only some of them do."""
+    plan_between: Callable[[Layout, Limits, Variant, Classes | None], Plan] | None = None
+    """The plan of such a step, over the same buffers; `plan` is that of the others."""
+
+    form: tuple[str, ...] = ()
+    """The parts of a variant that say something of this optimizer alone."""
+    billed: Sizes | None = None
+    """What the memory bill counts of a param, where that is not an element of each moment and the states."""
 
     in_place: Mapping[Lane, str] = field(default_factory=dict)
     """What stands in a moment's place of the params that it takes itself, where that is no moment."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspector.layout import Layout
-from inspector.optimizers import plan_step
+from inspector.optimizers import is_between, plan_step
 from inspector.param_hyper import segment_classes
 from inspector.plan import Limits, Plan, layout_for
 from inspector.session.reader import Session
@@ -21,9 +21,12 @@ def recorded_plan(session: Session, step: RecordedStep, layout: Layout | None = 
 
     Where the recording holds no layout that is `layout`, or the default one.
     """
+    between = is_between(step.variant, step.step)
     if step.layout is None:
         layout = layout or default_layout(session, step)
-        return plan_step(layout, Limits(), step.variant, segment_classes(layout, step.hyper))
+        return plan_step(layout, Limits(), step.variant, segment_classes(layout, step.hyper), between=between)
     laid = session.layout(step.step)
     assert laid is not None
-    return plan_step(laid, step.layout.limits, step.variant, segment_classes(laid, step.hyper))
+    return plan_step(
+        laid, step.layout.limits, step.variant, segment_classes(laid, step.hyper), between=between
+    )

@@ -208,8 +208,9 @@ class StateFile:
                     raise UsageError(
                         f"{self.name} holds {key!r} but no 'w/{name}': every param needs its weights."
                     )
-                wanted = PARAM_STATES[state].shape(weight.shape)
-                if wanted != entries[key].shape:
+                wanted, found = PARAM_STATES[state].shape(weight.shape), entries[key].shape
+                # Where the form decides on the shape too, it is held against that of the run.
+                if wanted != found and (wanted is None or not PARAM_STATES[state].by_form):
                     has = "no such state" if wanted is None else f"one of shape {list(wanted)}"
                     raise UsageError(
                         f"{self.name}: {key!r} has the shape {list(entries[key].shape)}; a param of shape "

@@ -55,6 +55,8 @@ class DeferredView(View):
         self._gate = gate
         self._needed = needed
         self._real: View | None = None
+        self._is_behind = False
+        """From when the view is made until it is told what it has missed: each has a turn, as both take long."""
         self._waits = False
         self._snapshot: Snapshot | None = None
         self._selected: tuple[str, int | None] | None = None
@@ -71,13 +73,15 @@ class DeferredView(View):
 
     @property
     def real(self) -> View:
-        """The view, which is made where there is none."""
-        return self._real or self._make()
+        """The view, which is made where there is none, and has been told all that it missed."""
+        made = self._real or self._make()
+        self._catch_up()
+        return made
 
     def when_made(self, act: Callable[[View], None]) -> None:
         """Do this with the view as soon as there is one."""
         if self._real is not None:
-            act(self._real)
+            act(self.real)
         else:
             self._once.append(act)
 
@@ -102,34 +106,35 @@ class DeferredView(View):
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Pass the moment on, or keep it."""
-        if self._real is not None:
+        if self._real is not None and not self._is_behind:
             self._real.show_snapshot(snapshot)
             return
         if not same_run(self._snapshot, snapshot):
             self._range = None
         self._snapshot = snapshot
-        if self._needed is not None and self._needed(snapshot):
+        if self._real is None and self._needed is not None and self._needed(snapshot):
             self._make()
+            self._catch_up()
 
     def select_param(self, name: str) -> None:
         if self._real is not None:
-            self._real.select_param(name)
+            self.real.select_param(name)
         else:
             self._selected = (name, None)
 
     def select_element(self, name: str, index: int) -> None:
         if self._real is not None:
-            self._real.select_element(name, index)
+            self.real.select_element(name, index)
         else:
             self._selected = (name, index)
 
     def show_spot(self, element: int) -> None:
         if self._real is not None:
-            self._real.show_spot(element)
+            self.real.show_spot(element)
 
     def show_range(self, start: float, stop: float) -> None:
         if self._real is not None:
-            self._real.show_range(start, stop)
+            self.real.show_range(start, stop)
         else:
             self._range = (start, stop)
 
@@ -137,11 +142,11 @@ class DeferredView(View):
         return self.real.key_target()
 
     def kept_text(self) -> str:
-        return self._kept if self._real is None else self._real.kept_text()
+        return self._kept if self._real is None else self.real.kept_text()
 
     def load(self, text: str) -> None:
         if self._real is not None:
-            self._real.load(text)
+            self.real.load(text)
         else:
             self._kept = text
 
@@ -174,6 +179,23 @@ class DeferredView(View):
             made.setAccessibleName(self.accessibleName())
         had_keys = self.hasFocus()
         self.setFocusProxy(made)
+        # Of what it shows before it is told anything nothing is seen.
+        made.setUpdatesEnabled(False)
+        # What is scrolled to as it is shown is scrolled to in the size that it has.
+        made.setGeometry(self.rect())
+        made.show()
+        if had_keys:
+            made.setFocus()
+        self._is_behind = True
+        QTimer.singleShot(0, self, self._catch_up)
+        return made
+
+    def _catch_up(self) -> None:
+        """Tell the view what it has missed."""
+        made = self._real
+        if made is None or not self._is_behind:
+            return
+        self._is_behind = False
         if self._kept:
             made.load(self._kept)
         if self._snapshot is not None:
@@ -190,12 +212,7 @@ class DeferredView(View):
         for act in self._once:
             act(made)
         self._once.clear()
-        # What is scrolled to as it is shown is scrolled to in the size that it has.
-        made.setGeometry(self.rect())
-        made.show()
-        if had_keys:
-            made.setFocus()
-        return made
+        made.setUpdatesEnabled(True)
 
 
 class Readying(QObject):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from inspector import plan
 from inspector.cli import USAGE
 from inspector.cli import options as o
 from inspector.cli.shaders import Shaders, with_shaders
@@ -42,6 +43,9 @@ def layout(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
@@ -53,7 +57,18 @@ def layout(
 
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, "published", reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+            optimizer,
+            kernel,
+            "published",
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )
@@ -106,6 +121,9 @@ def bench(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     numerics: o.Numerics = "published",
     reduce: o.ReduceOrNone = None,
     dispatch: o.DispatchForm = "two-block",
@@ -135,7 +153,19 @@ def bench(
     summed = reduce or ("atomic" if grid == "published" else "two-pass")
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, numerics, summed, dispatch, unfused, codec, small_state, grid, no_muon
+            optimizer,
+            kernel,
+            numerics,
+            summed,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            grid,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )

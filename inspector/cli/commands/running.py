@@ -23,6 +23,9 @@ def run(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -62,7 +65,18 @@ def run(
     )
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+            optimizer,
+            kernel,
+            numerics,
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )
@@ -108,6 +122,9 @@ def diagnose(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -141,7 +158,18 @@ def diagnose(
     )
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+            optimizer,
+            kernel,
+            numerics,
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )
@@ -164,6 +192,9 @@ def explain(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -190,7 +221,18 @@ def explain(
     )
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+            optimizer,
+            kernel,
+            numerics,
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )
@@ -274,6 +316,9 @@ def report(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -301,7 +346,18 @@ def report(
     )
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+            optimizer,
+            kernel,
+            numerics,
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )

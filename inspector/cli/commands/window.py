@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from inspector import plan
 from inspector.cli import options as o
 from inspector.cli.shaders import Shaders, with_shaders
 from inspector.files import check_writable
@@ -29,6 +30,9 @@ def window(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -62,7 +66,18 @@ def window(
     }  # fmt: skip
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+            optimizer,
+            kernel,
+            numerics,
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )
@@ -101,6 +116,9 @@ def screenshot(
     codec: o.CodecName = "linear",
     small_state: o.SmallState = "f32",
     no_muon: o.NoMuon = "",
+    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
+    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
+    factors: o.FactorsName = "mean",
     numerics: o.Numerics = "published",
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
@@ -140,7 +158,18 @@ def screenshot(
     }  # fmt: skip
     variant = with_shaders(
         o.make_variant(
-            optimizer, kernel, numerics, reduce, dispatch, unfused, codec, small_state, no_muon=no_muon
+            optimizer,
+            kernel,
+            numerics,
+            reduce,
+            dispatch,
+            unfused,
+            codec,
+            small_state,
+            no_muon=no_muon,
+            root_block=root_block,
+            root_every=root_every,
+            factors=factors,
         ),
         shaders,
     )

@@ -108,10 +108,18 @@ def kind_of(optimizer: Optimizer) -> Kind:
         amsgrad=known and any(group.get("amsgrad") for group in groups),
         maximize=any(group.get("maximize") for group in groups),
         way=way,
-        name=type(optimizer).__name__,
+        name=_name(type(optimizer)),
         # PyTorch's fused kernel on CUDA forms 1-β and 1-βᵗ in float32, all other ways in float64 on the host.
         numerics="published" if way.startswith("fused") and _on_cuda(groups) else "precise",
     )
+
+
+def _name(kind: type) -> str:
+    """Of a class of another package that is called as one of PyTorch's, whose it is as well."""
+    package = kind.__module__.partition(".")[0]
+    if package == "torch" or not hasattr(torch.optim, kind.__name__):
+        return kind.__name__
+    return f"{kind.__name__} of {'the script' if package == '__main__' else package}"
 
 
 def _on_cuda(groups: Sequence[Mapping[str, Any]]) -> bool:

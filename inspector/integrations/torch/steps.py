@@ -24,7 +24,7 @@ from inspector.integrations.torch.ranks import checksums
 from inspector.integrations.torch.run import Run
 from inspector.integrations.torch.step_counts import StepCounts
 from inspector.integrations.torch.transfer import Copies, Transfer
-from inspector.integrations.torch.watch import sign_of
+from inspector.integrations.torch.watch import sign_of, without_moments
 from inspector.integrations.torch.writing import PutInPlace, Remark
 from inspector.session.records import LOADED_STATE, WRITTEN_WEIGHTS
 from inspector.statistics import StatsLevel
@@ -54,7 +54,7 @@ class Steps:
         self._transfer = Transfer()
         """Of the step to come."""
         self._counts = StepCounts(run)
-        self._how_told = False
+        self._how_told = self._state_told = False
         self._copies: list[Copies] = []
         self._versions: frozenset[int] = frozenset()
         """Of the gradients that the last step took."""
@@ -129,6 +129,7 @@ class Steps:
             pending.keyframe = run.copier.copy(run.state())
             self._copies.append(pending.keyframe)
         pending.finish()
+        self._say_what_is_kept(pending)
         self._versions = self._gradient_versions()
         self._weights = self._weight_versions()
         if pending.losses and self._order is None:
@@ -274,6 +275,15 @@ class Steps:
         if why is not None and not self._how_told and self.run.writer is not None:
             self._how_told = True
             note = f"params are counted by PyTorch's own operations, more slowly: the kernel cannot be used ({why})"
+            self.run.writer.put(Remark(self.run.step, note))
+
+    def _say_what_is_kept(self, pending: Pending) -> None:
+        """Note once, after the first step that it took, where the optimizer's state is none that is recorded."""
+        if self._state_told or pending.skipped or self.run.writer is None:
+            return
+        self._state_told = True
+        note = without_moments(self.run.optimizer, self.run.known, self.run.kind)
+        if note:
             self.run.writer.put(Remark(self.run.step, note))
 
     def _wanted(self) -> Any:

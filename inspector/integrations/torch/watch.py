@@ -20,9 +20,9 @@ from inspector.integrations.torch.transfer import Transfer
 
 Tensor = Any
 Strides = tuple[tuple[int, ...], tuple[int, ...]] | None
-_STATE_M = ("exp_avg", "momentum_buffer")
-_STATE_V = ("exp_avg_sq", "square_avg", "sum")
-"""Where optimizers of PyTorch keep what is nearest to m and v."""
+_STATE_M = ("exp_avg", "momentum_buffer", "state1")
+_STATE_V = ("exp_avg_sq", "square_avg", "sum", "state2")
+"""Where optimizers of PyTorch and bitsandbytes keep what is nearest to m and v."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +66,23 @@ def state_of(
     )
 
 
+def without_moments(optimizer: Any, known: Sequence[Known], kind: Kind) -> str:
+    """Of an optimizer that has run and keeps nothing that is like m or v: a sentence on what it does keep; else ""."""
+    if kind.adam:
+        return ""
+    kept: set[str] = set()
+    for each in known:
+        m, v, *_ = state_of(each, each.local(each.param), optimizer.state, kind)
+        if m is not None or v is not None:
+            return ""
+        state = optimizer.state.get(each.param) or {}
+        kept |= {str(key) for key, value in state.items() if isinstance(value, torch.Tensor) and value.ndim}
+    what = f"it keeps {', '.join(sorted(kept)[:8])}" if kept else "it keeps no tensors"
+    return (
+        f"{kind.name} keeps no m and v in floats of the shape of the params ({what}): both are recorded as 0"
+    )
+
+
 def lanes_of(optimizer: Any, known: Sequence[Known], kind: Kind, *, gradients: bool = True) -> Lanes:
     """The tensors of every param as they are now; nothing is copied."""
     lanes = Lanes([], [], [], [], [], [])
@@ -82,7 +99,8 @@ def lanes_of(optimizer: Any, known: Sequence[Known], kind: Kind, *, gradients: b
 def _like(each: Known, w: Any, state: Any, names: Sequence[str]) -> Found | None:
     for name in names:
         whole = state.get(name)
-        if isinstance(whole, torch.Tensor):
+        # Codes of 8 bits are no numbers.
+        if isinstance(whole, torch.Tensor) and whole.is_floating_point():
             part = each.local(whole)
             if part is not None and part.shape == w.shape:
                 return Found(state, name, whole, part)

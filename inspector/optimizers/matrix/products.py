@@ -8,7 +8,6 @@ from inspector.errors import UsageError
 from inspector.layout import BlockName
 from inspector.optimizers.matrix.stacks import Stack
 from inspector.optimizers.planning.update import UpdatePlan
-from inspector.plan import Binding
 
 TILE, LARGE_TILE = 64, 128
 ENOUGH_TILES = 96
@@ -74,24 +73,11 @@ class ProductPlan(UpdatePlan):
         alpha: float,
         beta: float,
         addend: Stack,
+        left_symmetric: bool = False,
     ) -> None:
-        """result = alpha · left · right + beta · addend, of any shapes that fit."""
-        constants = {"LEFT_AS_IS": 1.0, "ALPHA": alpha, "BETA": beta}
-        self._product("product", result, left, right, addend, left.columns, work, constants)
-
-    def symmetric_times(
-        self,
-        result: Stack,
-        left: Stack,
-        right: Stack,
-        work: Work,
-        *,
-        alpha: float,
-        beta: float,
-        addend: Stack,
-    ) -> None:
-        """The same where left is symmetric, which it can be read faster for."""
-        constants = {"ALPHA": alpha, "BETA": beta}
+        """result = alpha · left · right + beta · addend, of any shapes that fit; a symmetric left is read faster."""
+        constants = {} if left_symmetric else {"LEFT_AS_IS": 1.0}
+        constants |= {"ALPHA": alpha, "BETA": beta}
         self._product("product", result, left, right, addend, left.columns, work, constants)
 
     def _product(
@@ -108,10 +94,10 @@ class ProductPlan(UpdatePlan):
         symmetric = entry_point != "product"
         tile = LARGE_TILE if _tiles(result, LARGE_TILE, symmetric=symmetric) >= ENOUGH_TILES else TILE
         bindings = (
-            _bound(0, "left", left),
-            _bound(1, "right", right),
-            _bound(2, "addend", addend),
-            Binding(3, "result", result.buffer, 0, result.nbytes, "read_write", one_way=True),
+            left.bound(0, "left", "read"),
+            right.bound(1, "right", "read"),
+            addend.bound(2, "addend", "read"),
+            result.bound(3, "result", "read_write", one_way=True),
             self.size(4, "rows", result.rows),
             self.size(5, "columns", result.columns),
             self.size(6, "inner", inner),
@@ -142,7 +128,3 @@ def _operations(result: Stack, inner: int, *, symmetric: bool) -> int:
     n = result.rows
     elements = n * (n + 1) // 2 if symmetric else n * result.columns
     return 2 * result.count * elements * inner
-
-
-def _bound(slot: int, name: str, stack: Stack) -> Binding:
-    return Binding(slot, name, stack.buffer, 0, stack.nbytes, "read")

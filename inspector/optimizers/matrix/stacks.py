@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from inspector.layout import F32_BYTES, Layout, Segment
+from inspector.plan import Access, Binding
 from inspector.stores import Lane, store_at
 
 VEC = 4
@@ -14,7 +15,7 @@ VEC = 4
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """`count` matrices of `rows` by `columns`, float32, one after the other from the start of `buffer`.
+    """`count` matrices of `rows` by `columns`, float32, one after the other from element `start` of `buffer` on.
 
     Each row is padded with zeros to `width`, whole vec4s; that is how the kernels in this folder take matrices.
     """
@@ -23,6 +24,7 @@ class Stack:
     count: int
     rows: int
     columns: int
+    start: int = 0
 
     @property
     def width(self) -> int:
@@ -38,6 +40,10 @@ class Stack:
     def nbytes(self) -> int:
         """Bytes of all, padding counted."""
         return F32_BYTES * self.elements
+
+    def bound(self, slot: int, name: str, access: Access, *, one_way: bool = False) -> Binding:
+        """All of them bound."""
+        return Binding(slot, name, self.buffer, F32_BYTES * self.start, self.nbytes, access, one_way=one_way)
 
 
 @dataclass(frozen=True, slots=True)

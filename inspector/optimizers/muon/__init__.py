@@ -20,7 +20,7 @@ not finite leaves w as it is.
 
 from inspector.optimizers.adamw import ADAMW
 from inspector.optimizers.definition import Optimizer
-from inspector.optimizers.muon.hidden import takes
+from inspector.optimizers.muon.hidden import billed, takes
 from inspector.optimizers.muon.oracle import update
 from inspector.optimizers.muon.plan import plan_muon
 
@@ -35,5 +35,7 @@ MUON = Optimizer(
     kernels=("f32",),
     rest=ADAMW,
     takes=takes,
+    billed=billed,
+    form=("no_muon",),
     in_place={"v": "the orthogonalised update"},
 )

@@ -29,6 +29,9 @@ def adams_part(optimizer: SavedOptimizer, keys: Mapping[str, Key]) -> AdamsPart:
     others = tuple(name for name, key in keys.items() if key in theirs)
     states = {key: state for key, state in optimizer.states.items() if key not in theirs}
     groups = tuple(group for group, mine in zip(optimizer.groups, adams, strict=True) if mine)
+    mine = {name: key for name, key in keys.items() if key not in theirs}
+    if not others:
+        return AdamsPart(replace(optimizer, groups=groups, states=states), mine)
     kept = sorted({name for key in theirs & optimizer.states.keys() for name in optimizer.states[key].more})
     why = f"it keeps {', '.join(kept)}" if kept else "it has no betas"
     are = "is" if len(others) == 1 else "are"
@@ -38,9 +41,9 @@ def adams_part(optimizer: SavedOptimizer, keys: Mapping[str, Key]) -> AdamsPart:
     )
     return AdamsPart(
         replace(optimizer, groups=groups, states=states),
-        {name: key for name, key in keys.items() if key not in theirs},
+        mine,
         others,
-        (remark,) if others else (),
+        (remark,),
     )
 
 

@@ -170,6 +170,11 @@ def read_state(entry: Mapping[Any, Tree], where: str) -> SavedState:
             flat[str(key)] = value
     step, differ = _step(flat, where)
     m, v = (_moment(flat, names, where) for names in (M_NAMES, V_NAMES))
+    several: tuple[str, ...] = ()
+    if m is not None and v is not None and m.shape[1:] == v.shape and m.shape[0] > 1:
+        # Several first moments of each element, one behind the other, as AdEMAMix has: no Adam.
+        several = tuple(name for name in (*M_NAMES, *V_NAMES) if isinstance(flat.get(name), StoredTensor))
+        m = v = None
     if m is not None and v is not None and m.shape != v.shape and m.numel > 0:
         raise UsageError(f"{where} is damaged: its m has the shape {list(m.shape)}, its v {list(v.shape)}.")
     used = {*M_NAMES, *V_NAMES, *STEP_NAMES, "absmax1", "absmax2", "qmap1", "qmap2", "max1", "max2",
@@ -177,6 +182,7 @@ def read_state(entry: Mapping[Any, Tree], where: str) -> SavedState:
     more = tuple(
         sorted(name for name, value in flat.items() if name not in used and isinstance(value, StoredTensor))
     )
+    more = (*more, *several)
     return SavedState(step, m, v, more, differ)
 
 

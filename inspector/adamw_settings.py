@@ -1,4 +1,4 @@
-"""Settings of their own for the params that Muon leaves to AdamW."""
+"""Settings of their own for the params that an optimizer leaves to AdamW, as Muon and Shampoo do."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from typing import Any
 from inspector.errors import UsageError
 from inspector.hyper import Hyper, check_value
 from inspector.layout import Param
-from inspector.optimizers.muon.hidden import takes
+from inspector.optimizers import OPTIMIZERS, optimizer
 from inspector.plan import Variant
 from inspector.settings import SETTING_NAMES, ParamSettings, Settings
 
 
 @dataclass(frozen=True, slots=True)
 class AdamwSettings:
-    """`values` by name, for the params that Muon does not take in the form `variant`."""
+    """`values` by name, for the params that are left to AdamW in the form `variant`."""
 
     values: Mapping[str, float]
     variant: Variant
 
     def of(self, hyper: Hyper, params: Sequence[Param]) -> Hyper:
-        """`hyper` with classes of params: hidden matrices as it stands, the others with `values`, undecayed ones λ 0.
+        """`hyper` with classes of params: those it takes as it stands, the others with `values`, undecayed ones λ 0.
 
-        UsageError for a form without Muon, and for params that have settings of their own already.
+        UsageError for a form that leaves none to AdamW, and for params that have settings of their own already.
         """
-        if self.variant.optimizer != "muon":
+        if optimizer(self.variant.optimizer).rest is None:
+            leaving = " or ".join(name for name, each in OPTIMIZERS.items() if each.rest is not None)
             raise UsageError(
-                f"--adamw is for what Muon leaves to AdamW: this run is of {self.variant.optimizer}, so give "
-                "--optimizer muon, or --lr and the like."
+                f"--adamw is for what an optimizer leaves to AdamW: this run is of {self.variant.optimizer}, so give "
+                f"--optimizer {leaving}, or --lr and the like."
             )
         if hyper.per_param is not None:
             raise UsageError(
@@ -41,7 +42,7 @@ class AdamwSettings:
         classes: dict[Settings, int] = {}
         of = []
         for param in params:
-            own = shared if takes(param, self.variant) else rest
+            own = shared if optimizer(self.variant.optimizer).takes(param, self.variant) else rest
             own = own if param.block == "wd" else replace(own, weight_decay=0.0)
             of.append(classes.setdefault(own, len(classes)))
         return replace(hyper, per_param=ParamSettings(tuple(classes), tuple(of)))
