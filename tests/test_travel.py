@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from inspector.runtime.opening import opened
 from inspector.runtime.snapshots import Snapshot
 from inspector.runtime.travel import GivenUpError, Travel
 from inspector.session.recorder import Recorder
+from inspector.session.writer import SessionWriter
 from inspector.sources.base import Source
 from inspector.sources.recording import Recording
 from inspector.stepping import State
@@ -520,6 +522,27 @@ def test_a_run_that_parted_from_its_recording_does_not_follow_it(
         assert told.glance is None
         run.worker.send(c.StepIteration())
         run.until(lambda s: s.cursor is not None and s.cursor.at_end and s.cursor.step == 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "how"),
+    [("tiny", "inspector run … --save {} --resume"), ("pytorch", "record() with the path {}")],
+)
+def test_a_recording_that_is_interrupted_is_gone_on_with_by_what_made_it(
+    watched: Callable[..., Watched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, how: str
+) -> None:
+    path = tmp_path / "growing.session"
+    # As a process that is killed leaves it.
+    monkeypatch.setattr(SessionWriter, "finish", lambda writer, reason: writer.abandon())
+    with Recorder.create(path, replace(made_up_about("grads:1"), source=source)) as recorder:
+        recorder.offer_start(state(0))
+        record_on(recorder, 3)
+        recorder.flush(None)
+        run = watched(OpenRecording(), str(path))
+        run.until(lambda s: s.recorded is not None)
+    told = run.until(lambda s: s.notice is not None and "was interrupted" in s.notice.text)
+    assert told.notice is not None
+    assert how.format(path) in told.notice.text
 
 
 @pytest.mark.parametrize("records", [True, False])

@@ -13,13 +13,13 @@ from inspector.hyper import HYPER_NAMES
 from inspector.session.archive import pack
 from inspector.session.reader import Session
 from inspector.session.recorder import size_text
+from inspector.session.session_info import how_to_go_on
 from inspector.settings import SETTING_NAMES
 
 MAX_SHOWN = 20
 """Changes, and gaps, that are listed for people; --json has all."""
 _STATES = {
     "complete": "complete",
-    "interrupted": "interrupted: all up to its last step can be used, and run --save --resume continues it",
     "recording": "still being recorded: it can be followed, and has more the next time it is read",
 }
 
@@ -54,8 +54,9 @@ def _document(session: Session) -> dict[str, Any]:
 
 
 def _state(document: dict[str, Any]) -> str:
-    if document["state"] == "interrupted" and document["source"] == "pytorch":
-        return "interrupted: all up to its last step can be used, and record() with the same path goes on with it"
+    if document["state"] == "interrupted":
+        how = how_to_go_on(document["source"], document["path"])
+        return f"interrupted: all up to its last step can be used, and {how}"
     return _STATES[document["state"]]
 
 

@@ -15,6 +15,7 @@ from inspector.runtime.engine import Engine
 from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.snapshots import Glance, Playing, Snapshot
 from inspector.runtime.ways import Way
+from inspector.session.session_info import how_to_go_on
 from inspector.sources.base import EndOfSourceError
 from inspector.stepping import Cursor
 
@@ -403,8 +404,8 @@ class Travel:
                 + (
                     f"{recorded.session.ended_because} All up to there can be looked at."
                     if recorded.session.ranks
-                    else "All up to there can be looked at; the same inspector run … "
-                    f"--save {path} --resume goes on with it."
+                    else "All up to there can be looked at; "
+                    f"{how_to_go_on(recorded.session.about.source, path)}."
                 ),
             )
         elif state == "recording" and before != state:

@@ -55,6 +55,13 @@ def session_info(session: Session) -> dict[str, Any]:
     }
 
 
+def how_to_go_on(source: str, path: object) -> str:
+    """What goes on with the recording at `path`, which was interrupted, of a run of `source`."""
+    if source == "pytorch":
+        return f"record() with the path {path} goes on with it"
+    return f"the same inspector run … --save {path} --resume goes on with it"
+
+
 def _layout(session: Session) -> dict[str, Any] | None:
     """As the recording began; of one whose params grew, as it ended."""
     step, laid = None, session.about.layout

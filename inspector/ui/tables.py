@@ -6,7 +6,15 @@ from typing import Any, ClassVar
 
 from PySide6.QtCore import QAbstractItemModel, QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 from PySide6.QtGui import QFontMetrics
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHeaderView,
+    QStyledItemDelegate,
+    QStyleOptionHeader,
+    QStyleOptionViewItem,
+    QTableView,
+    QWidget,
+)
 
 from inspector.ui import theme
 
@@ -14,6 +22,8 @@ AnyIndex = QModelIndex | QPersistentModelIndex
 FIGURES = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 WORDS = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 
+NAMES = "param"
+"""The column of names of params, which differ at their ends."""
 SORT_SIGN = 12
 """Pixels beside the name of a column for the sign that the table is sorted by it."""
 LEAST_ROWS = 2
@@ -64,6 +74,25 @@ class ColumnsModel(QAbstractTableModel):
         return "\n".join("\t".join(cells) for cells in [list(self.COLUMNS), *rows])
 
 
+class _Header(QHeaderView):
+    """Names of columns, clear of the sign that the table is sorted by one."""
+
+    def initStyleOptionForIndex(self, option: QStyleOptionHeader, section: int) -> None:
+        """The sign is drawn wider than the room that the style leaves for it: a space holds the name off."""
+        super().initStyleOptionForIndex(option, section)
+        if self.isSortIndicatorShown() and self.sortIndicatorSection() == section:
+            option.text += "\N{NO-BREAK SPACE}"
+
+
+class _Names(QStyledItemDelegate):
+    """Long names lose their beginning, which many share."""
+
+    def initStyleOption(self, option: QStyleOptionViewItem, index: AnyIndex) -> None:
+        """As Qt has it."""
+        super().initStyleOption(option, index)
+        option.textElideMode = Qt.TextElideMode.ElideLeft
+
+
 def row_height() -> int:
     """Pixels of a row of text."""
     return QFontMetrics(theme.ui_font()).height() + theme.GRID
@@ -74,7 +103,13 @@ def dense_table(model: QAbstractItemModel, name: str, parent: QWidget | None = N
     table = QTableView(parent)
     table.setObjectName(name)
     table.setAccessibleName(name.replace("-", " "))
+    header = _Header(Qt.Orientation.Horizontal, table)
+    header.setSectionsClickable(True)
+    table.setHorizontalHeader(header)
     table.setModel(model)
+    for column in range(model.columnCount()):
+        if model.headerData(column, Qt.Orientation.Horizontal) == NAMES:
+            table.setItemDelegateForColumn(column, _Names(table))
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)

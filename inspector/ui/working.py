@@ -35,7 +35,6 @@ WORDS: dict[type, str] = {
     c.Pause: "Finishing the step",
 }
 """What commands do until the worker tells of it, be it that they have no progress of their own."""
-BY_KEY = (c.StepDispatch, c.StepIteration, c.UndoDispatch, c.UndoIteration)
 
 
 class Working(QWidget):
@@ -50,6 +49,8 @@ class Working(QWidget):
         self._now: GoingOn | None = None
         self._since = 0.0
         self._after_ms = AFTER_MS
+        self._moves = 0
+        """How many of the commands among MOVES were sent."""
         self.bar = QProgressBar(self)
         self.bar.setRange(0, 0)
         self.bar.setTextVisible(False)
@@ -77,17 +78,21 @@ class Working(QWidget):
 
     def sent(self, command: c.Command) -> None:
         """A command goes to the worker."""
+        self._moves += isinstance(command, c.MOVES)
         words = WORDS.get(type(command))
         if words is None or (self._now is not None and self._now.words == words):
             # Of a key that is held down the first has not been answered yet.
             return
-        self._begin(GoingOn(words), KEY_AFTER_MS if isinstance(command, BY_KEY) else AFTER_MS)
+        self._begin(GoingOn(words), KEY_AFTER_MS if isinstance(command, c.MOVES) else AFTER_MS)
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """The worker has answered, or tells how far it is; a source that is being opened is not there yet."""
         now = going_on(snapshot)
         if now is None and snapshot.mode == "starting" and snapshot.source:
             now = self._now or GoingOn(WORDS[c.OpenSource])
+        if now is None and snapshot.moves < self._moves:
+            # It answers what was sent before.
+            return
         if now is None:
             self._now = None
             self._tick.stop()
