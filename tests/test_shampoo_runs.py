@@ -156,7 +156,7 @@ def test_bench_tells_steps_between_apart(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("inspector.gpu.bench.copy_gbps", lambda gpu, **_: 10.0)
-    words = ("bench", "--elements", "2000", *FORM, "--samples", "6", "--seconds", "1")
+    words = ("bench", "--elements", "5000", *FORM, "--samples", "6", "--seconds", "1")
     found = document(capsys, *words)
     full, between = ({k["name"] for k in of["kernels"]} for of in (found, found["between"]))
     assert full - between == {f"{name} wd" for name in (
