@@ -8,6 +8,8 @@ override ITERATIONS: u32 = 20u;
 @group(0) @binding(2) var<uniform> side: u32;
 
 const MOST = 1024u;
+// Iterations from one time that x is made a unit vector to the next: its squares stay in the range of float32.
+const EACH = 4u;
 
 var<workgroup> x: array<f32, MOST>;
 // What parts of the rows add to each column, MOST columns in all of them.
@@ -99,9 +101,13 @@ fn shampoo_eigenvalue(
         x[i] = start(i) / length;
     }
     workgroupBarrier();
-    for (var k = 0u; k < ITERATIONS; k++) {
+    for (var k = 1u; k <= ITERATIONS; k++) {
         let y = times_x(thread, base, across, scale);
-        let size = sqrt(total(thread, dot(y, y)));
+        // No element is over 1 and the largest eigenvalue no less, so that x grows up to a thousandfold an iteration.
+        var size = 1.0;
+        if k % EACH == 0u || k == ITERATIONS {
+            size = sqrt(total(thread, dot(y, y)));
+        }
         if thread < across {
             for (var i = 0u; i < 4u; i++) {
                 x[4u * thread + i] = select(0.0, y[i] / size, size != 0.0);
