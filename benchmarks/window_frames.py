@@ -53,6 +53,11 @@ class Keys(QObject):
         self.took: dict[str, list[tuple[float, float]]] = {}
         window.installEventFilter(self)
 
+    @property
+    def is_waiting(self) -> bool:
+        """True while a key has no answer."""
+        return self._waiting is not None
+
     def press(self, name: str, keys: str, answered: Callable[[], bool], at: QWidget | None = None) -> None:
         """Press `keys` unless another one still waits for its answer, which is there once `answered` holds."""
         if self._waiting is None:
@@ -154,6 +159,9 @@ class Person:
         return lambda: window.snapshot is not None and window.snapshot.cursor != before
 
     def _step(self, keys: str) -> None:
+        if self.done.is_waiting:
+            # What is said to go on would be the key before.
+            return
         moved, working = self._cursor_moves(), self.window.status.working
         self.done.press(f"{keys}, its result", "", moved)
         # Where it goes on, that is said.

@@ -23,7 +23,8 @@ class ParamState:
 
     `shape` gives what a param of a shape has of it, None where it has nothing; with `by_form` it hangs on the form of
     the step as well, and is that of the usual form. A run begins with `initial` throughout, with `diagonal` on the
-    diagonal of the last two dimensions only. `title` is what it is, in words.
+    diagonal of the last two dimensions only. Parts for which `together`, of the param's shape, is equal lie one behind
+    the other. `title` is what it is, in words.
     """
 
     name: str
@@ -32,6 +33,7 @@ class ParamState:
     initial: float = 0.0
     diagonal: bool = False
     by_form: bool = False
+    together: Callable[[Shape], Shape] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class PlacedState:
 def place_states(
     layout: Layout, states: Sequence[ParamState], *, align_bytes: int, max_buffer_bytes: int
 ) -> tuple[PlacedState, ...]:
-    """Where the states of all params lie: a state after the other, each in the order of the layout.
+    """Where the states of all params lie: a state after the other, each in the order of the layout but for `together`.
 
     Every part begins where a binding may. What does not fit in one buffer goes on in the next, no part across two.
     UsageError for one that is larger than a buffer.
@@ -81,10 +83,13 @@ def place_states(
 def _placed(layout: Layout, state: ParamState, align: int, room: int) -> Iterator[PlacedState]:
     parts: list[tuple[str, Shape, int, int]] = []
     page = at = 0
-    for segment in layout:
+    held = [s for s in layout if state.shape(s.param.shape) is not None]
+    if state.together is not None:
+        alike = state.together
+        held.sort(key=lambda s: alike(s.param.shape))
+    for segment in held:
         shape = state.shape(segment.param.shape)
-        if shape is None:
-            continue
+        assert shape is not None
         elements = math.prod(shape)
         if elements > room:
             raise UsageError(

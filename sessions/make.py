@@ -25,7 +25,8 @@ from inspector.session.archive import pack
 from inspector.session.policy import Policy
 from inspector.session.reader import Session
 from inspector.sources.base import ReadWeights
-from inspector.sources.charlm import CharLm, CharLmConfig
+from inspector.sources.charlm.config import CharLmConfig
+from inspector.sources.charlm.source import CharLm
 from inspector.stepping import HostGradients
 
 ADAPTER = "llvmpipe"

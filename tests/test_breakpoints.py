@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import own_wgsl
 import pytest
 from gpu_helpers import ATOMIC, ListedSource, lanes, normal_state
 from replays import pipelines_of
@@ -24,7 +23,6 @@ from inspector.gpu.device import Gpu
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
 from inspector.layout import Param
-from inspector.own_shaders import load_own_kernels
 from inspector.param_statistics import lane_stats
 from inspector.plan import Variant, layout_for
 from inspector.runtime import commands as c
@@ -516,19 +514,6 @@ def test_a_finding_that_needs_the_norm_stops_once_that_is_known(gpu: Gpu) -> Non
     assert (hit.step, hit.dispatch, hit.kernel) == (4, 3, "adamw_update")
     assert engine.record is not None
     assert engine.record.grad_norm == math.inf
-
-
-def test_what_an_own_kernel_left_behind_stops_before_the_next_step_runs(gpu: Gpu, tmp_path: Path) -> None:
-    text = own_wgsl.UPDATE.replace("    g[i] = 0.0;\n", "")
-    own = load_own_kernels(own_wgsl.write(tmp_path / "own", mine=text))
-    engine = engine_of(gpu, gradients(), "finding:gradients-not-zeroed", variant=Variant(own=own))
-    hit = go(engine)
-    assert hit is not None
-    assert (hit.step, hit.dispatch) == (2, 0)
-    assert hit.finding is not None
-    assert hit.finding.step == 1
-    # Told when it began, and no more.
-    assert go(engine) is None
 
 
 def test_as_much_is_counted_as_they_need_whatever_is_asked_for(gpu: Gpu) -> None:

@@ -13,6 +13,7 @@ from recordings import about, recorded, state, values
 from test_race import TINY
 from test_worker import WAIT_S, Opener, Watched
 
+from inspector.plan import Variant
 from inspector.progress import EndedError, advanced, part, watched
 from inspector.runtime import commands as c
 from inspector.runtime.snapshots import Snapshot
@@ -92,6 +93,17 @@ def weights(run: Ended) -> np.ndarray:
     shown = run.watched.until(lambda s: s.values is not None and s.mode == "paused")
     assert shown.values is not None
     return shown.values.after["w"].copy()
+
+
+@pytest.mark.gpu
+def test_a_form_that_is_laid_out_anew_is_told_from_its_start_to_its_end_once(run: Ended) -> None:
+    run.told.clear()
+    run.watched.worker.send(c.SetVariant(Variant(kernel="8bit")))
+    run.watched.until(lambda s: s.plan is not None and s.plan.variant.kernel == "8bit" and s.mode == "paused")
+    shares = run.shares("Changing the form")
+    # Read back and uploaded: one behind the other.
+    assert len(shares) > 3
+    assert shares == sorted(shares)
 
 
 @pytest.mark.gpu

@@ -60,8 +60,12 @@ def test_a_bench_ends_at_ctrl_c_and_says_so(tmp_path: Path, delay_s: float, more
     words = ["bench", "--elements", "100000", "--samples", "100000", *more]
     words = [str(table) if word == "t.csv" else word for word in words]
     code, told = interrupted(words, delay_s, tmp_path, signal.SIGINT)
+    while code != 130 and 6 <= delay_s < 60:
+        # Only while the imports go on does the signal itself end it, which may be longer on a machine that is busy.
+        delay_s *= 2
+        code, told = interrupted(words, delay_s, tmp_path, signal.SIGINT)
     assert code in (130, -signal.SIGINT), told
-    assert code == 130 or delay_s < 6, "only while the imports go on"
+    assert code == 130 or delay_s < 6
     assert code != 130 or told.strip() == "inspector: Stopped."
     assert not table.exists()
 

@@ -38,7 +38,8 @@ def run(path: Path, actions: int, seed: int, folder: Path, monkeypatch: pytest.M
         # The first rounds may open what is made once; from then on nothing grows.
         for name, last in counted[-1].items():
             earlier = max(count[name] for count in counted[: max(len(counted) // 2, 1)])
-            assert last <= earlier + GROWTH, (name, [count[name] for count in counted])
+            grown = (monkey.kinds[-1] - monkey.kinds[len(counted) // 2]).most_common(8)
+            assert last <= earlier + GROWTH, f"{name}: {[count[name] for count in counted]}, most of {grown}"
     finally:
         monkey.end()
     assert not monkey.problems, "\n".join(monkey.problems[:3])

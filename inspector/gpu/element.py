@@ -11,6 +11,7 @@ from inspector.explaining import LINES, ElementValues
 from inspector.floats import F32Array
 from inspector.gpu.device import Gpu
 from inspector.gpu.pipelines import Pipelines
+from inspector.layout import F32_BYTES
 from inspector.plan import Access
 from inspector.stores import LANES
 
@@ -21,6 +22,8 @@ _SLOTS: tuple[tuple[int, Access], ...] = (
 )
 _APART = 256
 """Bytes between what is bound of one buffer: what any device binds at."""
+COPIES = 8
+"""How often the kernel is given the element."""
 
 
 def element_lines(
@@ -47,10 +50,11 @@ def element_lines(
     lines = gpu.storage("explained lines", 64)
     for i, array in enumerate(given):
         # Bits, so that a signalling NaN stays one.
-        gpu.write(read, i * _APART, array.view(np.uint32))
+        bits = array.view(np.uint32)
+        gpu.write(read, i * _APART, np.repeat(bits, COPIES) if i < len(LANES) else bits)
     for i, uniform in enumerate((np.zeros(2, np.uint32), hp, bias)):
         gpu.write(used, i * _APART, uniform.view(np.uint32))
-    ranges: list[tuple[Any, int, int]] = [(read, i * _APART, 16) for i in range(len(given))]
+    ranges: list[tuple[Any, int, int]] = [(read, i * _APART, COPIES * F32_BYTES) for i in range(len(given))]
     ranges += [(used, i * _APART, nbytes) for i, nbytes in enumerate((16, 32, 16))]
     encoder = gpu.encoder()
     compute = encoder.begin_compute_pass()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from inspector.gpu.device import Gpu
-from inspector.gpu.memory import Piece
+from inspector.gpu.pieces import Piece
 from inspector.gpu.pipelines import Pipelines
 from inspector.looking import Hits
 from inspector.plan import Access

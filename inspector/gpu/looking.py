@@ -18,7 +18,8 @@ from inspector.gpu.find import FindKernel
 from inspector.gpu.half_mirror import half_at
 from inspector.gpu.map_parts import without
 from inspector.gpu.matrix_image import MatrixKernel, Part
-from inspector.gpu.memory import ElementRanges, LaneMemory
+from inspector.gpu.memory import LaneMemory
+from inspector.gpu.pieces import ElementRanges
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.undo import Entry, UndoLog
 from inspector.hyper import Hyper

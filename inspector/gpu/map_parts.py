@@ -11,7 +11,8 @@ import numpy as np
 
 from inspector.floats import F64Array
 from inspector.gpu.device import Gpu
-from inspector.gpu.memory import LaneMemory, Piece
+from inspector.gpu.memory import LaneMemory
+from inspector.gpu.pieces import Piece
 from inspector.gpu.undo import Entry
 from inspector.layout import Layout
 from inspector.stores import Lane, stores

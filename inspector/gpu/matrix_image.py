@@ -11,7 +11,7 @@ import numpy as np
 
 from inspector.errors import InspectorError
 from inspector.gpu.device import Gpu
-from inspector.gpu.memory import Piece
+from inspector.gpu.pieces import Piece
 from inspector.gpu.pipelines import Pipelines
 from inspector.layout import Segment
 from inspector.looking import MatrixPixels, MatrixRequest

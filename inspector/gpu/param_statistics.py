@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from inspector.floats import BoolArray, F32Array
 from inspector.gpu.device import Gpu
-from inspector.gpu.memory import LaneMemory, Piece, Prepare
+from inspector.gpu.memory import LaneMemory
+from inspector.gpu.pieces import Piece, Prepare
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.segment_uniforms import SegmentUniforms
 from inspector.gpu.timing import Timer

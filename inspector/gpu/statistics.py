@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from inspector.gpu.device import Gpu
-from inspector.gpu.memory import Piece
+from inspector.gpu.pieces import Piece
 from inspector.gpu.pipelines import Pipelines
 from inspector.plan import Access
 from inspector.statistics import BINS, BufferStats, NonFinite

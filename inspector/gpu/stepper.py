@@ -260,13 +260,7 @@ class GpuStepper:
 
         From the start of a step this takes back its gradients and the last dispatch of the step before.
         """
-        top = self._undo.top
-        if top is None:
-            return False
-        if top.cursor.at_end:
-            target = next((c for c in reversed(self._undo.cursors()) if not c.at_end), None)
-            return target is not None and self._undo_to(target)
-        return self._undo_to(top.cursor)
+        return self._undo_to_any(lambda cursor: not cursor.at_end)
 
     def rewind_step(self) -> bool:
         """Go back to the start of the current step, or from there to the start of the one before."""

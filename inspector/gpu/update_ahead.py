@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from inspector.gpu.device import Gpu
-from inspector.gpu.memory import LaneMemory, Piece
+from inspector.gpu.memory import LaneMemory
+from inspector.gpu.pieces import Piece
 from inspector.stores import Lane
 
 APPLIED = ("common", "applied")

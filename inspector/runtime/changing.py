@@ -10,6 +10,7 @@ from inspector.floats import shortest
 from inspector.hyper import Hyper, check_value
 from inspector.layout import Layout
 from inspector.plan import Variant
+from inspector.progress import part
 from inspector.runtime.breakpoints import higher
 from inspector.runtime.placing import Placing
 from inspector.runtime.run_diagnosis import RunDiagnosis
@@ -164,8 +165,10 @@ class Changing:
                 begin()
                 run.log.set_hyper(run.stepper.cursor.step, hyper)
 
-        state = run.stepper.state()
-        self._placing.exchange(run.stepper, variant, state, None, took_over)
+        with part(0, 0.3):
+            state = run.stepper.state()
+        with part(0.3, 1):
+            self._placing.exchange(run.stepper, variant, state, None, took_over)
         self._mark_variant(before, variant)
         return state
 

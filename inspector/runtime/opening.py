@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from inspector.errors import DeviceLostError, InspectorError
+from inspector.optimizers import optimizer
 from inspector.plan import Variant
 from inspector.progress import EndedError, part
 from inspector.runtime import commands as c
@@ -180,7 +181,9 @@ class Opening:
         if isinstance(source, AsRecorded):
             wanted = replace(form, own=variant.own)
         else:
-            parts = ("optimizer", "numerics", "kernel", "codec", "small_state")
+            # What its optimizer alone has decides on the shapes of its states.
+            own_parts = optimizer(form.optimizer).form
+            parts = ("optimizer", "numerics", "kernel", "codec", "small_state", *own_parts)
             wanted = replace(variant, **{part: getattr(form, part) for part in parts})
         self._set_aside = variant, wanted
         return wanted

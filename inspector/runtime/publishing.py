@@ -30,6 +30,8 @@ class Publisher:
         self._memory = RunMemory()
         self._serial = 0
         self._sent_at = -float("inf")
+        self.moves = 0
+        """How many of MOVES have been carried out."""
         self.owes = False
         """True where not all that is looked at of this moment has been sent."""
         self.last = Snapshot(0, "starting", run.spec)
@@ -133,7 +135,7 @@ class Publisher:
         run = self._run
         return Snapshot(
             self._serial, run.mode, run.spec, run.opened, stats=run.stats,
-            breakpoints=run.breakpoints.picture(None),
+            breakpoints=run.breakpoints.picture(None), moves=self.moves,
             beside=self._beside.picture, notice=run.notice,
         )  # fmt: skip
 
@@ -145,6 +147,7 @@ class Publisher:
             serial=self._serial,
             mode=run.mode,
             looking=False,
+            moves=self.moves,
             stats=run.stats,
             comparing=run.worked_out.comparing,
             breakpoints=run.breakpoints.picture(self.last.plan),
@@ -193,6 +196,7 @@ class Publisher:
             ),
             marks=_kept(engine.all_marks(), self.last.marks),
             looking=self.owes,
+            moves=self.moves,
             map=run.viewer.map,
             values=run.viewer.values,
             histograms=run.viewer.histograms,

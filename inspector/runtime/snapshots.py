@@ -307,6 +307,8 @@ class Snapshot:
     """None where the source is no recording."""
     rank_steps: tuple[RankStep, ...] = ()
     """The numbers of the step of `record` in each of several processes, as recorded; () of one."""
+    moves: int = 0
+    """How many of the commands among MOVES have been carried out, counted from the start of the program."""
     looking: bool = False
     """True where another snapshot of the same moment follows as soon as what takes long has been looked at; until then
     that is of the moment before, as the map."""

@@ -37,8 +37,6 @@ NEEDS_BUFFERS = (
     c.SaveValues, c.TryShader,
 )  # fmt: skip
 """These start from what the device holds, and wait until that is of the step on show."""
-MOVES = (c.StepDispatch, c.StepIteration, c.UndoDispatch, c.UndoIteration)
-"""What is asked for with a key, be it held down."""
 
 
 class Worker:
@@ -136,9 +134,11 @@ class Worker:
                         return
                     guarded(run, partial(self._handle, command))
                     guarded(run, run.race.observe)
-                    if self._mail.first is not None and isinstance(command, MOVES):
-                        # A key that is held down: each answer is seen.
-                        self._publisher.publish(force=False)
+                    if isinstance(command, c.MOVES):
+                        self._publisher.moves += 1
+                        if self._mail.first is not None:
+                            # A key that is held down: each answer is seen.
+                            self._publisher.publish(force=False)
                 if not self._closing.is_set():
                     self._turn()
                 guarded(run, run.race.observe)

@@ -42,6 +42,7 @@ PRESETS = (
     "adamw adam-l2 lion:lr=3e-4 sgd:lr=0.1",
     "adamw adam-l2",
     "adamw muon:lr=0.02,adamw.lr=3e-3 adafactor:lr=0.01 lion:lr=3e-4",
+    "adamw shampoo:lr=0.05,root_block=64,adamw.lr=3e-3 muon:lr=0.02,adamw.lr=3e-3",
     "adamw:lr=1e-3 adamw:lr=3e-3 adamw:lr=1e-2",
     "adamw adamw:kernel=8bit,codec=dynamic",
     "adamw:beta2=0.95 adamw:beta2=0.999",

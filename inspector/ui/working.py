@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -35,7 +36,6 @@ WORDS: dict[type, str] = {
     c.Pause: "Finishing the step",
 }
 """What commands do until the worker tells of it, be it that they have no progress of their own."""
-BY_KEY = (c.StepDispatch, c.StepIteration, c.UndoDispatch, c.UndoIteration)
 
 
 class Working(QWidget):
@@ -50,6 +50,8 @@ class Working(QWidget):
         self._now: GoingOn | None = None
         self._since = 0.0
         self._after_ms = AFTER_MS
+        self._moves = 0
+        """How many of the commands among MOVES were sent."""
         self.bar = QProgressBar(self)
         self.bar.setRange(0, 0)
         self.bar.setTextVisible(False)
@@ -71,23 +73,27 @@ class Working(QWidget):
         row.setContentsMargins(8, 0, 8, 0)
         for widget in (self.bar, self.label, self.end):
             row.addWidget(widget)
-        self._tick = QTimer(self, interval=TICK_MS)
+        self._tick = QTimer(self, interval=TICK_MS, timerType=Qt.TimerType.PreciseTimer)
         self._tick.timeout.connect(self._show)
         self.hide()
 
     def sent(self, command: c.Command) -> None:
         """A command goes to the worker."""
+        self._moves += isinstance(command, c.MOVES)
         words = WORDS.get(type(command))
         if words is None or (self._now is not None and self._now.words == words):
             # Of a key that is held down the first has not been answered yet.
             return
-        self._begin(GoingOn(words), KEY_AFTER_MS if isinstance(command, BY_KEY) else AFTER_MS)
+        self._begin(GoingOn(words), KEY_AFTER_MS if isinstance(command, c.MOVES) else AFTER_MS)
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """The worker has answered, or tells how far it is; a source that is being opened is not there yet."""
         now = going_on(snapshot)
         if now is None and snapshot.mode == "starting" and snapshot.source:
             now = self._now or GoingOn(WORDS[c.OpenSource])
+        if now is None and snapshot.moves < self._moves:
+            # It answers what was sent before.
+            return
         if now is None:
             self._now = None
             self._tick.stop()
@@ -106,10 +112,15 @@ class Working(QWidget):
 
     def _show(self) -> None:
         now, waited = self._now, self._clock() - self._since
-        if self._tick.isActive():
-            self._tick.setInterval(TICK_MS)
-        if now is None or waited * 1000 < self._after_ms:
+        if now is None:
             return
+        left_ms = self._after_ms - waited * 1000
+        if left_ms > 0:
+            # A timer may come a little early.
+            self._tick.start(math.ceil(left_ms))
+            return
+        if self._tick.interval() != TICK_MS:
+            self._tick.start(TICK_MS)
         seconds = f"{waited:.0f} s" if waited >= 1 else ""
         self.label.setText(", ".join(part for part in (now.words, now.share, seconds) if part))
         self.bar.setMaximum(now.of)

@@ -73,24 +73,11 @@ class ProductPlan(UpdatePlan):
         alpha: float,
         beta: float,
         addend: Stack,
+        left_symmetric: bool = False,
     ) -> None:
-        """result = alpha · left · right + beta · addend, of any shapes that fit."""
-        constants = {"LEFT_AS_IS": 1.0, "ALPHA": alpha, "BETA": beta}
-        self._product("product", result, left, right, addend, left.columns, work, constants)
-
-    def symmetric_times(
-        self,
-        result: Stack,
-        left: Stack,
-        right: Stack,
-        work: Work,
-        *,
-        alpha: float,
-        beta: float,
-        addend: Stack,
-    ) -> None:
-        """The same where left is symmetric, which it can be read faster for."""
-        constants = {"ALPHA": alpha, "BETA": beta}
+        """result = alpha · left · right + beta · addend, of any shapes that fit; a symmetric left is read faster."""
+        constants = {} if left_symmetric else {"LEFT_AS_IS": 1.0}
+        constants |= {"ALPHA": alpha, "BETA": beta}
         self._product("product", result, left, right, addend, left.columns, work, constants)
 
     def _product(

@@ -114,7 +114,7 @@ class MuonPlan(ProductPlan):
             if tall:
                 self.product(other, x, polynomial, work, alpha=1.0, beta=a, addend=x)
             else:
-                self.symmetric_times(other, polynomial, x, work, alpha=1.0, beta=a, addend=x)
+                self.product(other, polynomial, x, work, alpha=1.0, beta=a, addend=x, left_symmetric=True)
             x, other = other, x
         self._unstack(batch, x)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -71,13 +72,21 @@ def states(block: int) -> tuple[ParamState, ...]:
         grid = grid_of(shape, block)
         return None if grid is None else (grid.down, grid.across, grid.width, grid.width)
 
+    def sides(shape: Shape) -> Shape:
+        grid = grid_of(shape, block)
+        return () if grid is None else (grid.height, grid.width)
+
+    def factor(name: str, title: str, shape: Callable[[Shape], Shape | None]) -> ParamState:
+        return ParamState(name, title, shape, by_form=True, together=sides)
+
+    def root(name: str, title: str, shape: Callable[[Shape], Shape | None]) -> ParamState:
+        return ParamState(name, title, shape, 1.0, diagonal=True, by_form=True, together=sides)
+
     return (
-        ParamState(LEFT, "Kronecker factor of the rows of each block, from G·Gᵀ", left, by_form=True),
-        ParamState(RIGHT, "Kronecker factor of the columns of each block, from Gᵀ·G", right, by_form=True),
-        ParamState(LEFT_ROOT, "inverse fourth root of left_factor", left, 1.0, diagonal=True, by_form=True),
-        ParamState(
-            RIGHT_ROOT, "inverse fourth root of right_factor", right, 1.0, diagonal=True, by_form=True
-        ),
+        factor(LEFT, "Kronecker factor of the rows of each block, from G·Gᵀ", left),
+        factor(RIGHT, "Kronecker factor of the columns of each block, from Gᵀ·G", right),
+        root(LEFT_ROOT, "inverse fourth root of left_factor", left),
+        root(RIGHT_ROOT, "inverse fourth root of right_factor", right),
     )
 
 

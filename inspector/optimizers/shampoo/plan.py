@@ -145,7 +145,7 @@ class ShampooPlan(ProductPlan):
         self._gather("shampoo_direction", batch, of, x)
         # Nothing is added: the addend counts 0 times.
         work = self._work(batch, of, "left_root · m̂")
-        self.symmetric_times(other, left.roots, x, work, alpha=1.0, beta=0.0, addend=x)
+        self.product(other, left.roots, x, work, alpha=1.0, beta=0.0, addend=x, left_symmetric=True)
         work = self._work(batch, of, "left_root · m̂ · right_root")
         self.product(x, other, right.roots, work, alpha=1.0, beta=0.0, addend=other)
         self._scatter(batch, of, x)

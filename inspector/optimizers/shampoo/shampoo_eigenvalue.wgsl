@@ -8,6 +8,9 @@ override ITERATIONS: u32 = 20u;
 @group(0) @binding(2) var<uniform> side: u32;
 
 const MOST = 1024u;
+// Iterations from one time that x is made a unit vector to the next: its squares stay in the range of float32.
+const EACH = 4u;
+const LEAST_NORMAL = 1.17549435e-38;
 
 var<workgroup> x: array<f32, MOST>;
 // What parts of the rows add to each column, MOST columns in all of them.
@@ -83,7 +86,8 @@ fn shampoo_eigenvalue(
         largest_here = max(largest_here, max(max(four.x, four.y), max(four.z, four.w)));
     }
     let peak = greatest(thread, largest_here);
-    let scale = select(0.0, 1.0 / peak, peak != 0.0);
+    // Below the least normal number the quotient may be infinite; such a factor counts as one without any gradient.
+    let scale = select(0.0, 1.0 / peak, peak >= LEAST_NORMAL);
     var squares = 0.0;
     for (var i = thread; i < side * across; i += WORKGROUP_SIZE) {
         let four = scale * factor[base + i];
@@ -99,9 +103,13 @@ fn shampoo_eigenvalue(
         x[i] = start(i) / length;
     }
     workgroupBarrier();
-    for (var k = 0u; k < ITERATIONS; k++) {
+    for (var k = 1u; k <= ITERATIONS; k++) {
         let y = times_x(thread, base, across, scale);
-        let size = sqrt(total(thread, dot(y, y)));
+        // No element is over 1 and the largest eigenvalue no less, so that x grows up to a thousandfold an iteration.
+        var size = 1.0;
+        if k % EACH == 0u || k == ITERATIONS {
+            size = sqrt(total(thread, dot(y, y)));
+        }
         if thread < across {
             for (var i = 0u; i < 4u; i++) {
                 x[4u * thread + i] = select(0.0, y[i] / size, size != 0.0);

@@ -82,6 +82,7 @@ from inspector.runtime.commands.working import (
 __all__ = [
     "BESIDE",
     "BESIDE_COMPARISON",
+    "MOVES",
     "REPLACES_QUEUED",
     "CancelCompare",
     "CancelDiff",
@@ -217,6 +218,8 @@ Command = (
     | Shutdown
 )
 
+MOVES = (StepDispatch, StepIteration, UndoDispatch, UndoIteration)
+"""What is asked for with a key, be it held down: each is carried out, and has its answer."""
 REPLACES_QUEUED = (
     Seek,
     ViewMap,
