@@ -10,6 +10,7 @@ override ITERATIONS: u32 = 20u;
 const MOST = 1024u;
 // Iterations from one time that x is made a unit vector to the next: its squares stay in the range of float32.
 const EACH = 4u;
+const LEAST_NORMAL = 1.17549435e-38;
 
 var<workgroup> x: array<f32, MOST>;
 // What parts of the rows add to each column, MOST columns in all of them.
@@ -85,7 +86,8 @@ fn shampoo_eigenvalue(
         largest_here = max(largest_here, max(max(four.x, four.y), max(four.z, four.w)));
     }
     let peak = greatest(thread, largest_here);
-    let scale = select(0.0, 1.0 / peak, peak != 0.0);
+    // Below the least normal number the quotient may be infinite; such a factor counts as one without any gradient.
+    let scale = select(0.0, 1.0 / peak, peak >= LEAST_NORMAL);
     var squares = 0.0;
     for (var i = thread; i < side * across; i += WORKGROUP_SIZE) {
         let four = scale * factor[base + i];
