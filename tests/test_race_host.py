@@ -234,3 +234,21 @@ def test_ending_the_race_opens_the_source_alone(watched: Watched) -> None:
     alone = watched.until(lambda s: s.race is None and s.mode == "paused" and s.cursor is not None)
     assert alone.cursor is not None
     assert (alone.cursor.step, alone.cursor.dispatch) == (1, 0)
+
+
+def test_the_lanes_of_an_open_loop_have_their_norms() -> None:
+    source = "synthetic:2000"
+    made = Watched(Opener(lambda: open_source(source)), source)
+    try:
+        made.at(1, 0)
+        made.worker.send(c.StartRace(("lion:lr=1e-3", "lion:lr=2e-3")))
+        made.until(lambda s: s.race is not None and s.mode == "paused")
+        made.worker.send(c.Run(until=2))
+        told = made.until(lambda s: s.mode == "paused" and all_at(2)(s))
+        assert told.stats == "full"
+        # Every element moves by lr at first, but for decay.
+        for lane, lr in zip(race_of(told).lanes, (1e-3, 2e-3), strict=True):
+            assert lane.history.series["update_norm"].last[0] == pytest.approx(lr * 2000**0.5, rel=0.05)
+            assert lane.history.series["weight_norm"].last[0] > 0
+    finally:
+        assert made.worker.close(WAIT_S)

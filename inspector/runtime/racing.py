@@ -235,6 +235,14 @@ class Lane:
             self.diverged = record.step, why
 
 
+def norms_level(stats: StatsLevel, *, closed_loop: bool) -> StatsLevel:
+    """How much has to be counted for ‖w‖ and ‖Δw‖ of the lanes where as much as `stats` is wanted.
+
+    In a closed loop the weights are read in any case. In an open one these two are all in which lanes differ.
+    """
+    return "full" if stats == "light" and not closed_loop else stats
+
+
 class Race:
     """Lanes that take their steps together. Their gradients are worked out on as many threads as there are cores.
 
