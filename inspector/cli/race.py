@@ -151,7 +151,9 @@ def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None)
     policy = Policy.from_text(setup.capture)
     closed_loop = is_closed_loop(source)
     if setup.stats is None:
-        setup = replace(setup, stats=norms_level("light", closed_loop=closed_loop))
+        # A saved race shows what it showed while it ran; of a sweep that is the loss.
+        recorded = save is not None and kind == "race"
+        setup = replace(setup, stats="full" if recorded else norms_level("light", closed_loop=closed_loop))
     file = RaceFile(
         kind, setup.source, closed_loop, setup.steps, setup.settings, setup.form, setup.schedule,
         setup.seed, "", f"inspector {__version__}", tuple(RacedLane(str(lane)) for lane in lanes),
