@@ -231,7 +231,7 @@ def test_gradients_that_are_not_finite_are_found_whatever_the_optimizer(
         (("run", "charlm", "--steps", "1", "--optimizer", "lion", "--lockstep", "linear"), "there for AdamW"),
         (
             ("policies", "charlm", "--optimizer", "momentum"),
-            "runs SGD with momentum, which has no second moment",
+            "runs SGD with momentum, which keeps no m and v as Adam does",
         ),
         (
             ("run", "charlm", "--steps", "1", "--optimizer", "adamax"),
