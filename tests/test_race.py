@@ -80,6 +80,20 @@ def test_a_lane_that_is_none_is_told(text: str, names: str) -> None:
         LaneSpec.from_text(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "idle"),
+    [
+        ("adamw:beta2=0.9,codec=sqrt", ("codec",)),
+        ("adamw:kernel=8bit,codec=sqrt", ()),
+        ("sgd:beta2=0.9,lr=1,root_block=64", ("beta2", "root_block")),
+        ("adam:weight_decay=1", ("weight_decay",)),
+        ("shampoo:root_every=3,factors=sum", ()),
+    ],
+)
+def test_keys_that_do_nothing_in_a_lane_are_known(text: str, idle: tuple[str, ...]) -> None:
+    assert LaneSpec.from_text(text).idle == idle
+
+
 def test_lanes_that_are_alike_have_names_of_their_own() -> None:
     lanes = [LaneSpec.from_text(text) for text in ("adamw", "sgd:lr=1", "adamw")]
     assert lane_names(lanes) == ("adamw (1)", "sgd:lr=1", "adamw (2)")

@@ -59,6 +59,7 @@ def race(
     if capture is not None and save is None:
         raise UsageError("--capture needs a session to record to: name it with --save NAME.session.")
     lanes = [LaneSpec.from_text(text) for text in lane or ("adamw", "adam-l2", "lion:lr=3e-4", "sgd:lr=0.1")]
+    o.note_idle_lanes(lanes)
     given = o.checked(
         {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
          "max_grad_norm": max_grad_norm}
@@ -111,6 +112,7 @@ def sweep(
     from inspector.race import LaneSpec, log_grid, sweep_lanes
 
     bases = [LaneSpec.from_text(text) for text in lane or ("adamw",)]
+    o.note_idle_lanes(bases)
     lanes = sweep_lanes(bases, log_grid(lr), range(seeds))
     given = o.checked(
         {
