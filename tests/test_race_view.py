@@ -52,6 +52,12 @@ def test_each_lane_is_a_line_in_each_plot_and_a_row(view: RaceView) -> None:
     assert len(pens) == 3
 
 
+def test_a_lane_of_a_saved_race_does_not_run(view: RaceView) -> None:
+    view.show_snapshot(make_snapshot(race=replace(RACE, live=False)))
+    assert view.model.text(0, STATE) == "complete"
+    assert view.model.text(1, STATE).startswith("diverged at step 3: its loss")
+
+
 def test_what_nobody_knows_is_no_value_and_no_mark(view: RaceView) -> None:
     lanes = (replace(RACE.lanes[0], history=lane_history(4.0, norms=False)), RACE.lanes[1])
     view.show_snapshot(make_snapshot(race=replace(RACE, lanes=lanes, closed_loop=False)))

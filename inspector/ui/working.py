@@ -50,6 +50,8 @@ class Working(QWidget):
         self._now: GoingOn | None = None
         self._since = 0.0
         self._after_ms = AFTER_MS
+        self._pausing = False
+        """What comes before the run has paused is no answer to a pause."""
         self._moves = 0
         """How many of the commands among MOVES were sent."""
         self.bar = QProgressBar(self)
@@ -80,6 +82,10 @@ class Working(QWidget):
     def sent(self, command: c.Command) -> None:
         """A command goes to the worker."""
         self._moves += isinstance(command, c.MOVES)
+        if isinstance(command, c.Pause):
+            self._pausing = True
+        if isinstance(command, c.ViewMap) and command.request is not None and self._now is None:
+            self._begin(GoingOn("Drawing the map"))
         words = WORDS.get(type(command))
         if words is None or (self._now is not None and self._now.words == words):
             # Of a key that is held down the first has not been answered yet.
@@ -93,6 +99,9 @@ class Working(QWidget):
             now = self._now or GoingOn(WORDS[c.OpenSource])
         if now is None and snapshot.moves < self._moves:
             # It answers what was sent before.
+            return
+        self._pausing = self._pausing and snapshot.mode == "running"
+        if now is None and self._pausing:
             return
         if now is None:
             self._now = None
