@@ -65,6 +65,7 @@ def write(
     step_of: StepOf | None = None,
     hyper_of: Callable[[int], Hyper] = lambda step: HYPER,
     clip_scale_of: Callable[[int], float | None] = lambda step: None,
+    grad_norm_of: Callable[[int], float | None] = lambda step: None,
     **changes: Any,
 ) -> None:
     """Record `steps` that `step_of` makes, by default as PyTorch's for-loop does."""
@@ -93,7 +94,7 @@ def write(
                     hyper,
                     recorder.about.variant,
                     5.0 - step / 16,
-                    None,
+                    grad_norm_of(step),
                     clip_scale_of(step),
                     ended=1.75e9 + step,
                 ),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import foreign_runs
 import numpy as np
 import pytest
 from gpu_helpers import ATOMIC, ListedSource, lanes, normal_state
@@ -758,3 +759,31 @@ def test_a_run_that_was_stopped_changed_and_gone_back_in_replays_bit_for_bit(
         assert [session.step(t).hyper.beta2 for t in (12, 13)] == [0.999, 0.95]
         assert session.step(21).nonfinite.nan == 1
         assert session.step(21).hyper.max_grad_norm == 0.5
+
+
+def test_a_run_whose_program_clipped_stops_by_its_norm_and_shows_both(gpu: Gpu, tmp_path: Path) -> None:
+    path = tmp_path / "run.session"
+    scales = {1: 1.0, 2: 0.25, 3: 0.0625, 4: 0.5}
+    foreign_runs.write(path, 4, clip_scale_of=scales.get, grad_norm_of=lambda step: 2.0 / scales[step])
+    watched = Watched(Opener(lambda: RecordedSource(path)), str(path))
+    try:
+        watched.until(lambda s: s.mode == "paused" and s.cursor is not None)
+        watched.worker.send(c.SetBreakpoint(parse_condition("clip_scale < 0.1")))
+        watched.worker.send(c.Run())
+        shown = watched.until(lambda s: s.stop is not None)
+        assert shown.record is not None
+        assert shown.record.step == 3
+        # What the program had, and what the kernels make of the gradients that it left.
+        assert shown.record.of_run == (32.0, 0.0625)
+        given = np.concatenate(list(foreign_runs.gradients(3).values()))
+        assert shown.record.grad_norm == pytest.approx(np.linalg.norm(given.astype(np.float64)), rel=1e-6)
+        assert shown.record.clip_scale == 1.0
+        # Clipped once more by a limit set here, it is this norm that counts.
+        watched.worker.send(c.SetHyper("max_grad_norm", 0.5))
+        watched.until(lambda s: s.hyper.max_grad_norm == 0.5)
+        watched.worker.send(c.Run())
+        shown = watched.until(lambda s: s.record is not None and s.record.step == 4 and s.mode == "paused")
+        assert shown.record is not None
+        assert shown.record.clipped_by is None
+    finally:
+        assert watched.worker.close(WAIT_S)

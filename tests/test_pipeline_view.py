@@ -14,7 +14,7 @@ from inspector.floats import shortest
 from inspector.optimizers import plan_step
 from inspector.plan import Limits, Plan, Variant
 from inspector.runtime.snapshots import Snapshot, StepRecord
-from inspector.stepping import Cursor, KernelTime
+from inspector.stepping import Cursor, GradStats, KernelTime
 from inspector.ui.pipeline_view import BLOCK, ELEMENTS, GROUPS, LABEL, STATE, TIME, PipelineView
 
 pytestmark = pytest.mark.qt
@@ -173,3 +173,16 @@ def test_the_norm_of_the_step_in_progress_is_shown_once_it_is_known(qtbot: QtBot
     assert view.results.text() == "Step 501: gradNorm 1.042 · clipScale 0.9597"
     click(qtbot, view, 3)
     assert "gradNorm = 1.042" in [line[1].strip() for line in view.bindings.lines]
+
+
+def test_it_is_said_which_norm_is_on_show_where_the_program_clipped(qtbot: QtBot) -> None:
+    record = StepRecord(128, 1e-3, grad_norm=1.0, clip_scale=1.0, clipped_by=GradStats(16.0, 0.0625))
+    view = shown(qtbot, make_snapshot(record=record))
+    assert view.results.text() == "Step 128: gradNorm 1 · clipScale 1"
+    assert view.clipped.text() == "before clipping: norm 16 · scale 0.0625"
+    assert view.clipped.isVisible()
+    # Seen without being run, it has the numbers that were recorded.
+    view.show_snapshot(make_snapshot(record=replace(record, grad_norm=16.0, clip_scale=0.0625)))
+    assert view.clipped.text() == "as recorded, before clipping"
+    view.show_snapshot(make_snapshot(record=replace(record, clipped_by=None)))
+    assert not view.clipped.isVisible()

@@ -15,7 +15,7 @@ from ui_helpers import make_snapshot
 
 from inspector.history import EMPTY_HISTORY, History, HistoryRecorder
 from inspector.runtime.snapshots import Mark, StepRecord
-from inspector.stepping import Cursor
+from inspector.stepping import Cursor, GradStats
 from inspector.ui import theme
 from inspector.ui.chart import DOT_RADIUS, Axis, log_ticks
 from inspector.ui.curves import MAX_POINTS, curve
@@ -300,3 +300,12 @@ def test_the_newest_step_is_not_at_the_edge(qtbot: QtBot) -> None:
     view = shown(qtbot, history_of({"loss": [1.0, 2.0]}))
     chart = view.charts["loss"]
     assert chart.box.sceneBoundingRect().right() <= chart.width() - 8
+
+
+def test_the_norm_of_a_step_is_that_of_its_line_where_the_program_clipped(qtbot: QtBot) -> None:
+    """The kernels found 1 in what a program had left of 16 before it was recorded."""
+    history = history_of({"grad_norm": [14.0, 16.0], "clip_scale": [1 / 14, 0.0625]})
+    record = StepRecord(2, 1e-3, grad_norm=1.0, clip_scale=1.0, clipped_by=GradStats(16.0, 0.0625))
+    view = shown(qtbot, history, record=record, cursor=Cursor(2, 4, 4))
+    assert view.charts["grad_norm"].title == "gradient norm  16"
+    assert view.charts["clip_scale"].title == "clip scale  0.0625"

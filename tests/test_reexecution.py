@@ -349,3 +349,23 @@ def test_the_clip_scale_that_the_program_told_is_what_it_is_judged_by(verify: Ve
     foreign_runs.write(untold, 3, step_of=clipped, hyper_of=lambda step: hyper, hyper=hyper)
     report = verify(untold, code=1)
     assert {kind["kind"] for kind in report["kinds"]} - {"rounding"} == {"clip-norm"}
+
+
+def test_the_norm_of_before_clipping_is_the_run_s_and_not_what_the_kernels_work_out(
+    verify: Verify, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Gradients are captured as the optimizer took them: what is left of a norm of 8 is no difference from it."""
+    path = tmp_path / "run.session"
+    scales = {1: 1.0, 2: 0.25, 3: 0.0625, 4: 0.5, 5: 1.0}
+    foreign_runs.write(path, 5, clip_scale_of=scales.get, grad_norm_of=lambda step: 2.0 / scales[step])
+    verify(path)
+    assert main(["replay", str(path), "--json", "--from", "2", "--to", "4"]) == 0
+    replayed = json.loads(capsys.readouterr().out)
+    assert [s["grad_norm_ulp"] for s in replayed["steps"]] == [None] * 3
+    assert (replayed["first_difference"] or {}).get("buffer") != "grad_stats"
+    assert main(["replay", str(path), "--json", "--break", "clip_scale < 0.1"]) == 1
+    assert json.loads(capsys.readouterr().out)["stopped"]["step"] == 3
+    assert main(["replay", str(path), "--json", "--break", "grad_norm > 7"]) == 1
+    assert json.loads(capsys.readouterr().out)["stopped"]["step"] == 2
+    assert main(["info", str(path)]) == 0
+    assert "norm        of 3 steps before clipping" in capsys.readouterr().out

@@ -6,6 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from inspector.cli.options import make_console
 from inspector.errors import UsageError
 from inspector.floats import shortest
@@ -42,6 +44,7 @@ def _document(session: Session) -> dict[str, Any]:
         **session.info(),
         "hyper": {name: getattr(about.hyper, name) for name in HYPER_NAMES},
         "schedule": about.schedule,
+        "clipped_before": _clipped_before(session),
         "planned_steps": about.planned_steps,
         "capture_steps": {
             "gradients": list(session.captures("gradients")),
@@ -51,6 +54,15 @@ def _document(session: Session) -> dict[str, Any]:
         **_bookmarks(session),
         "followable": session.state == "recording",
     }
+
+
+def _clipped_before(session: Session) -> int:
+    """The steps whose gradients the program that was recorded had clipped before they were captured."""
+    if not session.about.origin or not len(session.steps):
+        return 0
+    known = session.known("grad_norm") & session.known("clip_scale")
+    clipped = known & (session.metric("clip_scale") != 1)
+    return int((clipped & ~np.isfinite(session.metric("max_grad_norm"))).sum())
 
 
 def _state(document: dict[str, Any]) -> str:
@@ -132,6 +144,14 @@ def _origin_words(document: dict[str, Any]) -> list[tuple[str, str]]:
     for each in document["added"]:
         lines.append(
             ("joined", f"params after the first {each['params']:,} take part from step {each['step']:,} on")
+        )
+    if clipped := document["clipped_before"]:
+        lines.append(
+            (
+                "norm",
+                f"of {clipped:,} step{'s' if clipped != 1 else ''} before clipping, which the program did itself: "
+                "captured gradients are those after it, and the kernels here work out their norm",
+            )
         )
     if document["unreplayable"]:
         lines.append(("replay", document["unreplayable"]))

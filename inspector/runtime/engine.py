@@ -5,6 +5,7 @@ Knows no threads; the worker calls it from its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from inspector.diagnosis.findings import Finding
@@ -86,7 +87,10 @@ class Engine(RunState):
         if self.stats_level != "full":
             self.log.counted = None
         self.course.begun(step)
-        given = Given(self.course.hyper_at(step), counts)
+        hyper, theirs = self.course.hyper_at(step), None
+        if self.recorded is not None and not math.isfinite(hyper.max_grad_norm):
+            theirs = self.recorded.before_clipping(step)
+        given = Given(hyper, counts, theirs)
         self._diagnosis.given(given)
         loss = gradients.loss if isinstance(gradients, HostGradients) else None
         self.log.begun(step, given, loss, self.stepper.cursor.count)
@@ -170,8 +174,9 @@ class Engine(RunState):
         record = self.record
         assert record is not None
         metrics = {"lr": record.lr, "nonfinite": float(record.nonfinite.total)}
-        for name in ("loss", "grad_norm", "clip_scale"):
-            value = getattr(record, name)
+        for name, value in zip(
+            ("loss", "grad_norm", "clip_scale"), (record.loss, *record.of_run), strict=True
+        ):
             if value is not None:
                 metrics[name] = value
         metrics |= kernel_metrics(self.stepper.plan, self.dispatch_times)

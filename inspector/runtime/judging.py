@@ -66,13 +66,14 @@ class Judging:
         findings: tuple[Finding, ...] = ()
         if run.breakpoints.want_findings and not updated:
             findings = self._diagnosis.found_so_far()
+        norm, scale = record.of_run
         return moment_of(
             run.stepper,
             lr=record.lr,
             loss=record.loss,
             counts=given.gradients,
-            grad_norm=record.grad_norm,
-            clip_scale=record.clip_scale,
+            grad_norm=norm,
+            clip_scale=scale,
             table=counted.params if counted else None,
             whole=counted.totals[0] if counted else None,
             coding=run.eight_bit.before_update_of(run.stepper),

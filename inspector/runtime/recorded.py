@@ -23,7 +23,7 @@ from inspector.session.joined_columns import rank_metrics
 from inspector.session.reader import Session
 from inspector.session.records import NoteKind
 from inspector.sources.recording import Recording
-from inspector.stepping import HostState
+from inspector.stepping import GradStats, HostState
 
 DRAWN_RANKS = 64
 """So many processes, the first ones, have curves of their own."""
@@ -76,7 +76,14 @@ class RecordedRun:
         if step not in self.steps:
             return None
         r = self.session.step(step)
-        return StepRecord(step, r.hyper.lr, r.loss, r.grad_norm, r.clip_scale, r.nonfinite, r.kernels)
+        theirs = self.session.about.before_clipping(r)
+        return StepRecord(step, r.hyper.lr, r.loss, r.grad_norm, r.clip_scale, r.nonfinite, r.kernels, theirs)
+
+    def before_clipping(self, step: int) -> GradStats | None:
+        """What the program that was recorded clipped the gradients of a step by, before they were captured."""
+        if step not in self.steps:
+            return None
+        return self.session.about.before_clipping(self.session.step(step))
 
     def counted(self, step: int) -> CountedParams | None:
         """Statistics of the params of a step, None where they were not recorded."""

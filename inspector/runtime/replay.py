@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -38,7 +39,7 @@ from inspector.session.compare import (
 from inspector.session.records import RecordedLayout, RecordedStep
 from inspector.sources.recording import Recording
 from inspector.statistics import NOT_COUNTED
-from inspector.stepping import DeviceInfo, HostGradients, HostState, KernelTime, State, Stepper
+from inspector.stepping import DeviceInfo, GradStats, HostGradients, HostState, KernelTime, State, Stepper
 
 
 class MakeStepper(Protocol):
@@ -98,7 +99,8 @@ class ReplayedStep:
     """One step that ran again, beside what was recorded of it.
 
     `differences` come in the order in which a step runs. `lanes` is how far w, m and v are from a captured state, where
-    there is one; `gradients` are those it ran on, `state` is there where it was compared or asked for.
+    there is one; `gradients` are those it ran on, `state` is there where it was compared or asked for. `clipped_by` is
+    what the program that was recorded clipped them by before they were captured: the norms are of two things then.
     """
 
     step: RecordedStep
@@ -109,6 +111,7 @@ class ReplayedStep:
     gradients: Mapping[str, F32Array]
     state: HostState | None
     findings: tuple[Finding, ...] = ()
+    clipped_by: GradStats | None = None
 
 
 class Replay:
@@ -248,11 +251,22 @@ class Replay:
             self.variants.append(variant)
         return stepper
 
+    def _clipped_by(self, recorded: RecordedStep, hyper: Hyper) -> GradStats | None:
+        """What the program that was recorded clipped the gradients by before they were captured: the norm worked out
+        here is that of what it left of them."""
+        if math.isfinite(hyper.max_grad_norm):
+            return None
+        return self.source.session.about.before_clipping(recorded)
+
     def _stops(self, stepper: Stepper, facts: StepFacts, *, updated: bool = False) -> bool:
         """True where a breakpoint holds, `facts` being what is known by now; `updated` after an update."""
         if not self.breakpoints:
             return False
         table, coding = facts.table, facts.coding
+        norm, scale = facts.grad_norm, facts.clip_scale
+        theirs = self._clipped_by(self.source.session.step(facts.step), facts.hyper)
+        if norm is not None and theirs is not None:
+            norm, scale = theirs.grad_norm, theirs.clip_scale
         found = [] if updated else self._diagnosis.observe(facts)
         if coding is None and not updated and facts.grad_norm is not None and self.breakpoints.needs_coding:
             coding = stepper.coding_errors(facts.hyper)
@@ -261,8 +275,8 @@ class Replay:
             lr=facts.hyper.lr,
             loss=facts.loss,
             counts=NOT_COUNTED if facts.gradients is None else facts.gradients,
-            grad_norm=facts.grad_norm,
-            clip_scale=facts.clip_scale,
+            grad_norm=norm,
+            clip_scale=scale,
             table=table,
             whole=None if table is None else table.merged("all"),
             coding=None if coding is None else tuple(coding),
@@ -335,7 +349,9 @@ class Replay:
         found: list[Difference] = []
         if session.about.stats != "off":
             found += count_differences(recorded, ran)
-        found += step_differences(recorded, ran, norm_at)
+        theirs = self._clipped_by(recorded, hyper)
+        if theirs is None:
+            found += step_differences(recorded, ran, norm_at)
         if known is not None and table is not None and not changed:
             found += table_differences(step, known, table, norm_at, places=self.same_device)
         state = stepper.state() if keyframe or wanted else None
@@ -350,4 +366,4 @@ class Replay:
             found += differing
         facts = replace(facts, grad_norm=ran.grad_norm, clip_scale=ran.clip_scale)
         findings = tuple(self._diagnosis.observe(facts))
-        return ReplayedStep(ran, recorded, tuple(found), lanes, table, given, state, findings)
+        return ReplayedStep(ran, recorded, tuple(found), lanes, table, given, state, findings, theirs)

@@ -5,6 +5,7 @@ A search takes its time in pieces, between which the worker looks into its queue
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import ClassVar
@@ -261,6 +262,7 @@ class LookBack(Search):
     def _run(self, stepper: Stepper, step: int) -> bool:
         """Run a step; True where the condition holds in it."""
         engine, condition = self._engine, self._condition
+        recorded = engine.recorded
         hyper = engine.course.ran_with(step)
         gradients = engine.source.gradients(step, stepper.weights)
         stepper.begin_step(gradients, hyper)
@@ -274,6 +276,8 @@ class LookBack(Search):
             counts = stepper.counts("g")
             stepper.run_until(hyper, norm_known_at(stepper.plan))
             stats = stepper.grad_stats()
+            if recorded is not None and not math.isfinite(hyper.max_grad_norm):
+                stats = recorded.before_clipping(step) or stats
             if before_updates(stepper.plan, stepper.cursor):
                 table = stepper.param_stats(hyper) if condition.needs == "full" else None
                 coding = tuple(stepper.coding_errors(hyper)) if condition.needs_coding else None

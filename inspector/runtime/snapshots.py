@@ -36,7 +36,7 @@ from inspector.runtime.states_look import StatesPicture
 from inspector.runtime.value_finding import Found, Working
 from inspector.runtime.weighing import Weighing
 from inspector.statistics import BufferStats, NonFinite, StatsLevel
-from inspector.stepping import Cursor, DeviceInfo, KernelTime, UndoInfo
+from inspector.stepping import Cursor, DeviceInfo, GradStats, KernelTime, UndoInfo
 from inspector.stores import LANES, Lane
 from inspector.variants import Choice
 
@@ -48,7 +48,8 @@ Mode = Literal["starting", "paused", "running", "lost", "failed", "closed"]
 class StepRecord:
     """The numbers of one step. What no dispatch has produced yet is None.
 
-    `loss` in nats, `lr` as used (schedule applied), `grad_norm` before clipping.
+    `loss` in nats, `lr` as used (schedule applied), `grad_norm` before clipping. `clipped_by` is what another program
+    clipped the gradients by before they were recorded: then `grad_norm` is that of what it left of them.
     """
 
     step: int
@@ -58,6 +59,14 @@ class StepRecord:
     clip_scale: float | None = None
     nonfinite: NonFinite = field(default_factory=NonFinite)
     kernels: tuple[KernelTime, ...] = ()
+    clipped_by: GradStats | None = None
+
+    @property
+    def of_run(self) -> tuple[float | None, float | None]:
+        """Gradient norm and clip scale as the run had them, whoever clipped; None before the norm is known."""
+        if self.clipped_by is None or self.grad_norm is None:
+            return self.grad_norm, self.clip_scale
+        return self.clipped_by.grad_norm, self.clipped_by.clip_scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ class Given:
     hyper: Hyper
     """With the schedule applied to lr."""
     gradients: BufferStats
+    clipped_by: GradStats | None = None
+    """What another program clipped them by before they were recorded."""
 
 
 class StepLog:
@@ -69,7 +72,9 @@ class StepLog:
         """A step begins, of `count` dispatches."""
         self.given = given
         _keep(self._given, step, given)
-        self.record = StepRecord(step, given.hyper.lr, loss, nonfinite=given.gradients.nonfinite)
+        self.record = StepRecord(
+            step, given.hyper.lr, loss, nonfinite=given.gradients.nonfinite, clipped_by=given.clipped_by
+        )
         self.dispatch_times = [None] * count
 
     def ran(self, cursor: Cursor, times: Sequence[KernelTime]) -> None:
@@ -96,11 +101,12 @@ class StepLog:
         """What the step at the cursor, `step`, runs with, its lr as used."""
         if self.given is None:
             return
-        self.given = replace(self.given, hyper=hyper)
+        theirs = None if math.isfinite(hyper.max_grad_norm) else self.given.clipped_by
+        self.given = replace(self.given, hyper=hyper, clipped_by=theirs)
         # Kept for going back to this step as well: it has to run again with what it ran with.
         self._given[step] = self.given
         if self.record is not None:
-            self.record = replace(self.record, lr=hyper.lr)
+            self.record = replace(self.record, lr=hyper.lr, clipped_by=self.given.clipped_by)
 
     def recounted(self, step: int, gradients: BufferStats) -> None:
         """The gradients of the step at the cursor, `step`, were counted anew."""

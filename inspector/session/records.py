@@ -11,7 +11,7 @@ from inspector.hyper import Hyper
 from inspector.layout import F32_BYTES, MAX_ALIGN_BYTES, Layout, Param, Placement, make_layout
 from inspector.plan import Limits, Variant
 from inspector.statistics import NonFinite, StatsLevel
-from inspector.stepping import DeviceInfo, KernelTime
+from inspector.stepping import DeviceInfo, GradStats, KernelTime
 
 CaptureKind = Literal["gradients", "keyframe"]
 CAPTURE_KINDS: tuple[CaptureKind, ...] = ("gradients", "keyframe")
@@ -169,6 +169,15 @@ class About:
             self, params=(*self.params, *params), dtypes=dtypes, shards=shards, layout=None,
             added=(*self.added, Added(step, before)),
         )  # fmt: skip
+
+    def before_clipping(self, step: RecordedStep) -> GradStats | None:
+        """The norm and clip scale that another program clipped the gradients of `step` by, which are recorded as they
+        were after that; None where it did not."""
+        if not self.origin or math.isfinite(step.hyper.max_grad_norm):
+            return None
+        if step.grad_norm is None or step.clip_scale is None or step.clip_scale == 1:
+            return None
+        return GradStats(step.grad_norm, step.clip_scale)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,26 @@ def norm_texts(record: StepRecord | None, between: str = " ") -> tuple[str, ...]
     )
 
 
+def clipped_texts(record: StepRecord) -> tuple[str, str]:
+    """Which norm is on show where another program clipped the gradients before they were recorded, in a line and in
+    sentences; "" of others."""
+    theirs = record.clipped_by
+    if theirs is None:
+        return "", ""
+    norm, scale = fmt.number(theirs.grad_norm), fmt.number(theirs.clip_scale)
+    if (record.grad_norm, record.clip_scale) == (theirs.grad_norm, theirs.clip_scale):
+        return (
+            "as recorded, before clipping",
+            "The program that was recorded clipped the gradients. These are its norm and its clip scale; captured are "
+            "the gradients after it, so that the kernels here work out a norm of what was left.",
+        )
+    return (
+        f"before clipping: norm {norm} · scale {scale}",
+        f"The program that was recorded clipped the gradients, of norm {norm}, by {scale} before they were captured. "
+        "gradNorm is worked out here, of what was left of them.",
+    )
+
+
 def _lines(
     binding: Binding,
     spec: UniformSpec | None,

@@ -14,7 +14,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.stepping import Cursor, KernelTime
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.binding_table import BindingTable, norm_texts
+from inspector.ui.binding_table import BindingTable, clipped_texts, norm_texts
 from inspector.ui.tables import AnyIndex, ColumnsModel, dense_table, row_height, set_widths
 from inspector.ui.view import View
 from inspector.ui.widgets import ElidedLabel
@@ -167,12 +167,16 @@ class PipelineView(View):
         self.results.setObjectName("step_results")
         self.results.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, 0)
         self.results.hide()
+        self.clipped = ElidedLabel()
+        self.clipped.setContentsMargins(theme.GRID, 0, theme.GRID, 0)
+        self.clipped.hide()
         self.bindings = BindingTable()
         lower = QWidget()
         column = QVBoxLayout(lower)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         column.addWidget(self.results)
+        column.addWidget(self.clipped)
         column.addWidget(self.heading)
         column.addWidget(self.bindings, 1)
         splitter = QSplitter(Qt.Orientation.Vertical)
@@ -231,6 +235,10 @@ class PipelineView(View):
         self.results.setVisible(bool(texts))
         if record is not None and texts:
             self.results.setText(f"Step {record.step:,}: {' · '.join(texts)}")
+        line, sentences = clipped_texts(record) if record is not None and texts else ("", "")
+        self.clipped.setVisible(bool(line))
+        self.clipped.setText(line)
+        self.clipped.setToolTip(sentences)
 
     def _share_height(self) -> None:
         """The dispatches take what they need up to half, the bindings the rest."""

@@ -12,6 +12,9 @@ from inspector.runtime.commands import Seek
 from inspector.runtime.snapshots import Mark, Snapshot, StepRecord
 from inspector.ui import format as fmt
 
+OF_RUN = ("grad_norm", "clip_scale")
+"""What `StepRecord.of_run` has, in its order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Readout:
@@ -94,7 +97,10 @@ def in_progress(snapshot: Snapshot) -> StepRecord | None:
 
 def known_value(record: StepRecord | None, name: str) -> float | None:
     """A number of a step, None while it is not known."""
-    value = getattr(record, name, None)
+    if record is not None and name in OF_RUN:
+        value = record.of_run[OF_RUN.index(name)]
+    else:
+        value = getattr(record, name, None)
     return None if value is None else float(value)
 
 
