@@ -464,6 +464,24 @@ def test_an_element_in_a_finding_of_one_rank_is_that_of_the_whole_param(recorded
     assert told.evidence["ranks"] == "3"
 
 
+def test_what_holds_of_every_element_of_one_part_is_told_once_it_holds_of_all(
+    recorded: dict[str, Path],
+) -> None:
+    """A rank whose rows of an embedding no batch has come to says that all of its gradients are 0."""
+    with Session.open(recorded["two"]) as session:
+        joined: Any = session
+        shards = joined._contents.shards
+    name = next(each.param.name for each in shards.by_name.values() if len(each.listed) == 2)
+
+    def dead(step: int) -> Finding:
+        return Finding("dead-gradient", "warning", step, "All are 0.", "Look.", None, name, None)
+
+    assert joined_findings(shards, [(), (dead(16),)], 40) == ()
+    (told,) = joined_findings(shards, [(dead(20),), (dead(16),)], 40)
+    assert (told.step, told.message, "ranks" in told.evidence) == (20, "All are 0.", False)
+    assert joined_findings(shards, [(dead(20),), (dead(16),)], 18) == ()
+
+
 # --- packed, by the commands
 
 

@@ -9,12 +9,18 @@ from inspector.findings import Finding
 from inspector.session.records import Note
 from inspector.session.shards import ShardMap, global_index
 
+OF_EVERY_ELEMENT = ("dead-gradient", "no-gradient", "intermittent-gradient")
+"""Rules that say something of all elements of a param, or of all params: what holds of one part of several may not hold
+of the whole."""
+
 
 def joined_findings(shards: ShardMap, found: Sequence[Sequence[Finding]], last: int) -> tuple[Finding, ...]:
     """Findings of each rank up to step `last`, by step; those of one rule, step and param once, as the first has it.
 
-    Elements are those of the whole param. One that not all ranks have names those that do.
+    Elements are those of the whole param. One that not all ranks have names those that do. What is said of every
+    element is told where it is said of every part, at the step of the last that says so.
     """
+    found = _true_of_whole(shards, found)
     ranks: dict[tuple[str, int, str | None], list[int]] = {}
     first: dict[tuple[str, int, str | None], Finding] = {}
     for rank, findings in enumerate(found):
@@ -34,6 +40,29 @@ def joined_findings(shards: ShardMap, found: Sequence[Sequence[Finding]], last: 
             )
         told.append(each)
     return tuple(sorted(told, key=lambda each: each.step))
+
+
+def _true_of_whole(shards: ShardMap, found: Sequence[Sequence[Finding]]) -> list[list[Finding]]:
+    """Without what is said of every element of one part while others have it not, or later."""
+    said: dict[tuple[str, str | None], dict[int, Finding]] = {}
+    for rank, findings in enumerate(found):
+        for each in findings:
+            if each.rule in OF_EVERY_ELEMENT:
+                said.setdefault((each.rule, each.param), {}).setdefault(rank, each)
+    kept = [[each for each in findings if each.rule not in OF_EVERY_ELEMENT] for findings in found]
+    for (_, param), by_rank in said.items():
+        holders = _holders(shards, param)
+        if holders <= by_rank.keys():
+            last = max((by_rank[rank] for rank in holders or by_rank), key=lambda each: each.step)
+            for findings in kept:
+                findings.append(last)
+    return kept
+
+
+def _holders(shards: ShardMap, param: str | None) -> set[int]:
+    """The ranks that keep elements of a param, of any where it is None."""
+    wholes = [each for name, each in shards.by_name.items() if param in (None, name)]
+    return {piece.rank for whole in wholes for piece in whole.listed if piece.numel}
 
 
 def _of_whole(shards: ShardMap, rank: int, finding: Finding) -> Finding:

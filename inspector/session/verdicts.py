@@ -245,20 +245,24 @@ def judge(
     found = replace(
         found, explanation=explain_difference(given, recorded, rounding=peer, all_peers=explain(found))
     )
-    return replace(found, beyond=_beyond(found, given, here))
+    return replace(found, beyond=_beyond(found, given, here, peer))
 
 
-def _beyond(found: ParamVerdict, given: Given, here: Lanes) -> tuple[str, ...]:
+def _beyond(found: ParamVerdict, given: Given, here: Lanes, peer: str | None) -> tuple[str, ...]:
     """Where what is beyond 2 ULP comes from: what of the peer its order does not give, or how the kernel rounds."""
     told = found.explanation
     if told is None or found.key != "rounding" or found.within:
         return ()
     theirs = max(told.left.values(), default=0.0)
-    but = next((peer.but for peer in told.peers if peer.but), "") if theirs > TOLERANCE_ULP else ""
+    but = ""
+    if theirs > TOLERANCE_ULP:
+        # What a peer is known for says nothing of a program that is not it.
+        but = OTHER_WAY if peer is None else next((each.but for each in told.peers if each.but), "")
     ours = found.max_ulp > max(theirs, TOLERANCE_ULP) and _is_ours(given, here)
     return tuple(each for each in (but, OWN_WAY if ours else "") if each)
 
 
+OTHER_WAY = "roundings of the program that none of these orders gives"
 OWN_WAY = "how the kernel here forms 1-β and rounds"
 
 
