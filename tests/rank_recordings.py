@@ -219,8 +219,14 @@ def start_rank(
     return recorder, offer
 
 
-def split(session: Session, path: Path, ranks: int) -> Path:
-    """A session that captured all as one of so many processes: rows of every param, as even as they go."""
+def split(
+    session: Session,
+    path: Path,
+    ranks: int,
+    said_of: Callable[[int, RecordedStep], RecordedStep] = lambda rank, step: step,
+) -> Path:
+    """A session that captured all as one of so many processes: rows of every param, as even as they go; of its steps
+    each rank says `said_of`."""
     path.mkdir()
     (path / RANKS_NAME).write_text(ranks_text(ranks))
     about = session.about
@@ -248,7 +254,7 @@ def split(session: Session, path: Path, ranks: int) -> Path:
         with Recorder.create(path / rank_folder(rank), one) as recorder:
             recorder.offer_start(HostState(*(part(lane, 0) for lane in "wmv"), 0))  # type: ignore[arg-type]
             for step in session.steps:
-                ran = replace(session.step(step), kernels=(), layout=laid)
+                ran = replace(said_of(rank, session.step(step)), kernels=(), layout=laid)
                 after = HostState(*(part(lane, step) for lane in "wmv"), step)  # type: ignore[arg-type]
                 recorder.offer(ran, gradients=part("g", step), keyframe=after)
     return path

@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import foreign_runs
 import numpy as np
 import pytest
 import rank_recordings as made
@@ -23,7 +24,7 @@ from inspector.param_statistics import LaneColumns, ParamTable, UpdateColumns
 from inspector.session.archive import pack
 from inspector.session.joined_events import joined_findings
 from inspector.session.reader import Session
-from inspector.session.records import Shard
+from inspector.session.records import RecordedStep, Shard
 from inspector.stores import LANES
 
 WAYS = {"two": made.TWO, "four": made.FOUR}
@@ -548,3 +549,35 @@ def test_a_run_in_parts_is_replayed_bit_for_bit(tmp_path: Path, call: Any, ranks
     name = json.loads(call("layout", path, "--json")[1])["params"][0]["name"]
     code, out, _ = call("explain", path, "--param", name, "--index", 0, "--step", 2, "--json")
     assert code == 0
+
+
+def test_where_processes_part_it_is_said_beside_what_is_not_as_their_settings_say(
+    tmp_path: Path, call: Any
+) -> None:
+    """The weights are those of a rate of 0.003 in all steps, which rank 0 says of step 3 no more."""
+    whole = tmp_path / "whole.session"
+    foreign_runs.write(whole, 4)
+
+    def said(rank: int, step: RecordedStep) -> RecordedStep:
+        other = rank == 0 and step.step == 3
+        return replace(step, hyper=replace(step.hyper, lr=0.006)) if other else step
+
+    with Session.open(whole) as session:
+        alike = made.split(session, tmp_path / "alike.session", 2)
+        path = made.split(session, tmp_path / "parts.session", 2, said)
+    code, out, _ = call("replay", alike, "--verify", "--json")
+    assert (code, json.loads(out)["parted"]) == (0, [])
+    code, out, _ = call("replay", path, "--verify", "--json")
+    assert code == 1
+    (part,) = json.loads(out)["parted"]
+    assert (part["step"], part["rank"], part["what"], part["value"], part["others"]) == (
+        3,
+        1,
+        "lr",
+        0.003,
+        0.006,
+    )
+    said_words = " ".join(call("replay", path, "--verify")[1].split())
+    assert (
+        "Its processes part, first in step 3, where lr is 0.003 in rank 1 and 0.006 in others" in said_words
+    )

@@ -65,7 +65,7 @@ def test_a_row_has_what_a_rank_holds_and_its_numbers_of_the_step(qtbot: QtBot) -
     assert cells(view, 2)[3:] == ["3", "0.5", "n/a", "n/a", ""]
     assert (
         view.words.text()
-        == "3 ranks · step 128 · loss 2.5 (2 to 3) · the slowest took 250 ms · 1 rank parted"
+        == "3 ranks · step 128 · loss 2.5 (2 to 3) · the slowest took 250 ms · rank 1 parts in lr"
     )
     alarm = Qt.ItemDataRole.ForegroundRole
     assert [view.model.index(1, column).data(alarm) is not None for column in (2, 3, 7)] == [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,7 @@ def reexecute(
             }
             for p in worst_first(summary.by_param)
         ],
+        "parted": _parted(source, [] if summary.agrees else rows),
         "expected": "within 2 ULP, or roundings of a known order",
         "as_expected": summary.agrees,
         "stopped": None,
@@ -130,6 +131,15 @@ def first_document(first: FirstDifference) -> dict[str, Any]:
         "ulp": first.ulp,
         "bits": first.bits,
     }
+
+
+def _parted(source: Recording, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What several processes should have had alike in these steps and had not, the first of each step."""
+    parted = ((row["step"], source.session.parted(row["step"])) for row in rows)
+    return [
+        {"step": step, "rank": p.rank, "param": p.param, "what": p.what, "value": p.value, "others": p.others}
+        for step, (p, *_) in ((step, found) for step, found in parted if found)
+    ]
 
 
 def _step(verdict: StepVerdict) -> dict[str, Any]:
@@ -223,6 +233,14 @@ def summary(document: dict[str, Any]) -> Iterator[str]:
         )
     if not document["as_expected"]:
         yield "So the run did not compute what its settings say."
+    if document["parted"]:
+        part = document["parted"][0]
+        of = f" of {part['param']}" if part["param"] else ""
+        yield (
+            f"Its processes part, first in step {part['step']:,}, where {part['what']}{of} is "
+            f"{shortest(part['value'])} in rank {part['rank']} and {shortest(part['others'])} in others: all of it is "
+            "run again with the settings of rank 0."
+        )
 
 
 def first_words(first: dict[str, Any]) -> str:

@@ -130,8 +130,13 @@ class RanksView(CurvesView):
             times = [each.seconds for each in steps if each.seconds is not None]
             if times:
                 words.append(f"the slowest took {fmt.milliseconds(1000 * max(times))}")
-            parted = sum(bool(each.parted) for each in steps)
-            words.append(f"{fmt.plural(parted, 'rank')} parted" if parted else "all alike in what should be")
+            parted = [
+                (part.rank, each.parted) for part, each in zip(ranks, steps, strict=True) if each.parted
+            ]
+            if len(parted) == 1:
+                words.append("rank {} parts in {}".format(*parted[0]))
+            else:
+                words.append(f"{len(parted):,} ranks part" if parted else "all alike in what should be")
         return " · ".join(words)
 
     def _draw_curves(self) -> None:

@@ -254,9 +254,11 @@ def notes_of(known: Sequence[Known], model: Any) -> list[str]:
             notes.append(f"{name} is the same tensor as {kept}, under whose name it is recorded")
     if outside:
         more = f" and {len(outside) - NAMED:,} more" if len(outside) > NAMED else ""
-        some = f", {frozen:,} of them frozen" if frozen else ""
+        verb, those = ("is", "") if len(outside) == 1 else ("are", f"{frozen:,} of them ")
+        some = f", {those}frozen" if frozen else ""
         notes.append(
-            f"{len(outside):,} params of the model are in no group of the optimizer{some}, and not recorded: "
+            f"{len(outside):,} {'param' if len(outside) == 1 else 'params'} of the model {verb} in no group of the "
+            f"optimizer{some}, and not recorded: "
             f"{', '.join(outside[:NAMED])}{more}"
         )
     names = {clean(name) for name, _ in model.named_parameters(remove_duplicate=False)}
