@@ -69,6 +69,22 @@ def test_what_is_said_in_a_plot_is_not_said_over_its_axis(view: RaceView) -> Non
     assert label.geometry().bottom() <= axis.top() + 1
 
 
+def test_a_lane_that_diverged_does_not_press_the_others_into_a_line(view: RaceView) -> None:
+    lanes = [
+        replace(RACE.lanes[0], history=lane_history(y), diverged=None, ended=None) for y in (4.0, 5.0, 1e6)
+    ]
+    chart = view.charts["loss"]
+    view.show_snapshot(make_snapshot(race=replace(RACE, lanes=tuple(lanes))))
+    assert chart.box.viewRange()[1][1] > 1e5
+    lanes[2] = replace(lanes[2], diverged=(3, "its loss is 1e6"))
+    view.show_snapshot(make_snapshot(race=replace(RACE, lanes=tuple(lanes))))
+    assert chart.box.viewRange()[1][1] < 100
+    # Where all have, there is nothing else to look at.
+    lanes[:2] = [replace(lane, diverged=(3, "its loss is 4")) for lane in lanes[:2]]
+    view.show_snapshot(make_snapshot(race=replace(RACE, lanes=tuple(lanes))))
+    assert chart.box.viewRange()[1][1] > 1e5
+
+
 def test_what_nobody_knows_is_no_value_and_no_mark(view: RaceView) -> None:
     lanes = (replace(RACE.lanes[0], history=lane_history(4.0, norms=False)), RACE.lanes[1])
     view.show_snapshot(make_snapshot(race=replace(RACE, lanes=lanes, closed_loop=False)))

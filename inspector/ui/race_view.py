@@ -205,6 +205,10 @@ class RaceView(LazyView):
             chart.show_history(EMPTY_HISTORY, there, [styles[names.index(name)][1] for name in there])
             chart.show_others({name: histories[name] for name in there})
             chart.set_colours({name: styles[names.index(name)][0] for name in there})
+            # One that has run away would press all others into a line.
+            chart.set_aside(
+                [n for n, lane in zip(names, self.model.lanes, strict=True) if lane.diverged is not None]
+            )
             chart.select_trace(f"lane {self.model.front}")
             chart.set_message(ABSENT if count and steps and not there else "")
             if ends != self._ends and steps:
