@@ -41,6 +41,7 @@ from inspector.ui.plots_view import PlotsView
 from inspector.ui.run_back_dialog import RunBackDialog
 from inspector.ui.timeline_view import TimelineView
 from inspector.ui.values_view import ValuesView
+from inspector.ui.widgets import FewLinesLabel
 
 pytestmark = pytest.mark.qt
 
@@ -77,6 +78,23 @@ def view(qtbot: QtBot) -> BreakpointsView:
 
 def sent(view: BreakpointsView) -> list[Command]:
     return list(view.sent)  # type: ignore[attr-defined]
+
+
+def test_a_long_refusal_ends_with_an_ellipsis_and_shows_no_half_line(qtbot: QtBot) -> None:
+    note = FewLinesLabel(3)
+    qtbot.addWidget(note)
+    long = "No param matches: there are " + ", ".join(f"h.{n}.attn.qkv.weight" for n in range(40)) + "."
+    line = note.fontMetrics().lineSpacing()
+    for width in (300, 180, 600):
+        note.resize(width, 200)
+        note.setText(long)
+        assert note.shown_text().endswith("…")
+        assert 2 * line < note.heightForWidth(width) <= 3 * line + 4
+        assert note.minimumSizeHint().height() == note.heightForWidth(width)
+        assert note.text() == note.toolTip() == long
+    note.setText("w < 1 is <b>no</b> condition")
+    assert note.shown_text() == "w < 1 is <b>no</b> condition"
+    assert note.heightForWidth(600) <= line + 4
 
 
 def test_rows_tell_condition_hits_and_the_last_stop(view: BreakpointsView) -> None:

@@ -65,6 +65,21 @@ def seen(engine: Engine, param: str, index: int, scope: Microscope | None = None
     return scope.picture
 
 
+def test_what_a_run_had_no_time_for_is_there_once_it_has_stopped(gpu: Gpu) -> None:
+    engine, scope = running(gpu, Variant()), Microscope()
+    engine.step_dispatch()
+    scope.ask("a", 1301)
+    scope.refresh(engine, running=True)
+    assert scope.picture is not None
+    assert not scope.picture.exact_norm
+    scope.refresh(engine, running=False)
+    assert scope.picture.exact_norm
+    gradients = np.concatenate([g.ravel() for g in normal_state(PARAMS, 1)[1].values()])
+    norm = np.linalg.norm(gradients.astype(np.float64))
+    assert scope.picture.lines[0].name == "gradNorm"
+    assert scope.picture.lines[0].f64 == pytest.approx(norm, rel=2**-24)  # Σg² is a float32
+
+
 @pytest.mark.parametrize(
     "variant",
     [Variant(), Variant(fused=False, numerics="precise"), Variant(dispatch="per-tensor"), EIGHT_BIT,

@@ -23,6 +23,7 @@ from inspector.runtime.microscope import ElementPicture
 from inspector.runtime.snapshots import CloseUp
 from inspector.stores import LANES
 from inspector.ui import microscope_model as model
+from inspector.ui.microscope_lines import FORMULA, SAMPLES
 from inspector.ui.microscope_trail import reduced
 from inspector.ui.microscope_view import MicroscopeView
 
@@ -64,6 +65,21 @@ def shown(qtbot: QtBot, made: ElementPicture | None = None) -> tuple[MicroscopeV
         view.show()
     view.show_snapshot(make_snapshot(closeup=CloseUp(made)))
     return view, sent
+
+
+def test_the_formula_has_the_room_that_there_is(qtbot: QtBot) -> None:
+    view, _ = shown(qtbot, picture())
+    header = view.table.horizontalHeader()
+    for width in (2400, 700, 3000):
+        view.resize(width, 400)
+        qtbot.waitUntil(lambda: view.table.viewport().width() == view.table.maximumViewportSize().width())
+        qtbot.wait(20)
+        longest = max(view.fontMetrics().horizontalAdvance(row.formula) for row in view.model.rows)
+        if width > 2000:
+            assert view.table.columnWidth(FORMULA) > longest
+            assert header.length() <= view.table.viewport().width()
+        else:
+            assert view.table.columnWidth(FORMULA) >= view.fontMetrics().horizontalAdvance(SAMPLES[FORMULA])
 
 
 def test_an_element_is_asked_for_while_it_is_seen(qtbot: QtBot) -> None:

@@ -755,6 +755,19 @@ def test_zip_files_by_other_programs(tmp_path: Path) -> None:
         Session.open(tmp_path / "none.zip")
 
 
+@pytest.mark.parametrize("left", [0.1, 0.6, 0.99])
+def test_a_zip_file_that_was_copied_in_part_says_so(tmp_path: Path, left: float) -> None:
+    record(tmp_path / "run.session", 5, "grads:1")
+    out = zipped(tmp_path / "run.session")
+    whole = out.read_bytes()
+    out.write_bytes(whole[: int(left * len(whole))])
+    with pytest.raises(UsageError, match=r"is cut off.*Copy it again"):
+        Session.open(out)
+    out.write_bytes(b"a letter")
+    with pytest.raises(UsageError, match="neither a folder nor a zip file"):
+        Session.open(out)
+
+
 def zipped(path: Path) -> Path:
     """As another program stores a folder."""
     out = path.with_suffix(".zip")

@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 from ui_helpers import make_snapshot
 
+from inspector.mapping import MapRequest
 from inspector.runtime.beside import BesidePicture, DiffPicture, WhatIfProgress
 from inspector.runtime.commands import (
     CancelCompare,
@@ -20,6 +21,7 @@ from inspector.runtime.commands import (
     CancelWork,
     MeasureCopy,
     OpenSource,
+    Pause,
     SetHyper,
     StepDispatch,
     StepIteration,
@@ -72,6 +74,16 @@ def test_a_key_is_answered_within_a_tenth_of_a_second_be_it_that_it_goes_on(
     assert working.label.text() == "Running a dispatch"
     working.show_snapshot(make_snapshot(moves=1))
     assert working.isHidden()
+
+
+def test_a_timer_that_comes_early_comes_again_at_once(working: Working, clock: list[float]) -> None:
+    working.sent(StepDispatch())
+    later(working, clock, KEY_AFTER_MS - 3)
+    assert working.isHidden()
+    assert working._tick.isActive()
+    assert working._tick.interval() <= 4
+    later(working, clock, 4)
+    assert not working.isHidden()
 
 
 def test_what_answers_the_key_before_is_no_answer(working: Working, clock: list[float]) -> None:
@@ -174,6 +186,41 @@ def test_where_nothing_goes_on_nothing_is_told() -> None:
     assert going_on(make_snapshot(beside=BesidePicture(sweep=ended))) is None
     assert going_on(make_snapshot(glance=Glance(7))) is None
     assert going_on(make_snapshot(glance=Glance(7, missing="It is gone.", of=3))) is None
+
+
+def test_a_map_that_takes_long_is_told_until_it_is_there(working: Working, clock: list[float]) -> None:
+    working.sent(ViewMap(MapRequest(0.0, 10.0, 100, 40, "value")))
+    later(working, clock, AFTER_MS + 1)
+    assert working.label.text() == "Drawing the map"
+    working.show_snapshot(make_snapshot())
+    assert working.isHidden()
+    # The run has moved: where it stands comes first, and what is seen of it after that.
+    working.sent(StepDispatch())
+    working.show_snapshot(make_snapshot(moves=1, looking=True))
+    later(working, clock, AFTER_MS + 1)
+    assert working.label.text() == "Drawing the map"
+    working.show_snapshot(make_snapshot(moves=1))
+    assert working.isHidden()
+
+
+def test_moving_the_map_says_nothing_else_of_what_goes_on(working: Working, clock: list[float]) -> None:
+    working.sent(MeasureCopy())
+    later(working, clock, AFTER_MS + 1)
+    working.sent(ViewMap(MapRequest(0.0, 10.0, 100, 40, "value")))
+    later(working, clock, 1)
+    assert working.label.text() == "Measuring a copy"
+
+
+def test_what_a_run_shows_before_it_has_paused_is_no_answer(working: Working, clock: list[float]) -> None:
+    working.sent(Pause())
+    working.show_snapshot(make_snapshot(mode="running"))
+    later(working, clock, AFTER_MS + 1)
+    assert working.label.text() == "Finishing the step"
+    working.show_snapshot(make_snapshot(mode="paused"))
+    assert working.isHidden()
+    working.show_snapshot(make_snapshot(mode="running"))
+    later(working, clock, 5000)
+    assert working.isHidden()
 
 
 @pytest.mark.parametrize("command", [SetHyper("lr", 1.0), ViewMap(None)])

@@ -89,6 +89,7 @@ class Microscope:
         self._asked: tuple[str, int] | None = None
         self._trail: Trail | None = None
         self._stale = True
+        self._hurried = False
         self._done_at = -float("inf")
         self._cost = 0.0
         self._trailed_to = 0
@@ -132,8 +133,9 @@ class Microscope:
     # --- where the device stands
 
     def refresh(self, engine: Engine, *, running: bool) -> None:
-        """Bring the picture up to date; while running only where it is due."""
-        if not self._stale or self._asked is None or self._trail is None:
+        """Bring the picture up to date; while running only where it is due, and without what takes long."""
+        due = self._stale or (self._hurried and not running)
+        if not due or self._asked is None or self._trail is None:
             return
         started = time.perf_counter()
         wait = max(RUNNING_PERIOD_S, RUNNING_SHARE * self._cost) if running else 0.0
@@ -142,6 +144,8 @@ class Microscope:
         found = self._found(engine.stepper.layout)
         self.picture = None if found is None else self._look(engine, *found, running=running)
         self._stale = False
+        # What was left out on the way is made up for once the run has stopped, be it where the last look was.
+        self._hurried = running and self.picture is not None and not self.picture.exact_norm
         self._done_at = time.perf_counter()
         self._cost = self._done_at - started
 

@@ -54,6 +54,7 @@ class Pace:
         """A step, or a part of one, has run: work the speed out anew where a window is over."""
         now = time.perf_counter()
         since, steps = self._rate_from
-        if now - since >= RATE_WINDOW_S:
+        # A step that is longer than the window is waited for: its parts are no speed of 0.
+        if now - since >= RATE_WINDOW_S and self._steps_run != steps:
             self.rate = (self._steps_run - steps) / (now - since)
             self._rate_from = (now, self._steps_run)

@@ -25,6 +25,7 @@ OF_A_RUN = (DATABASE_NAME, RANKS_NAME)
 """What lies at the top of a session: of one process, of several."""
 TOP_NAMES = (*OF_A_RUN, RACE_NAME)
 """The same, or at that of a race, whose lanes are sessions in it."""
+_ZIP_BEGINS = b"PK\x03\x04"
 _END = struct.Struct("<4s4H2IH")
 _END64 = struct.Struct("<4sQ2H2I4Q")
 _LOCATOR64 = struct.Struct("<4sIQI")
@@ -268,7 +269,7 @@ class ZipPlaces:
         except (OSError, struct.error, ValueError, OverflowError) as error:
             raise UsageError(f"{self.path} is damaged: {name} cannot be read ({error}).") from None
         start = header + _LOCAL.size + fields[-2] + fields[-1]
-        if fields[0] != b"PK\x03\x04" or start + size > self._size:
+        if fields[0] != _ZIP_BEGINS or start + size > self._size:
             raise UsageError(f"{self.path} is damaged: {name} is not where its list of members says.")
         return Place(self.path, start, size)
 
@@ -280,6 +281,12 @@ class ZipPlaces:
             tail = file.read(66_000)
             at = tail.rfind(b"PK\x05\x06")
             if at < 0:
+                file.seek(0)
+                if file.read(len(_ZIP_BEGINS)) == _ZIP_BEGINS:
+                    raise UsageError(
+                        f"{self.path} is cut off: its list of members is missing, which ends a zip file. "
+                        "Copy it again."
+                    )
                 raise UsageError(f"{self.path} is no session: it is neither a folder nor a zip file of one.")
             _, _, _, _, count, size, start, _ = _END.unpack_from(tail, at)
             if count == 0xFFFF or 0xFFFF_FFFF in (size, start):

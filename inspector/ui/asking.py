@@ -15,7 +15,7 @@ from inspector.ui.widgets import ask_file
 
 if TYPE_CHECKING:
     from inspector.ui.guide_window import GuideWindow
-    from inspector.ui.keys import KeysDialog
+    from inspector.ui.keys import Group, KeysDialog
 
 
 class Asking(QObject):
@@ -46,13 +46,13 @@ class Asking(QObject):
         self.guide.show()
         self.guide.raise_()
 
-    def show_keys(self, text: str) -> None:
-        """All keys, as rich text, in a window of their own."""
+    def show_keys(self, groups: list[Group]) -> None:
+        """All keys in a window of their own."""
         from inspector.ui.keys import KeysDialog
 
         if self.keys is None:
             self.keys = KeysDialog(self._window)
-        self.keys.show_text(text)
+        self.keys.show_groups(groups)
         self.keys.show()
         self.keys.raise_()
 

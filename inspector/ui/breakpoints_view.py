@@ -27,7 +27,7 @@ from inspector.ui import theme
 from inspector.ui.breakpoints_model import STOPS, BreakpointsModel, completions, meaning
 from inspector.ui.tables import dense_table, set_widths
 from inspector.ui.view import View
-from inspector.ui.widgets import LeftEdit
+from inspector.ui.widgets import FewLinesLabel, LeftEdit
 
 KEYS = (
     ("Space", "enable or disable the breakpoint"),
@@ -90,10 +90,8 @@ class BreakpointsView(View):
         self.remove_button = QPushButton("Remove")
         self.remove_button.setToolTip("Remove the selected breakpoint (Delete)")
         self.remove_button.clicked.connect(self._remove)
-        self.note = QLabel()
-        self.note.setWordWrap(True)
+        self.note = FewLinesLabel(NOTE_LINES)
         self.note.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
-        self.note.setMinimumWidth(1)
         self.note.setContentsMargins(theme.GRID, 0, theme.GRID, 0)
         self.empty = QLabel(EMPTY)
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -232,8 +230,6 @@ class BreakpointsView(View):
 
     def _tell(self, text: str) -> None:
         self.note.setText(text)
-        self.note.setToolTip(text)
-        self.note.setMaximumHeight(NOTE_LINES * self.note.fontMetrics().lineSpacing() + theme.GRID)
         self.note.setVisible(bool(text))
 
     # --- the list

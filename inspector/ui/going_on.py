@@ -49,4 +49,6 @@ def going_on(snapshot: Snapshot) -> GoingOn | None:
         return GoingOn("Comparing recordings", round(1000 * beside.diff.share), 1000, c.CancelDiff())
     if beside.sweep is not None and beside.sweep.running:
         return GoingOn("Sweeping", beside.sweep.done, beside.sweep.runs, c.CancelSweep())
+    if snapshot.looking:
+        return GoingOn("Drawing the map")
     return None

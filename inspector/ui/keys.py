@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QScrollArea, QV
 
 from inspector.ui.palette_entries import Entry
 
-COLUMNS = 3
+MOST_COLUMNS = 3
 
 Group = tuple[str, tuple[tuple[str, str], ...]]
 """A title, and its keys each with what it does."""
@@ -40,11 +40,14 @@ class KeysDialog(QDialog):
         column.addWidget(scroll)
         column.addWidget(buttons)
 
-    def show_text(self, text: str) -> None:
-        """Show these, all of them where the screen is large enough."""
-        self.label.setText(text)
-        self.label.adjustSize()
+    def show_groups(self, groups: Sequence[Group]) -> None:
+        """Show these, all of them where the screen is large enough; never wider than the screen."""
         margins, room = QSize(56, 80), self.screen().availableSize() * 0.95
+        for columns in range(MOST_COLUMNS, 0, -1):
+            self.label.setText(keys_text(groups, columns))
+            self.label.adjustSize()
+            if self.label.sizeHint().width() + margins.width() <= room.width():
+                break
         self.resize((self.label.sizeHint() + margins).boundedTo(room))
 
 
@@ -58,13 +61,13 @@ def groups_of(entries: Iterable[Entry], views: Iterable[Group]) -> list[Group]:
     return groups + [group for group in views if group[1]]
 
 
-def keys_text(groups: Sequence[Group]) -> str:
-    """The groups in columns of about one height, as rich text."""
+def keys_text(groups: Sequence[Group], most: int = MOST_COLUMNS) -> str:
+    """The groups in at most so many columns of about one height, as rich text."""
     total = sum(len(rows) + 2 for _, rows in groups)
     columns: list[list[str]] = [[]]
     height = 0
     for title, rows in groups:
-        if height >= total * len(columns) / COLUMNS and len(columns) < COLUMNS:
+        if height >= total * len(columns) / most and len(columns) < most:
             columns.append([])
         columns[-1].append(_group(title, rows))
         height += len(rows) + 2

@@ -310,7 +310,7 @@ class MainWindow(QMainWindow):
         acts["save_report"].triggered.connect(self.asking.ask_report)
         acts["what_if"].triggered.connect(self.asking.ask_what_if)
         acts["guide"].triggered.connect(self.asking.show_guide)
-        acts["keys"].triggered.connect(lambda: self.asking.show_keys(self.ways.keys_text()))
+        acts["keys"].triggered.connect(lambda: self.asking.show_keys(self.ways.keys()))
         acts["restore_layout"].triggered.connect(self.restore_default_layout)
         self.menus.panel_wanted.connect(self.ways.go_to)
         self.ways.param_wanted.connect(self.select_param)

@@ -25,7 +25,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.shader_lines import UpdateCode, update_code
 from inspector.ui import theme
 from inspector.ui.microscope_code import CodePane
-from inspector.ui.microscope_lines import SAMPLES, LinesModel
+from inspector.ui.microscope_lines import FORMULA, SAMPLES, LinesModel
 from inspector.ui.microscope_model import (
     CHOOSE,
     bindings_text,
@@ -66,7 +66,7 @@ class MicroscopeView(LazyView):
         self.model = LinesModel()
         self.table = dense_table(self.model, "microscope-lines")
         self.table.setAccessibleName("lines of the update")
-        set_widths(self.table, SAMPLES)
+        set_widths(self.table, SAMPLES, grow=FORMULA)
         self.table.selectionModel().currentRowChanged.connect(self._on_row_changed)
         self.code = CodePane()
         self.trail = TrailPlot()

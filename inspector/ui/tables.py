@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from PySide6.QtCore import QAbstractItemModel, QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtCore import (
+    QAbstractItemModel,
+    QAbstractTableModel,
+    QEvent,
+    QModelIndex,
+    QObject,
+    QPersistentModelIndex,
+    Qt,
+)
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -132,8 +140,31 @@ def dense_table(model: QAbstractItemModel, name: str, parent: QWidget | None = N
     return table
 
 
-def set_widths(table: QTableView, samples: tuple[str, ...], *, stretch: int | None = None) -> None:
-    """Give each column the width of a sample of its text; `stretch` takes what is left."""
+class _RoomTaker(QObject):
+    """Gives one column of a table the room that all leave; it keeps its own width where there is none."""
+
+    def __init__(self, table: QTableView, column: int) -> None:
+        super().__init__(table)
+        self._table, self._column, self._least = table, column, table.columnWidth(column)
+        table.viewport().installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Once the table has another size."""
+        if event.type() == QEvent.Type.Resize:
+            header = self._table.horizontalHeader()
+            others = header.length() - header.sectionSize(self._column)
+            room = self._table.viewport().width() - others
+            header.resizeSection(self._column, max(self._least, room))
+        return False
+
+
+def set_widths(
+    table: QTableView, samples: tuple[str, ...], *, stretch: int | None = None, grow: int | None = None
+) -> None:
+    """Give each column the width of a sample of its text.
+
+    `stretch` takes what is left, be it less than its sample; `grow` too, and never gets narrower than its sample.
+    """
     metrics = QFontMetrics(theme.ui_font())
     header = table.horizontalHeader()
     for column, sample in enumerate(samples):
@@ -142,3 +173,5 @@ def set_widths(table: QTableView, samples: tuple[str, ...], *, stretch: int | No
         table.setColumnWidth(column, width + 4 * theme.GRID)
         if column == stretch:
             header.setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)
+    if grow is not None:
+        _RoomTaker(table, grow)

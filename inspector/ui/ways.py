@@ -12,7 +12,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks as panels
 from inspector.ui.actions import Actions
 from inspector.ui.command_list import Doable, of_menus, of_source, of_views
-from inspector.ui.keys import groups_of, keys_text
+from inspector.ui.keys import Group, groups_of
 from inspector.ui.layouts import Layouts
 from inspector.ui.navigator import Navigator
 from inspector.ui.palette import Palette
@@ -66,13 +66,13 @@ class Ways(QObject):
             *(of_source(title, spec, text, self._send) for title, spec, text in sources if spec),
         ]
 
-    def keys_text(self) -> str:
-        """All keys as rich text, by what is done with them."""
+    def keys(self) -> list[Group]:
+        """All keys, by what is done with them."""
         titles = panels.view_titles()
         of_views = (
             (f"In {titles[name].lower()}", view.kind().LOCAL_KEYS) for name, view in self._views.items()
         )
-        return keys_text(groups_of((each.entry for each in of_menus(self._window.menuBar())), of_views))
+        return groups_of((each.entry for each in of_menus(self._window.menuBar())), of_views)
 
     def go_to_view(self, name: str) -> None:
         """Show a view and give it the keys."""

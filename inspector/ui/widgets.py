@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QPalette
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QPalette, QResizeEvent, QTextLayout
 from PySide6.QtWidgets import QAbstractButton, QFileDialog, QLabel, QLineEdit, QSizePolicy, QWidget
 
 from inspector.ui import theme
@@ -84,6 +84,57 @@ class WrappedLabel(QLabel):
     def minimumSizeHint(self) -> QSize:
         """As small as one may want it: in a panel that is too low for all, what is below it matters more."""
         return QSize(1, 0)
+
+
+class FewLinesLabel(WrappedLabel):
+    """A sentence on at most so many lines, the last of which ends with an ellipsis; the whole text is its tooltip."""
+
+    def __init__(self, lines: int, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._lines = lines
+        self._words = ""
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Maximum)
+
+    def text(self) -> str:
+        """All of it, be it on show or not."""
+        return self._words
+
+    def setText(self, text: str) -> None:
+        self._words = text
+        self.setToolTip(text)
+        self.setAccessibleName(text)
+        self._fit()
+
+    def minimumSizeHint(self) -> QSize:
+        """All that is on show: half a line is worse than none."""
+        return QSize(1, self.heightForWidth(max(self.width(), 1)))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Other words are the last that fit."""
+        super().resizeEvent(event)
+        self._fit()
+
+    def shown_text(self) -> str:
+        """The words that have a place."""
+        return super().text()
+
+    def _fit(self) -> None:
+        width, metrics = max(self.contentsRect().width(), 1), self.fontMetrics()
+        layout = QTextLayout(self._words, self.font())
+        layout.beginLayout()
+        starts = []
+        while (line := layout.createLine()).isValid():
+            line.setLineWidth(width)
+            starts.append(line.textStart())
+        layout.endLayout()
+        shown = self._words
+        if len(starts) > self._lines:
+            last = starts[self._lines - 1]
+            rest = metrics.elidedText(self._words[last:], Qt.TextElideMode.ElideRight, width)
+            shown = f"{self._words[:last].rstrip()}\n{rest}"
+        if shown != super().text():
+            super().setText(shown)
 
 
 class CheckedLook(QObject):

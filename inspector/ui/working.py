@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -49,6 +50,8 @@ class Working(QWidget):
         self._now: GoingOn | None = None
         self._since = 0.0
         self._after_ms = AFTER_MS
+        self._pausing = False
+        """What comes before the run has paused is no answer to a pause."""
         self._moves = 0
         """How many of the commands among MOVES were sent."""
         self.bar = QProgressBar(self)
@@ -72,13 +75,17 @@ class Working(QWidget):
         row.setContentsMargins(8, 0, 8, 0)
         for widget in (self.bar, self.label, self.end):
             row.addWidget(widget)
-        self._tick = QTimer(self, interval=TICK_MS)
+        self._tick = QTimer(self, interval=TICK_MS, timerType=Qt.TimerType.PreciseTimer)
         self._tick.timeout.connect(self._show)
         self.hide()
 
     def sent(self, command: c.Command) -> None:
         """A command goes to the worker."""
         self._moves += isinstance(command, c.MOVES)
+        if isinstance(command, c.Pause):
+            self._pausing = True
+        if isinstance(command, c.ViewMap) and command.request is not None and self._now is None:
+            self._begin(GoingOn("Drawing the map"))
         words = WORDS.get(type(command))
         if words is None or (self._now is not None and self._now.words == words):
             # Of a key that is held down the first has not been answered yet.
@@ -92,6 +99,9 @@ class Working(QWidget):
             now = self._now or GoingOn(WORDS[c.OpenSource])
         if now is None and snapshot.moves < self._moves:
             # It answers what was sent before.
+            return
+        self._pausing = self._pausing and snapshot.mode == "running"
+        if now is None and self._pausing:
             return
         if now is None:
             self._now = None
@@ -111,10 +121,15 @@ class Working(QWidget):
 
     def _show(self) -> None:
         now, waited = self._now, self._clock() - self._since
-        if self._tick.isActive():
-            self._tick.setInterval(TICK_MS)
-        if now is None or waited * 1000 < self._after_ms:
+        if now is None:
             return
+        left_ms = self._after_ms - waited * 1000
+        if left_ms > 0:
+            # A timer may come a little early.
+            self._tick.start(math.ceil(left_ms))
+            return
+        if self._tick.interval() != TICK_MS:
+            self._tick.start(TICK_MS)
         seconds = f"{waited:.0f} s" if waited >= 1 else ""
         self.label.setText(", ".join(part for part in (now.words, now.share, seconds) if part))
         self.bar.setMaximum(now.of)
