@@ -49,6 +49,13 @@ def ended(sweeping: Sweeping, news: threading.Event) -> SweepPicture:
     raise AssertionError(sweeping.picture)
 
 
+def test_a_rate_at_which_a_run_diverged_is_best_only_where_there_is_no_other() -> None:
+    # A model whose gradients are lost stays as it is, which may be lower than what another rate ends at.
+    lost, slow = Point("sgd", 10.0, (2.0,), 1, 1), Point("sgd", 1e-4, (3.0,), 0, 1)
+    assert best_of((lost, slow)) == best_of((slow, lost)) == {"sgd": slow}
+    assert best_of((lost,)) == {"sgd": lost}
+
+
 def test_a_sweep_runs_as_a_process_and_its_results_are_read(tmp_path: Path) -> None:
     news, path = threading.Event(), tmp_path / "sweep.session"
     sweeping = Sweeping(news.set)
