@@ -67,6 +67,20 @@ def shown(qtbot: QtBot, made: ElementPicture | None = None) -> tuple[MicroscopeV
     return view, sent
 
 
+def test_an_element_that_was_picked_is_said_to_be_looked_at_until_it_is_there(qtbot: QtBot) -> None:
+    view = MicroscopeView()
+    qtbot.addWidget(view)
+    view.show()
+    view.show_snapshot(make_snapshot())
+    assert view.empty.isVisible()
+    assert view.empty.text() == model.CHOOSE
+    view.select_element(PARAM, 17)
+    assert view.empty.isVisible()
+    assert PARAM in view.empty.text()
+    view.show_snapshot(make_snapshot(serial=3, closeup=CloseUp(picture())))
+    assert not view.empty.isVisible()
+
+
 def test_the_formula_has_the_room_that_there_is(qtbot: QtBot) -> None:
     view, _ = shown(qtbot, picture())
     header = view.table.horizontalHeader()
