@@ -4,12 +4,14 @@
     python benchmarks/recording_torch.py --check               # the counts of the GPU held against numpy first
     python benchmarks/recording_torch.py --batch 32 --context 1024 --captures stats stats+flight:4 --json
     python benchmarks/recording_torch.py --size tiny --device cpu --steps 4 --rounds 3   # to see that it runs
+    python benchmarks/recording_torch.py --size tiny --device cpu --batch 4 --context 64 --unkept
 
 A round trains `--steps` steps without recording, then with each of `--captures`, the order turned by one every
 round, so that a clock that drifts favours none. Every turn has a recording of its own, which is closed outside of what
 is timed. The host's clock is read when the device is done, before the first and after the last step of a turn; its
 first `--warm` steps are left out, and so is the first round, in which memory is taken. Printed are the median and the
-quartiles of a step, and of what recording adds to it, round by round.
+quartiles of a step, and of what recording adds to it, round by round. With `--unkept` each capture has turns besides in
+which the script does not wait until the step before is on disk: what that promise costs.
 """
 
 from __future__ import annotations
@@ -32,12 +34,22 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from inspector.integrations.torch import record
 from inspector.integrations.torch.counting import Task, table_of
+from inspector.integrations.torch.keeping import Keeping
 from inspector.integrations.torch.transfer import Transfer
 from inspector.integrations.torch.watch import Counter
 from inspector.param_statistics import lane_stats
 
 SIZES = {"gpt-124m": (12, 12, 768, 50_304), "gpt-10m": (6, 6, 384, 256), "tiny": (2, 2, 64, 256)}
 """Layers, heads, width, vocabulary."""
+
+
+UNKEPT = ", unkept"
+WAIT = Keeping.wait_for
+
+
+def _no_wait(keeping: Keeping, step: int) -> float | None:
+    """As though every step were on disk."""
+    return None
 
 
 class Block(torch.nn.Module):
@@ -199,11 +211,14 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=4, help="steps of a turn that are left out")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--folder", type=Path, help="where the recordings go; a temporary folder if left out")
+    parser.add_argument("--unkept", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.check:
         check(torch.device(options.device, 0) if options.device == "cuda" else torch.device(options.device))
+    if options.unkept:
+        options.captures += [f"{capture}{UNKEPT}" for capture in options.captures]
     folder = options.folder or Path(tempfile.mkdtemp(prefix="inspector-"))
     training = Training(options)
     for _ in range(options.warm + 2):
@@ -222,7 +237,9 @@ def main() -> None:
                 continue
             path = folder / f"{len(recorded[capture])}.session"
             shutil.rmtree(path, ignore_errors=True)
-            recording = record(training.optimizer, path, training.model, capture)
+            policy = capture.removesuffix(UNKEPT)
+            Keeping.wait_for = WAIT if policy == capture else _no_wait  # type: ignore[method-assign]
+            recording = record(training.optimizer, path, training.model, policy)
             recorded[capture].append(training.turn(recording))
             began = time.perf_counter()
             recording.close()

@@ -36,6 +36,7 @@ LEFT_OUT = "activations, communication buffers, fragmentation and what a framewo
 
 MAX_ELEMENTS = 10**15
 _COUNT = re.compile(r"(?P<number>\d[\d_,]*(\.\d+)?([eE]\+?\d{1,3})?) ?(?P<unit>[kKmMbBgGtT]?)")
+_GROUPED = re.compile(r"\d{1,3}(_\d{3})+|\d{1,3}((,\d{3})+)(\.\d+)?")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 
 Shapes = Counter[tuple[Shape, bool]]
@@ -174,12 +175,18 @@ def check_sharding(devices: int, stage: int) -> None:
 def parse_count(text: str) -> int | None:
     """The number of elements that `text` gives, as in 70e9, 70B or 116,017,920; None where it is no number.
 
-    UsageError for a number outside 1 to 10¹⁵.
+    UsageError for a number outside 1 to 10¹⁵, and for a comma that may be a decimal one.
     """
     found = _COUNT.fullmatch(text.strip())
     if found is None:
         return None
-    number = Fraction(found["number"].replace("_", "").replace(",", "")) * _UNITS[found["unit"].lower()]
+    digits = found["number"]
+    if re.search("[_,]", digits) and _GROUPED.fullmatch(digits) is None:
+        raise UsageError(
+            f"{text!r} can be read in two ways: separate groups of three digits, as in 1,500,000, and write a "
+            "decimal point, as in 1.5B."
+        )
+    number = Fraction(digits.replace("_", "").replace(",", "")) * _UNITS[found["unit"].lower()]
     if not 1 <= number <= MAX_ELEMENTS:
         raise UsageError(f"{text!r} is no number of elements to bill: give one from 1 to {MAX_ELEMENTS:,}.")
     return round(number)

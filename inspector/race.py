@@ -17,7 +17,7 @@ from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.hyper import HYPER_NAMES, NUMERICS, Hyper, check_value, with_values
 from inspector.layout import Param
-from inspector.optimizers import optimizer
+from inspector.optimizers import OPTIMIZERS, optimizer
 from inspector.plan import FACTORS, KERNELS, Variant
 from inspector.settings import SETTING_NAMES
 
@@ -108,6 +108,15 @@ class LaneSpec:
         """The form that it runs in, where all else is as in `base`."""
         changes: dict[str, Any] = {k: int(v) if k in FORM_NUMBERS else v for k, v in self.form.items()}
         return replace(base, optimizer=self.optimizer, **changes)
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The keys that say nothing of its optimizer or in its form."""
+        own = optimizer(self.optimizer)
+        elsewhere = {part for each in OPTIMIZERS.values() for part in each.form} - set(own.form)
+        if self.form.get("kernel") != "8bit":
+            elsewhere.add("codec")
+        return (*(k for k in self.hyper if k not in own.settings), *(k for k in self.form if k in elsewhere))
 
     def hyper_of(self, base: Hyper) -> Hyper:
         """The settings that it runs with, where all else is as in `base`."""

@@ -64,6 +64,7 @@ def write(
     policy: str = "all",
     step_of: StepOf | None = None,
     hyper_of: Callable[[int], Hyper] = lambda step: HYPER,
+    clip_scale_of: Callable[[int], float | None] = lambda step: None,
     **changes: Any,
 ) -> None:
     """Record `steps` that `step_of` makes, by default as PyTorch's for-loop does."""
@@ -87,7 +88,15 @@ def write(
             state = replace(state, **lanes, finished_steps=step)
             wanted = recorder.wants(step)
             recorder.offer(
-                RecordedStep(step, hyper, recorder.about.variant, 5.0 - step / 16, ended=1.75e9 + step),
+                RecordedStep(
+                    step,
+                    hyper,
+                    recorder.about.variant,
+                    5.0 - step / 16,
+                    None,
+                    clip_scale_of(step),
+                    ended=1.75e9 + step,
+                ),
                 gradients=given if wanted.gradients else None,
                 keyframe=state if wanted.keyframe else None,
             )

@@ -97,6 +97,35 @@ def test_parts_that_are_missing_or_cut_off_are_named(saved: tuple[Path, Any, Any
         opened(path)
 
 
+def test_a_folder_whose_parts_are_all_missing_is_a_checkpoint_that_lacks_them(
+    saved: tuple[Path, Any, Any],
+) -> None:
+    path, _, _ = saved
+    for part in path.glob("*.distcp"):
+        part.unlink()
+    with pytest.raises(UsageError, match=r"__0_0\.distcp"):
+        opened(path).initial_state()
+
+
+def test_a_state_dict_that_was_saved_as_it_is_keeps_positions_as_text(tmp_path: Path) -> None:
+    """Without get_state_dict(), which names params: PyTorch flattens {"state": {0: …}} to the key "0"."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(3):
+        model(torch.ones(5, 3)).square().sum().backward()
+        optimizer.step()
+    path = tmp_path / "checkpoint"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, checkpoint_id=path)
+    source = opened(path)
+    assert source.finished_steps == 3
+    state = source.initial_state()
+    for name, param in model.named_parameters():
+        np.testing.assert_array_equal(state.m[name], optimizer.state[param]["exp_avg"].numpy().ravel())
+
+
 @pytest.mark.parametrize("keep", [0, 1, 40, 300])
 def test_a_damaged_index_is_refused(saved: tuple[Path, Any, Any], keep: int) -> None:
     path, *_ = saved

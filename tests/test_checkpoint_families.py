@@ -104,3 +104,9 @@ def test_several_first_moments_are_no_damage(tmp_path: Path) -> None:
     assert any("no first and second moment (it keeps state1, state2)" in r for r in source.remarks)
     assert "none of the Adam family" in source.unreplayable
     assert not source.initial_state().m
+
+
+def test_scalars_have_one_first_moment(tmp_path: Path) -> None:
+    source = loaded(tmp_path, {"model": weights(scale=()), "optimizer": adam([()], betas=(0.9, 0.99))})
+    assert source.initial_state().m["scale"].tolist() == [1.0]
+    assert source.unreplayable == ""

@@ -112,3 +112,25 @@ def test_a_single_element_that_is_off_is_not_rounding() -> None:
     at = int(np.argmax(moved / np.abs(after.w)))
     after.w[at] += f(1e-4) * moved[at]
     assert not explain_difference(given, after).explained
+
+
+@pytest.mark.parametrize(("power", "t"), [(multiplied_up, 2), (pow_f32, 2), (pow_f32, 20)])
+@pytest.mark.parametrize("order", ["textbook", "reciprocals", "interpolated"])
+def test_roundings_of_beta_are_not_taken_for_a_decay_after_the_update(
+    order: str, power: Power, t: int
+) -> None:
+    """lr·λ of 1e-5 is what the decay after the update would change the step by, and βᵗ in float32 does as much."""
+    given = replace(drawn(300_000, t), hyper=replace(HYPER, weight_decay=0.01))
+    found = explain_difference(given, Engine(order, power).step(given))
+    assert (found.key in ROUNDINGS, found.explained) == (True, True), found
+
+
+@pytest.mark.parametrize("off", [3e-6, -4e-5, 5e-4])
+def test_a_clip_scale_of_another_norm_is_named(off: float) -> None:
+    """Squares added up in float32 lose a little of a norm over many elements, in each of them alike."""
+    clip = 0.37 * (1 + off)
+    given = drawn(300_000, 10)
+    found = explain_difference(replace(given, scale=0.37), Engine("textbook", pow_f32, clip).step(given))
+    assert found.explained, found
+    assert found.kinds[0].key == "clip-norm", found
+    assert float(found.kinds[0].value.split()[0]) == pytest.approx(1e6 * off, rel=0.05, abs=0.3)

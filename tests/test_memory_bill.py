@@ -160,6 +160,12 @@ def test_counts_that_nobody_can_mean_are_refused(text: str) -> None:
         parse_count(text)
 
 
+@pytest.mark.parametrize("text", ["1,5B", "1,0,0", "70,00", "1_5B", "1,500,00", "1,500_000"])
+def test_a_comma_that_may_be_a_decimal_one_is_not_taken_for_nothing(text: str) -> None:
+    with pytest.raises(UsageError, match="decimal point"):
+        parse_count(text)
+
+
 def test_bytes_in_words() -> None:
     assert [si_bytes(n) for n in (0, 999, 1000, 999_499, 999_500, 464_071_680, 560 * GB, 12_345 * GB)] == [
         "0 B", "999 B", "1.00 kB", "999 kB", "1.00 MB", "464 MB", "560 GB", "12.3 TB",

@@ -64,6 +64,26 @@ def test_every_line_of_its_update_is_lit_in_its_wgsl(name: str) -> None:
         assert all(f"to.{member[LINE_SLOTS[line.name]]} =" in text[at - 1] for at in lit)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "idle"),
+    [
+        ("sgd", ("--lr", "1", "--beta1", "0.5", "--beta2", "0.5", "--eps", "1", "--weight-decay", "1"),
+         ("--beta1", "--beta2", "--eps")),
+        ("momentum", ("--beta1", "0.5", "--eps", "1"), ("--eps",)),
+        ("lion", ("--beta2", "0.5", "--eps", "1"), ("--eps",)),
+        ("adam", ("--weight-decay", "0.5", "--eps", "1"), ("--weight-decay",)),
+        ("adafactor", ("--weight-decay", "0.5", "--beta1", "0.5"), ("--beta1",)),
+        ("muon", ("--weight-decay", "0.5", "--beta2", "0.5", "--eps", "1"), ()),
+    ],
+)  # fmt: skip
+def test_settings_that_an_optimizer_does_not_use_are_told_to_do_nothing(
+    name: str, options: tuple[str, ...], idle: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run", "synthetic:64", "--steps", "1", "--optimizer", name, *options]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "does nothing" in line]
+    assert said == [f"inspector: {each} does nothing with --optimizer {name}." for each in idle]
+
+
 @each_new
 @pytest.mark.parametrize("fused", [True, False])
 def test_statistics_are_of_the_update_that_it_makes(gpu: Gpu, name: str, fused: bool) -> None:
@@ -231,7 +251,7 @@ def test_gradients_that_are_not_finite_are_found_whatever_the_optimizer(
         (("run", "charlm", "--steps", "1", "--optimizer", "lion", "--lockstep", "linear"), "there for AdamW"),
         (
             ("policies", "charlm", "--optimizer", "momentum"),
-            "runs SGD with momentum, which has no second moment",
+            "runs SGD with momentum, which keeps no m and v as Adam does",
         ),
         (
             ("run", "charlm", "--steps", "1", "--optimizer", "adamax"),

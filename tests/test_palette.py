@@ -155,6 +155,7 @@ STATES: tuple[Callable[[], Snapshot], ...] = (
     lambda: replace(full(), glance=Glance(400, of=300, done=20), cursor=Cursor(400, 5, 5)),
     lambda: in_form(kernel="8bit"),
     lambda: in_form(reduce="atomic"),
+    lambda: in_form(optimizer="shampoo"),
 )
 """In one of these each action can work."""
 

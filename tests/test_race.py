@@ -80,6 +80,20 @@ def test_a_lane_that_is_none_is_told(text: str, names: str) -> None:
         LaneSpec.from_text(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "idle"),
+    [
+        ("adamw:beta2=0.9,codec=sqrt", ("codec",)),
+        ("adamw:kernel=8bit,codec=sqrt", ()),
+        ("sgd:beta2=0.9,lr=1,root_block=64", ("beta2", "root_block")),
+        ("adam:weight_decay=1", ("weight_decay",)),
+        ("shampoo:root_every=3,factors=sum", ()),
+    ],
+)
+def test_keys_that_do_nothing_in_a_lane_are_known(text: str, idle: tuple[str, ...]) -> None:
+    assert LaneSpec.from_text(text).idle == idle
+
+
 def test_lanes_that_are_alike_have_names_of_their_own() -> None:
     lanes = [LaneSpec.from_text(text) for text in ("adamw", "sgd:lr=1", "adamw")]
     assert lane_names(lanes) == ("adamw (1)", "sgd:lr=1", "adamw (2)")
@@ -312,8 +326,12 @@ def test_recorded_gradients_are_an_open_loop(capsys: pytest.CaptureFixture[str])
         (["--lane", "adamw"] * 9, "2 to 8 lanes, not 9"),
         (["--lane", "adamw", "--lane", "sgd:kernel=8bit"], "8bit kernel, which sgd does not have"),
         (["--lane", "adamw", "--lane", "adamw", "--steps", "-1"], "negative"),
-        (["--lane", "adamw", "--lane", "adamw", "--capture", "some"], "capture policy"),
-        (["--verify"], "race.json cannot be read"),
+        (
+            ["--lane", "adamw", "--lane", "adamw", "--capture", "some", "--save", "x.session"],
+            "capture policy",
+        ),
+        (["--verify"], "is no saved race or sweep"),
+        (["--lane", "adamw", "--lane", "lion", "--capture", "all"], "--capture needs a session"),
     ],
 )
 def test_what_is_no_race_is_told(
@@ -324,6 +342,35 @@ def test_what_is_no_race_is_told(
     said = capsys.readouterr().err
     assert names in said
     assert said.count("\n") == 1
+
+
+def test_norms_of_an_open_loop_are_told_without_being_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are all in which its lanes differ."""
+    lanes = document_of(
+        capsys, "race", "synthetic:2000", "--lane", "lion:lr=1e-3", "--lane", "lion:lr=2e-3", "--weight-decay", "0",
+        "--steps", "1",
+    )["lanes"]  # fmt: skip
+    # Every element moves by lr.
+    for lane, lr in zip(lanes, (1e-3, 2e-3), strict=True):
+        assert lane["history"][0]["update_norm"] == pytest.approx(lr * math.sqrt(2000), rel=1e-4)
+        assert lane["history"][0]["weight_norm"] > 0
+
+
+def test_a_session_that_exists_is_told_before_anything_runs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for command in ("race", "sweep"):
+        assert run([command, TINY, "--save", str(tmp_path)]) == 2
+        said = capsys.readouterr().err
+        assert "name another session." in said
+        assert "--resume" not in said
+
+
+def test_a_loss_that_ran_away_keeps_the_table_as_narrow_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run(["race", "surface:rosenbrock", "--lane", "sgd:lr=0.01", "--lane", "adam", "--steps", "20"]) == 0
+    )
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) < 140
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -190,6 +191,17 @@ def test_a_saved_race_opens_with_all_lanes_and_one_of_them_in_front(tmp_path: Pa
         for number, lane in enumerate(race.lanes):
             with Session.open(path / f"lane-{number:03d}.session") as session:
                 np.testing.assert_array_equal(lane.history.series["loss"].last, session.metric("loss"))
+                # ‖w‖ and ‖Δw‖ as the captured weights say.
+                for step in (2, 6):
+                    before, after = (
+                        np.concatenate([w.ravel() for w in session.keyframe(at).w.values()]).astype(
+                            np.float64
+                        )
+                        for at in (step - 1, step)
+                    )
+                    found = {name: series.last[step - 1] for name, series in lane.history.series.items()}
+                    assert found["weight_norm"] == pytest.approx(np.linalg.norm(before), rel=1e-5)
+                    assert found["update_norm"] == pytest.approx(np.linalg.norm(after - before), rel=1e-3)
         # What all lanes are is known: of another one only its recording is read.
         (path / "race.json").rename(path / "elsewhere")
         made.worker.send(c.FrontLane(1))
@@ -206,6 +218,21 @@ def test_a_saved_race_opens_with_all_lanes_and_one_of_them_in_front(tmp_path: Pa
         assert again.source == open_source(TINY).name
     finally:
         assert made.worker.close(WAIT_S)
+
+
+def test_lanes_of_a_race_that_was_interrupted_say_so(tmp_path: Path) -> None:
+    path = tmp_path / "race.session"
+    assert (
+        run(["race", TINY, "--lane", "adamw", "--lane", "sgd:lr=0.1", "--steps", "2", "--save", str(path)])
+        == 0
+    )
+    saved = RaceFile.read(path)
+    assert [lane.ended for lane in SavedRace(path).picture.lanes] == [None, None]
+    # As it is while the lane runs.
+    replace(saved, lanes=(saved.lanes[0], replace(saved.lanes[1], result=None))).write(path)
+    first, second = SavedRace(path).picture.lanes
+    assert first.ended is None
+    assert second.ended == "The race was ended before this lane was done."
 
 
 def test_a_race_with_a_lane_that_is_damaged_opens_with_the_others(tmp_path: Path) -> None:
@@ -234,3 +261,21 @@ def test_ending_the_race_opens_the_source_alone(watched: Watched) -> None:
     alone = watched.until(lambda s: s.race is None and s.mode == "paused" and s.cursor is not None)
     assert alone.cursor is not None
     assert (alone.cursor.step, alone.cursor.dispatch) == (1, 0)
+
+
+def test_the_lanes_of_an_open_loop_have_their_norms() -> None:
+    source = "synthetic:2000"
+    made = Watched(Opener(lambda: open_source(source)), source)
+    try:
+        made.at(1, 0)
+        made.worker.send(c.StartRace(("lion:lr=1e-3", "lion:lr=2e-3")))
+        made.until(lambda s: s.race is not None and s.mode == "paused")
+        made.worker.send(c.Run(until=2))
+        told = made.until(lambda s: s.mode == "paused" and all_at(2)(s))
+        assert told.stats == "full"
+        # Every element moves by lr at first, but for decay.
+        for lane, lr in zip(race_of(told).lanes, (1e-3, 2e-3), strict=True):
+            assert lane.history.series["update_norm"].last[0] == pytest.approx(lr * 2000**0.5, rel=0.05)
+            assert lane.history.series["weight_norm"].last[0] > 0
+    finally:
+        assert made.worker.close(WAIT_S)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 from ui_helpers import lane_history, make_race, make_snapshot
 
@@ -50,6 +50,23 @@ def test_each_lane_is_a_line_in_each_plot_and_a_row(view: RaceView) -> None:
     assert view.model.text(2, STATE) == "ended: The device has no memory."
     pens = {view.charts["loss"].pen(f"lane {i}").color().name() for i in range(3)}
     assert len(pens) == 3
+
+
+def test_a_lane_of_a_saved_race_does_not_run(view: RaceView) -> None:
+    view.show_snapshot(make_snapshot(race=replace(RACE, live=False)))
+    assert view.model.text(0, STATE) == "complete"
+    assert view.model.text(1, STATE).startswith("diverged at step 3: its loss")
+
+
+def test_what_is_said_in_a_plot_is_not_said_over_its_axis(view: RaceView) -> None:
+    lanes = tuple(replace(lane, history=lane_history(4.0, norms=False)) for lane in RACE.lanes)
+    view.show_snapshot(make_snapshot(race=replace(RACE, lanes=lanes)))
+    QApplication.processEvents()
+    chart = view.charts["update_norm"]
+    label = next(each for each in chart.findChildren(QLabel) if each.text() == chart.message)
+    assert label.text() == "No lane knows it."
+    axis = chart.bottom.sceneBoundingRect()
+    assert label.geometry().bottom() <= axis.top() + 1
 
 
 def test_what_nobody_knows_is_no_value_and_no_mark(view: RaceView) -> None:

@@ -325,3 +325,27 @@ def test_a_dump_of_an_engine_that_forgets_to_clip_in_one_step(
     report = verify(path, code=1)
     assert [kind["kind"] for kind in report["kinds"] if kind["kind"] != "rounding"] == ["clip-missing"]
     assert [s["step"] for s in report["steps"] if "clip-missing" in s["kinds"]] == [3]
+
+
+def test_the_clip_scale_that_the_program_told_is_what_it_is_judged_by(verify: Verify, tmp_path: Path) -> None:
+    """Its norm was added up in another order: the same to 3e-6, which every element of m and v shows."""
+    hyper = replace(foreign_runs.HYPER, max_grad_norm=0.5)
+    scales = {}
+    for step in (1, 2, 3):
+        whole = np.concatenate(list(foreign_runs.gradients(step).values())).astype("f8")
+        scales[step] = float(np.float32(0.5 / (np.linalg.norm(whole) + 1e-6) * (1 + 3e-6)))
+    peer = foreign_runs.by_peer("torch-loop")
+
+    def clipped(given: Given, param: Param) -> Lanes:
+        return peer(replace(given, scale=scales[given.t]), param)
+
+    path = tmp_path / "run.session"
+    foreign_runs.write(
+        path, 3, step_of=clipped, hyper_of=lambda step: hyper, clip_scale_of=scales.get, hyper=hyper
+    )
+    report = verify(path)
+    assert {kind["kind"] for kind in report["kinds"]} == {"rounding"}
+    untold = tmp_path / "untold.session"
+    foreign_runs.write(untold, 3, step_of=clipped, hyper_of=lambda step: hyper, hyper=hyper)
+    report = verify(untold, code=1)
+    assert {kind["kind"] for kind in report["kinds"]} - {"rounding"} == {"clip-norm"}

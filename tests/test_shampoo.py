@@ -390,6 +390,22 @@ def test_gradients_of_any_size_give_the_same_update(gpu: Gpu, size: float) -> No
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("size", [1e-15, 1e-18, 1e-19, 1e-20, 1e-21])
+def test_factors_too_small_to_be_divided_by_have_the_identity_as_root(gpu: Gpu, size: float) -> None:
+    # Squares of 1e-38 and less have no normal float32, and some of them none that 1 can be divided by.
+    param = Param("h.weight", (20, 12))
+    g = normal_state([param], seed=5)[1]["h.weight"]
+    stepper = make_stepper(gpu, [param], SHAMPOO, w=normal_state([param])[0])
+    stepper.begin_step(HostGradients({"h.weight": g * np.float32(size)}))
+    stepper.run_to_end(replace(HYPER, max_grad_norm=float("inf")))
+    state = stepper.state()
+    for name, side in (("left_root", 24), ("right_root", 16)):
+        root = state.states[name]["h.weight"]
+        assert np.array_equal(root.reshape(side, side), np.eye(side))
+    assert apart(state.v["h.weight"].ravel() / np.float32(size), g.astype(np.float64)) < 1e-5
+
+
+@pytest.mark.gpu
 def test_a_momentum_that_is_not_finite_leaves_its_block_and_no_other(gpu: Gpu) -> None:
     w = normal_state(PARAMS)[0]
     bad = np.zeros(900, np.float32)

@@ -325,7 +325,7 @@ def test_ctrl_shift_o_asks_for_a_recording(start: Start, tmp_path: Path) -> None
     shown.qtbot.keyClick(
         shown.window, Key.Key_O, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
     )
-    dialog = shown.window.findChild(QFileDialog, "open_dialog")
+    dialog = shown.window.findChild(QFileDialog, "session_dialog")
     assert isinstance(dialog, QFileDialog)
     assert dialog.fileMode() == QFileDialog.FileMode.Directory
     dialog.fileSelected.emit(str(tmp_path / "run.session"))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from PySide6.QtCore import QModelIndex, Qt
 from PySide6.QtWidgets import QStyleOptionHeader, QStyleOptionViewItem
 
+from inspector.ui import theme
 from inspector.ui.tables import AnyIndex, ColumnsModel, dense_table
 
 NAMES = ("transformer.h.0.attn.c_attn.weight", "transformer.h.0.attn.c_proj.weight")
@@ -55,3 +58,12 @@ def test_names_of_params_that_do_not_fit_keep_their_end(table: Any) -> None:
         modes.append(option.textElideMode)
     assert modes[0] == Qt.TextElideMode.ElideLeft
     assert modes[1] != Qt.TextElideMode.ElideLeft
+
+
+def test_no_list_is_made_of_items_that_qt_deletes_under_python() -> None:
+    """What PySide wraps of an item that Qt made is not told of its end, and passes for what is made in its place."""
+    ui = Path(theme.__file__).parent
+    found = {
+        path.name for path in ui.glob("*.py") if re.search(r"Q(List|Tree)Widget", path.read_text("utf-8"))
+    }
+    assert found == set()

@@ -76,6 +76,16 @@ def test_a_key_is_answered_within_a_tenth_of_a_second_be_it_that_it_goes_on(
     assert working.isHidden()
 
 
+def test_a_timer_that_comes_early_comes_again_at_once(working: Working, clock: list[float]) -> None:
+    working.sent(StepDispatch())
+    later(working, clock, KEY_AFTER_MS - 3)
+    assert working.isHidden()
+    assert working._tick.isActive()
+    assert working._tick.interval() <= 4
+    later(working, clock, 4)
+    assert not working.isHidden()
+
+
 def test_what_answers_the_key_before_is_no_answer(working: Working, clock: list[float]) -> None:
     working.sent(StepDispatch())
     working.sent(StepIteration())

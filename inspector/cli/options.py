@@ -24,6 +24,7 @@ from inspector.hyper import Hyper, check_value
 from inspector.layout import StateType
 from inspector.optimizers import OPTIMIZERS, optimizer
 from inspector.own_kernels import NO_OWN_KERNELS
+from inspector.race import LaneSpec
 from inspector.schedule import Schedule
 from inspector.sources.base import Source, remarks_of
 from inspector.sources.open import form_of, open_source
@@ -184,9 +185,13 @@ def make_variant(
     )  # fmt: skip
 
 
-def note_idle(variant: plan.Variant) -> None:
+def note_idle(context: typer.Context, variant: plan.Variant) -> None:
     """One line on standard error for each part of what was asked for that holds for another optimizer or form."""
     usual = plan.Variant()
+    for name in hyper.HYPER_NAMES:
+        if context.params.get(name) is not None and name not in optimizer(variant.optimizer).settings:
+            option = "--" + name.replace("_", "-")
+            print(f"inspector: {option} does nothing with --optimizer {variant.optimizer}.", file=sys.stderr)
     for each in OPTIMIZERS.values():
         for part in each.form if each.name != variant.optimizer else ():
             if getattr(variant, part) != getattr(usual, part):
@@ -200,6 +205,14 @@ def note_idle(variant: plan.Variant) -> None:
     if idle:
         verb = "does" if len(idle) == 1 else "do"
         print(f"inspector: {' and '.join(idle)} {verb} nothing without --kernel 8bit.", file=sys.stderr)
+
+
+def note_idle_lanes(lanes: Sequence[LaneSpec]) -> None:
+    """The same of the settings of lanes."""
+    for lane in lanes:
+        if idle := lane.idle:
+            verb = "does" if len(idle) == 1 else "do"
+            print(f"inspector: {' and '.join(idle)} {verb} nothing in the lane {lane}.", file=sys.stderr)
 
 
 _FORM_OPTIONS = {

@@ -25,7 +25,8 @@ from inspector.plan import Variant
 from inspector.race import MAX_LANES, LaneSpec, check_forms, lane_names
 from inspector.runtime.decay_watch import DecayPicture, read_bins
 from inspector.runtime.race_recording import RaceRecording, result_of
-from inspector.runtime.racing import Lane, Race
+from inspector.runtime.racing import Lane, Race, norms_level
+from inspector.runtime.recording import check_new
 from inspector.session.policy import Policy
 from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile
 from inspector.sources.base import EndOfSourceError, Source, is_closed_loop
@@ -49,7 +50,8 @@ class Setup:
     schedule: str | None
     seed: int | None
     adapter: str | None
-    stats: StatsLevel = "light"
+    stats: StatsLevel | None = None
+    """How much is counted; None for what there is to be known."""
     capture: str = "stats"
     decay: bool = False
     """Watch the decay that each element receives."""
@@ -144,9 +146,16 @@ def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None)
     source = setup.open(LaneSpec())
     # What cannot run is told before anything does.
     check_forms(lanes, Variant(**setup.form))
+    if save is not None:
+        check_new(save)
     policy = Policy.from_text(setup.capture)
+    closed_loop = is_closed_loop(source)
+    if setup.stats is None:
+        # A saved race shows what it showed while it ran; of a sweep that is the loss.
+        recorded = save is not None and kind == "race"
+        setup = replace(setup, stats="full" if recorded else norms_level("light", closed_loop=closed_loop))
     file = RaceFile(
-        kind, setup.source, is_closed_loop(source), setup.steps, setup.settings, setup.form, setup.schedule,
+        kind, setup.source, closed_loop, setup.steps, setup.settings, setup.form, setup.schedule,
         setup.seed, "", f"inspector {__version__}", tuple(RacedLane(str(lane)) for lane in lanes),
     )  # fmt: skip
     raced: list[Raced] = []
@@ -200,7 +209,7 @@ def _start(setup: Setup, lanes: Sequence[LaneSpec]) -> Race:
         lambda source, variant, state: maker.make(source.params, variant, state),
         variant=Variant(**setup.form),
         hypers=[make_hyper(source, **setup.settings) for source in sources],
-        stats=setup.stats,
+        stats=setup.stats or "light",
     )
 
 
@@ -384,7 +393,10 @@ def shortest_or_none(value: float | None) -> str:
 
 
 def _nats(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    if value is None:
+        return "–"
+    # A loss that has run away in float64 would be hundreds of digits.
+    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4e}"
 
 
 def _figure(value: float | None) -> str:

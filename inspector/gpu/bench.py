@@ -60,14 +60,14 @@ class _Runner:
     """The same of steps that go without what only some do."""
 
     def keep(self, times: tuple[KernelTime, ...]) -> None:
-        warm = not any(t.cold for t in times)
-        self.warm += warm
         if self.stepper.plan.between:
+            # No sample of what was asked for, which are those that do all there is to do.
             self.plan_between = self.stepper.plan
             self.between.append(times)
             return
         self.taken.append(times)
-        if warm:
+        if not any(t.cold for t in times):
+            self.warm += 1
             self.last.append(times)
 
 

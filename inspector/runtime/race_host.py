@@ -15,7 +15,7 @@ from inspector.runtime.engine import Engine
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.race_pictures import LanePicture, RacePicture
 from inspector.runtime.race_recording import RaceRecording, race_file
-from inspector.runtime.racing import Lane, Race
+from inspector.runtime.racing import Lane, Race, norms_level
 from inspector.runtime.saved_race import SavedRace
 from inspector.session.policy import Policy
 from inspector.sources.base import Source, is_closed_loop
@@ -88,11 +88,12 @@ class RaceHost:
         """Put the lanes at the start of `source`; gives the engine of the first. UsageError for what cannot race."""
         specs = check_lanes(texts, variant)
         hyper = opener.hyper(source)
+        closed_loop = is_closed_loop(source)
         self._race = Race.start(
             [source] * len(specs), specs, opener.make_stepper, variant=variant, hypers=[hyper] * len(specs),
-            stats=stats, undo_bytes=LANE_UNDO_BYTES,
+            stats=norms_level(stats, closed_loop=closed_loop), undo_bytes=LANE_UNDO_BYTES,
         )  # fmt: skip
-        self._front, self._closed_loop, self._base = 0, is_closed_loop(source), hyper
+        self._front, self._closed_loop, self._base = 0, closed_loop, hyper
         return self._bring(breakpoints)
 
     def close(self) -> bool:

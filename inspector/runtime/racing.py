@@ -195,11 +195,11 @@ class Lane:
             if alone:
                 self._weights = self.engine.stepper.weights()
             if before is not None and self._weights is not None:
-                weight_norm = _norm(before.values())
-                update_norm = _norm(after - before[name] for name, after in self._weights.items())
+                weight_norm = norm_of(before.values())
+                update_norm = norm_of(after - before[name] for name, after in self._weights.items())
         elif self.engine.counted is not None and self.engine.counted.step == record.step:
             table = self.engine.counted.params
-            weight_norm, update_norm = _norm([table.lanes["w"].norm]), _norm([table.update.norm])
+            weight_norm, update_norm = norm_of([table.lanes["w"].norm]), norm_of([table.update.norm])
         self.latest = LaneStep(record, weight_norm, update_norm)
         known = {
             "loss": record.loss, "grad_norm": record.grad_norm, "clip_scale": record.clip_scale, "lr": record.lr,
@@ -233,6 +233,14 @@ class Lane:
             why = f"its loss is {mean:.4g} as the mean of {JUDGED_STEPS} steps, and was {first:.4g} at first"
         if why:
             self.diverged = record.step, why
+
+
+def norms_level(stats: StatsLevel, *, closed_loop: bool) -> StatsLevel:
+    """How much has to be counted for ‖w‖ and ‖Δw‖ of the lanes where as much as `stats` is wanted.
+
+    In a closed loop the weights are read in any case. In an open one these two are all in which lanes differ.
+    """
+    return "full" if stats == "light" and not closed_loop else stats
 
 
 class Race:
@@ -333,7 +341,7 @@ class Race:
             self.lanes[0].engine.stepper.close()
 
 
-def _norm(arrays: Iterable[FloatArray]) -> float:
+def norm_of(arrays: Iterable[FloatArray]) -> float:
     """√Σx² over all elements of the arrays, in float64."""
     total = 0.0
     with np.errstate(all="ignore"):

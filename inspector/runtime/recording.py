@@ -16,6 +16,7 @@ from inspector.hyper import KERNELS_REVISION, Hyper
 from inspector.layout import Layout
 from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import RecordingPicture, StepRecord
+from inspector.session.database import DATABASE_NAME
 from inspector.session.places import OF_A_RUN, open_places
 from inspector.session.policy import Policy
 from inspector.session.recorder import Recorder, check_room
@@ -275,9 +276,13 @@ def described(source: Source) -> str:
 def check_new(path: Path) -> None:
     """UsageError where no new session can be made at `path`."""
     if anything_at(path):
-        raise UsageError(
-            f"{path} exists: name another session, or continue it with inspector run … --save … --resume."
+        # What a run recorded may be continued; a race, a sweep or any other folder may not.
+        resumed = (
+            ", or continue it with inspector run … --save … --resume"
+            if (path / DATABASE_NAME).exists()
+            else ""
         )
+        raise UsageError(f"{path} exists: name another session{resumed}.")
     for folder in path.absolute().parents:
         if any((folder / name).exists() for name in OF_A_RUN):
             raise UsageError(f"{path} lies inside the session {folder}: name a place outside of it.")

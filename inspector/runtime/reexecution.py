@@ -9,6 +9,7 @@ import numpy as np
 
 from inspector.errors import UsageError
 from inspector.floats import F32Array
+from inspector.optimizers.adamw.mistakes import NORM_RTOL
 from inspector.optimizers.adamw.peers import Lanes
 from inspector.param_hyper import placing
 from inspector.runtime.replay import MakeStepper
@@ -142,8 +143,16 @@ class Reexecution:
 
     @staticmethod
     def _scale(recorded: RecordedStep, stepper: Stepper) -> float:
-        """The clip scale that the step applies to the gradients that were recorded."""
-        return stepper.grad_stats().clip_scale if np.isfinite(recorded.hyper.max_grad_norm) else 1.0
+        """The clip scale that the step applies to the gradients that were recorded.
+
+        That of the other program where it told it, and where it differs no more than norms do that were added up in
+        other orders; else the one worked out here.
+        """
+        if not np.isfinite(recorded.hyper.max_grad_norm):
+            return 1.0
+        here, theirs = stepper.grad_stats().clip_scale, recorded.clip_scale
+        alike = theirs is not None and abs(theirs - here) <= NORM_RTOL * here
+        return theirs if theirs is not None and alike else here
 
     def _begin(self, recorded: RecordedStep, state: HostState) -> None:
         if self._stepper is not None and self._stepper.plan.variant == recorded.variant:

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from inspector.errors import UsageError
+from inspector.floats import F64Array
 from inspector.history import EMPTY_HISTORY, History, HistoryRecorder
 from inspector.progress import counting
 from inspector.race import lane_names
 from inspector.runtime.race_pictures import LanePicture, RacePicture
+from inspector.runtime.racing import norm_of
 from inspector.session.race_file import RacedLane, RaceFile, is_race, lane_folder
 from inspector.session.reader import Session
+from inspector.session.records import State
 
 METRICS = ("loss", "grad_norm", "clip_scale", "lr")
-"""What a session tells of every step."""
+"""What the row of a step tells of it."""
+
+
+_UNFINISHED: Mapping[State, str] = MappingProxyType(
+    {
+        "complete": "The race was ended before this lane was done.",
+        "interrupted": "The race was interrupted before this lane was done.",
+        "recording": "It was still recorded when the race was opened.",
+    }
+)
 
 
 class SavedRace:
@@ -62,20 +76,33 @@ def saved_race(spec: str, front: int = 0) -> SavedRace | None:
 def _picture(path: Path, name: str, lane: RacedLane) -> LanePicture:
     try:
         with Session.open(path) as session:
-            history, steps = _history(session), session.steps.stop - 1
+            history, steps, state = _history(session), session.steps.stop - 1, session.state
     except UsageError as error:
         return LanePicture(name, lane.spec, 0, EMPTY_HISTORY, None, str(error))
     result = lane.result
     if result is None:
-        return LanePicture(name, lane.spec, steps, history)
+        return LanePicture(name, lane.spec, steps, history, None, _UNFINISHED[state])
     if result.diverged is not None:
         return LanePicture(name, lane.spec, steps, history, (result.diverged, result.why))
     return LanePicture(name, lane.spec, steps, history, None, result.why or None)
 
 
+def _norms(session: Session) -> dict[str, F64Array]:
+    """‖w‖ of the weights that each step began with and ‖Δw‖, float64[steps], NaN where params were not counted."""
+    found = {name: np.full(len(session.steps), np.nan) for name in ("weight_norm", "update_norm")}
+    for i, step in enumerate(session.steps):
+        table = session.param_statistics(step)
+        if table is not None:
+            found["weight_norm"][i] = norm_of([table.lanes["w"].norm])
+            found["update_norm"][i] = norm_of([table.update.norm])
+    return found
+
+
 def _history(session: Session) -> History:
     recorder = HistoryRecorder()
     columns = {name: session.metric(name) for name in METRICS if name in session.metric_names()}
+    if session.about.stats == "full":
+        columns |= _norms(session)
     columns = {name: values for name, values in columns.items() if not np.isnan(values).all()}
     if len(session.steps):
         known = {name: ~np.isnan(values) for name, values in columns.items()}

@@ -166,7 +166,7 @@ def _weigh(
     if not rule.adam:
         raise UsageError(
             f"Policies are set side by side for AdamW, Adam and Adam with L2; step {step:,} runs {rule.title}, which "
-            "has no second moment: give --optimizer adamw to see what they make of its gradients."
+            "keeps no m and v as Adam does: give --optimizer adamw to see what they make of its gradients."
         )
     return weigh(
         tensors, read, hyper=hyper, step=step, numerics=variant.numerics,

@@ -77,6 +77,10 @@ class RaceFile:
             if path.stat().st_size > MAX_BYTES:
                 raise UsageError(f"{path} is larger than any that a race writes: it is not opened.")
             document = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            raise UsageError(
+                f"{folder} is no saved race or sweep: name the session that 'inspector race … --save' made."
+            ) from None
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
         except (ValueError, RecursionError):

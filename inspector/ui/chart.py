@@ -228,6 +228,7 @@ class Chart(PlotFrame):
         if self._message and text != self._message.text():
             self._message.setText(text)
             self._message.setVisible(bool(text))
+            self._place_message(self._message)
             self.left.setStyle(showValues=not text)
             self._on_message()
 
@@ -284,10 +285,16 @@ class Chart(PlotFrame):
         """Keep the message in the middle and the margins in pixels."""
         super().resizeEvent(event)
         if self._message is not None:
-            line = round(QFontMetricsF(theme.ui_font(-1)).height())
-            self._message.setGeometry(self.rect().adjusted(theme.scaled(LEFT_WIDTH), line, -theme.GRID, 0))
+            self._place_message(self._message)
             self.set_y_bounds(self._bounds)
             self._fit_title()
+
+    def _place_message(self, message: QLabel) -> None:
+        """Below the title, and not over the numbers of the axis unless it needs the room."""
+        line = round(QFontMetricsF(theme.ui_font(-1)).height())
+        place = self.rect().adjusted(theme.scaled(LEFT_WIDTH), line, -theme.GRID, 0)
+        above = place.adjusted(0, 0, 0, -round(self.bottom.minimumHeight()) - theme.GRID)
+        message.setGeometry(above if message.heightForWidth(place.width()) <= above.height() else place)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         """With Ctrl a point is picked, with Alt a value, without them the plot is moved."""
@@ -346,6 +353,8 @@ class Chart(PlotFrame):
         self.bottom.setLabel(label)
         self.bottom.showLabel(label is not None)
         self.bottom.setHeight(self.bottom_height if label is not None else theme.GRID)
+        if self._message is not None:
+            self._place_message(self._message)
 
     @property
     def bottom_height(self) -> int:

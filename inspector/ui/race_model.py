@@ -29,7 +29,7 @@ MEANS = (
     "L2 norm of what the last step changed in the weights, over all elements, in float64.",
     "L2 norm of the weights that the last step began with, over all elements, in float64.",
     "Learning rate of the last step, the schedule applied.",
-    "Whether it runs on, when and by what it was seen to diverge, or why it ended.",
+    "Whether it runs on or is complete, when and by what it was seen to diverge, or why it ended.",
 )
 SAMPLES = (
     "lion:lr=0.0003,weight_decay=1",
@@ -60,6 +60,7 @@ class RaceModel(ColumnsModel):
         super().__init__()
         self.lanes: tuple[LanePicture, ...] = ()
         self.front = 0
+        self._live = True
 
     def show(self, race: RacePicture | None) -> None:
         """Take over this moment."""
@@ -68,6 +69,7 @@ class RaceModel(ColumnsModel):
         if fresh:
             self.beginResetModel()
         self.lanes, self.front = lanes, race.front if race is not None else 0
+        self._live = race is None or race.live
         if fresh:
             self.endResetModel()
         elif lanes:
@@ -114,7 +116,7 @@ class RaceModel(ColumnsModel):
             return f"ended: {lane.ended}"
         if lane.diverged is not None:
             return f"diverged at step {lane.diverged[0]:,}: {lane.diverged[1]}"
-        return "runs"
+        return "runs" if self._live else "complete"
 
     def _wrong(self, lane: LanePicture) -> bool:
         return lane.ended is not None or lane.diverged is not None

@@ -15,10 +15,10 @@ from inspector.ui.tables import AnyIndex, ColumnsModel
 
 COLUMNS = ("state", "shape", "values", "bytes", "least", "mean", "largest", "zeros", "not finite", "buffer")
 SAMPLES = (
-    "row_var",
-    "40,448 × 768",
-    "40,448",
-    "161,792",
+    "right_factor",
+    "158 × 3 × 256 × 256",
+    "31,064,064",
+    "124,256,256",
     "−8.888e−8",
     "−8.888e−8",
     "−8.888e−8",
@@ -30,7 +30,7 @@ NAMES = range(2)
 BUFFER = len(COLUMNS) - 1
 NOT_FINITE = 8
 VALUE_COLUMNS = ("flat", "index", "before", "after")
-VALUE_SAMPLES = ("262,143", "[40447, 767]", "−8.8888888e−38", "−8.8888888e−38")
+VALUE_SAMPLES = ("262,143", "[157, 2, 255, 255]", "−8.8888888e−38", "−8.8888888e−38")
 
 
 class StatesModel(ColumnsModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -74,7 +75,7 @@ class Working(QWidget):
         row.setContentsMargins(8, 0, 8, 0)
         for widget in (self.bar, self.label, self.end):
             row.addWidget(widget)
-        self._tick = QTimer(self, interval=TICK_MS)
+        self._tick = QTimer(self, interval=TICK_MS, timerType=Qt.TimerType.PreciseTimer)
         self._tick.timeout.connect(self._show)
         self.hide()
 
@@ -120,10 +121,15 @@ class Working(QWidget):
 
     def _show(self) -> None:
         now, waited = self._now, self._clock() - self._since
-        if self._tick.isActive():
-            self._tick.setInterval(TICK_MS)
-        if now is None or waited * 1000 < self._after_ms:
+        if now is None:
             return
+        left_ms = self._after_ms - waited * 1000
+        if left_ms > 0:
+            # A timer may come a little early.
+            self._tick.start(math.ceil(left_ms))
+            return
+        if self._tick.interval() != TICK_MS:
+            self._tick.start(TICK_MS)
         seconds = f"{waited:.0f} s" if waited >= 1 else ""
         self.label.setText(", ".join(part for part in (now.words, now.share, seconds) if part))
         self.bar.setMaximum(now.of)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from inspector.cli import options as o
+from inspector.errors import UsageError
 
 
 def race(
@@ -55,7 +56,10 @@ def race(
 
     if verify:
         return run_again(Path(source), adapter, json=json)
+    if capture is not None and save is None:
+        raise UsageError("--capture needs a session to record to: name it with --save NAME.session.")
     lanes = [LaneSpec.from_text(text) for text in lane or ("adamw", "adam-l2", "lion:lr=3e-4", "sgd:lr=0.1")]
+    o.note_idle_lanes(lanes)
     given = o.checked(
         {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
          "max_grad_norm": max_grad_norm}
@@ -69,7 +73,7 @@ def race(
         schedule,
         seed,
         adapter,
-        stats or "light",
+        stats,
         capture or "stats",
         decay,
     )
@@ -108,6 +112,7 @@ def sweep(
     from inspector.race import LaneSpec, log_grid, sweep_lanes
 
     bases = [LaneSpec.from_text(text) for text in lane or ("adamw",)]
+    o.note_idle_lanes(bases)
     lanes = sweep_lanes(bases, log_grid(lr), range(seeds))
     given = o.checked(
         {

@@ -82,7 +82,7 @@ def run(
     )
     variant = o.form_for(context, made, variant)
     hyper = o.with_adamw(hyper, made, variant, adamw)
-    o.note_idle(variant)
+    o.note_idle(context, variant)
     return run_steps(
         Request(
             made,
@@ -175,7 +175,7 @@ def diagnose(
     )
     variant = o.form_for(context, made, variant)
     hyper = o.with_adamw(hyper, made, variant, adamw)
-    o.note_idle(variant)
+    o.note_idle(context, variant)
     return command.diagnose_run(made, hyper, variant, steps, adapter, json=json)
 
 

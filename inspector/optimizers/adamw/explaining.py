@@ -203,7 +203,9 @@ def _mistakes(
     first = _answer(
         given, after, ("m", "v"), (own_moments, *_moments_of_peers()), moment_candidates, either, guess
     )
-    second = _answer(given, after, ("w",), (by_rule(own_rule(given)),), weight_candidates, either, guess)
+    held = any(name.key in ROUNDED for name, _ in first or ())
+    of_weights = _rounded_first if held else weight_candidates
+    second = _answer(given, after, ("w",), (by_rule(own_rule(given)),), of_weights, either, guess)
     if guess and first is not None and second is None and moved_too_little(given, after):
         second = [(Named("amsgrad"), None)]
     if first is None or second is None:
@@ -242,11 +244,19 @@ def _answer(
             continue
         dtype, l2 = NARROW.get(name.key, given.dtype), name.key == "l2"
         if all(_holds(make, *each, about, dtype, l2) for each in (small, *parts)):
-            if found:
+            if found and found[0][0].key not in ROUNDED:
                 either.append(name)
+            elif found:
+                # What roundings account for needs no mistake.
+                break
             else:
                 found.append((name, make))
     return found or None
+
+
+def _rounded_first(given: Given, after: Lanes) -> Iterator[Candidate]:
+    """Of a program whose m and v show β in float32, w is likeliest to show the same; some mistakes are as small."""
+    return iter(sorted(weight_candidates(given, after), key=lambda each: each[0].key not in ROUNDED))
 
 
 def _moments_of_peers() -> tuple[Make, ...]:
@@ -262,7 +272,10 @@ def _moments_of_peers() -> tuple[Make, ...]:
     return tuple(of(peer) for peer in PEERS if peer.key not in NARROW_PEERS)
 
 
-FITTED = frozenset({"beta1", "beta2", "gradient-factor", "unscaled-missing", "lr-other", "decay-other"})
+ROUNDED = frozenset({"float32-betas", "float32-corrections"})
+FITTED = frozenset(
+    {"clip-norm", "beta1", "beta2", "gradient-factor", "unscaled-missing", "lr-other", "decay-other"}
+)
 SHOWS_IN_BOTH = (
     ("l2", "decay-off"),
     ("decay-decoupled", "l2-missing"),

@@ -30,6 +30,8 @@ KINDS: dict[str, Kind] = {
         Kind("clip-twice", "moments", "the gradient clipped twice", "clip_grad_norm_ and a clip in the optimizer"),
         Kind("unscaled-missing", "moments", "a gradient that was not divided by the loss scale",
              "a GradScaler without unscale_ before the step"),
+        Kind("clip-norm", "moments", "a clip scale of a norm that was added up otherwise",
+             "sums of squares in float32, which lose some of many elements"),
         Kind("gradient-factor", "moments", "another factor on the gradient",
              "accumulated gradients summed instead of averaged, or the other way round"),
         Kind("l2", "moments", "the decay in the gradient (L2) instead of apart from it",

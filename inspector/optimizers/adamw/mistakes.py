@@ -23,6 +23,8 @@ LEAST_FITTED = 8
 """Elements that a number has to account for: any one is accounted for by some number."""
 POW_ULP = 8
 """What a `pow` in float32 may be off by besides, in units in the last place."""
+NORM_RTOL = 1e-3
+"""What a norm over many elements may lose where squares are added up in float32."""
 WHOLE = 1e-4
 """A factor on the gradient this near to a power of two, relative, is one: loss scales are."""
 
@@ -85,11 +87,13 @@ def moment_candidates(given: Given, after: Lanes) -> Iterator[Candidate]:
 
 
 def _fitted_moments(given: Given, after: Lanes) -> Iterator[Candidate]:
-    h = given.hyper
+    h, scale = given.hyper, given.scale
     g, m0, v0 = gradient(given), given.before.m.astype(np.float64), given.before.v.astype(np.float64)
     m1, v1 = after.m.astype(np.float64), after.v.astype(np.float64)
     by = 1 / unit(given.before.m, after.m)
     c = _fit(g * (1 - h.beta1) * by, (m1 - h.beta1 * m0) * by)
+    if c and scale not in (0, 1) and abs(c - 1) < NORM_RTOL:
+        yield Named("clip-norm", f"{_number(1e6 * (c - 1))} ppm"), _by_factor(c)
     if c and _is_other(c, 1.0) and not (given.l2 and given.decay):
         power = float(2.0 ** np.round(np.log2(abs(c))))
         whole = abs(abs(c) / power - 1) < WHOLE
@@ -132,7 +136,7 @@ class Rule:
     narrow: bool = False
     """1-βᵗ formed in float32."""
     times: float = 1.0
-    """A factor on the change, of corrections that are a little off."""
+    """A factor on √(1-β₂ᵗ), and so on the change, of a βᵗ that is a little off."""
     when: Literal["with", "after"] = "with"
     scaled: bool = True
     """The decay is multiplied by lr."""
@@ -146,7 +150,7 @@ def own_rule(given: Given) -> Rule:
 def weights(given: Given, after: Lanes, rule: Rule, v: Array | None = None) -> F64Array:
     """w in float64 by a rule, from the w before the step and the m and v after it."""
     w = given.before.w.astype(np.float64)
-    change = rule.times * rule.lr * _ratio(given, after, rule, v)
+    change = rule.lr * _ratio(given, after, rule, v)
     decay = rule.decay * (rule.lr if rule.scaled else 1.0)
     if rule.when == "after":
         return np.asarray((w - change) * (1 - decay))
@@ -165,6 +169,7 @@ def _ratio(given: Given, after: Lanes, rule: Rule, v: Array | None = None) -> F6
         powers = (np.float32(np.float64(b) ** rule.t) for b in (h.beta1, h.beta2))
         first, second = (max(float(np.float32(1) - p), 1e-12) for p in powers)
     first, second = first if rule.correct_m else 1.0, second if rule.correct_v else 1.0
+    second *= rule.times**2
     m1 = after.m.astype(np.float64)
     v1 = (after.v if v is None else v).astype(np.float64)
     eps = given.hyper.eps
@@ -222,7 +227,8 @@ def weight_candidates(given: Given, after: Lanes) -> Iterator[Candidate]:
 def _inexact_powers(given: Given, after: Lanes, own: Rule) -> Iterator[Candidate]:
     """βᵗ in float32 as many form it: multiplied up step by step, or by a `pow` that is off by some ULP.
 
-    All elements then change by one factor, which is worked out and held against what t roundings of βᵗ may do.
+    All elements then change by one factor, but for ε, which is worked out and held against what t roundings of βᵗ may
+    do. It is taken for one of 1-β₂ᵗ, which is the smaller and so the farther off.
     """
     narrow = replace(own, narrow=True)
     w0 = given.before.w.astype(np.float64)

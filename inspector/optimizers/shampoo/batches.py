@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +50,7 @@ class Band:
         return sum(rows * columns for rows, columns in extents)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """Bands with blocks of one size, whose factors follow each other in the buffers of the states."""
 
@@ -68,7 +69,7 @@ class Batch:
         """Columns of each block."""
         return self.bands[0].grid.width
 
-    @property
+    @cached_property
     def count(self) -> int:
         """How many blocks there are."""
         return sum(band.count for band in self.bands)
@@ -83,12 +84,12 @@ class Batch:
         """The element after the last."""
         return self.bands[-1].stop
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Elements of the matrices in it."""
         return sum(band.elements for band in self.bands)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The first param and which of its blocks, counted from 0 by row, and how many other params there are."""
         first = self.bands[0]
@@ -141,15 +142,20 @@ def batches(
     them; bands are cut where this is too little for one.
     """
     run: list[Band] = []
+    count = 0
     grids = [
         (segment, grid) for segment in matrices if (grid := grid_of(segment.param.shape, block)) is not None
     ]
     for segment, grid in sorted(grids, key=lambda pair: (pair[1].height, pair[1].width)):
-        for band in _bands(segment, grid, max(min(stacked // max(grid.height, grid.width) ** 2, most), 1)):
-            if run and not _goes_with(layout, run, band, states, bound, stacked, most):
+        together = max(min(stacked // max(grid.height, grid.width) ** 2, most), 1)
+        for band in _bands(segment, grid, together):
+            if run and not (
+                count + band.count <= together and _goes_with(layout, run[0], run[-1], band, states, bound)
+            ):
                 yield _batch(run, states)
-                run = []
+                run, count = [], 0
             run.append(band)
+            count += band.count
     if run:
         yield _batch(run, states)
 
@@ -160,15 +166,9 @@ def _bands(segment: Segment, grid: BlockGrid, most: int) -> Iterator[Band]:
             yield Band(segment, grid, number, first, min(first + most, grid.across))
 
 
-def _goes_with(
-    layout: Layout, run: list[Band], band: Band, states: StateAt, bound: int, stacked: int, most: int
-) -> bool:
-    first, last = run[0], run[-1]
-    height, width = band.grid.height, band.grid.width
-    if (first.grid.height, first.grid.width) != (height, width):
-        return False
-    count = sum(each.count for each in run) + band.count
-    if count > most or count * max(height, width) ** 2 > stacked:
+def _goes_with(layout: Layout, first: Band, last: Band, band: Band, states: StateAt, bound: int) -> bool:
+    """True where a band may be in a batch that so begins and ends, as far as its place and its size go."""
+    if (first.grid.height, first.grid.width) != (band.grid.height, band.grid.width):
         return False
     low = first.start // layout.align * layout.align
     if band.stop - low > bound or band.stop > store_at(layout, "v", first.start).stop:

@@ -10,42 +10,53 @@ override ITERATIONS: u32 = 20u;
 const MOST = 1024u;
 // Iterations from one time that x is made a unit vector to the next: its squares stay in the range of float32.
 const EACH = 4u;
+const LEAST_NORMAL = 1.17549435e-38;
 
 var<workgroup> x: array<f32, MOST>;
 // What parts of the rows add to each column, MOST columns in all of them.
 var<workgroup> parts: array<vec4<f32>, WORKGROUP_SIZE>;
-var<workgroup> tree: array<f32, WORKGROUP_SIZE>;
+var<workgroup> given: array<f32, WORKGROUP_SIZE>;
+var<workgroup> sixteenths: array<f32, 16>;
 
 // A number from -1 to 1 that follows no pattern.
 fn start(i: u32) -> f32 {
     return f32(((i + 1u) * 2654435761u) >> 24u) / 128.0 - 0.99609375;
 }
 
+// Known to all threads. What is given is read before the second barrier, sixteenths before the first one of the next call.
 fn greatest(thread: u32, value: f32) -> f32 {
-    tree[thread] = value;
+    given[thread] = value;
     workgroupBarrier();
-    for (var half = WORKGROUP_SIZE / 2u; half > 0u; half >>= 1u) {
-        if thread < half {
-            tree[thread] = max(tree[thread], tree[thread + half]);
+    if thread < 16u {
+        var most = given[16u * thread];
+        for (var i = 1u; i < 16u; i++) {
+            most = max(most, given[16u * thread + i]);
         }
-        workgroupBarrier();
+        sixteenths[thread] = most;
     }
-    let found = tree[0];
     workgroupBarrier();
-    return found;
+    var most = sixteenths[0];
+    for (var i = 1u; i < 16u; i++) {
+        most = max(most, sixteenths[i]);
+    }
+    return most;
 }
 
 fn total(thread: u32, value: f32) -> f32 {
-    tree[thread] = value;
+    given[thread] = value;
     workgroupBarrier();
-    for (var half = WORKGROUP_SIZE / 2u; half > 0u; half >>= 1u) {
-        if thread < half {
-            tree[thread] += tree[thread + half];
+    if thread < 16u {
+        var sum = 0.0;
+        for (var i = 0u; i < 16u; i++) {
+            sum += given[16u * thread + i];
         }
-        workgroupBarrier();
+        sixteenths[thread] = sum;
     }
-    let sum = tree[0];
     workgroupBarrier();
+    var sum = 0.0;
+    for (var i = 0u; i < 16u; i++) {
+        sum += sixteenths[i];
+    }
     return sum;
 }
 
@@ -85,20 +96,16 @@ fn shampoo_eigenvalue(
         largest_here = max(largest_here, max(max(four.x, four.y), max(four.z, four.w)));
     }
     let peak = greatest(thread, largest_here);
-    let scale = select(0.0, 1.0 / peak, peak != 0.0);
+    // Below the least normal number the quotient may be infinite; such a factor counts as one without any gradient.
+    let scale = select(0.0, 1.0 / peak, peak >= LEAST_NORMAL);
     var squares = 0.0;
     for (var i = thread; i < side * across; i += WORKGROUP_SIZE) {
         let four = scale * factor[base + i];
         squares += dot(four, four);
     }
     let norm = peak * sqrt(total(thread, squares));
-    var mine = 0.0;
     for (var i = thread; i < side; i += WORKGROUP_SIZE) {
-        mine += start(i) * start(i);
-    }
-    let length = sqrt(total(thread, mine));
-    for (var i = thread; i < side; i += WORKGROUP_SIZE) {
-        x[i] = start(i) / length;
+        x[i] = start(i);
     }
     workgroupBarrier();
     for (var k = 1u; k <= ITERATIONS; k++) {

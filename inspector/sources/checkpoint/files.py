@@ -109,6 +109,9 @@ def _in_folder(folder: Path) -> list[Path]:
         usable = [n for n in names if n.endswith(".safetensors") and n not in _STATE_FILES]
         firsts = [n for n in usable if (m := _SHARD.fullmatch(n)) is None or int(m[2]) == 1]
         weights = firsts if len(firsts) == 1 else []
+    if not weights and DISTRIBUTED_INDEX in names:
+        # Its parts are all missing; who reads the index names them.
+        return [folder / DISTRIBUTED_INDEX]
     if not weights:
         raise UsageError(
             f"{folder} is no checkpoint: it holds no model.safetensors, no index of shards and no pytorch_model.bin. "

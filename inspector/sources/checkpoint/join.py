@@ -41,7 +41,7 @@ def join(
         why = "states are kept by position" + (", taken in the order of the list of names" if listed else "")
     else:
         keys = _by_shape(shapes, optimizer, file)
-        why = "states are kept by position, and a safetensors file does not keep the order of the model"
+        why = "states are kept by position, and the file of the weights does not keep the order of the model"
     return Join(keys, _unverified(shapes, optimizer, keys, why, listed=listed))
 
 

@@ -112,7 +112,11 @@ def read_optimizer(node: Tree, where: str) -> SavedOptimizer:
     """UsageError, naming the entry, for what has the outline of a state and not its content."""
     groups = tuple(_group(group, where, i) for i, group in enumerate(node["param_groups"]))
     states: dict[Key, SavedState] = {}
+    positions = {key for group in groups for key in group.keys if isinstance(key, int)}
     for key, entry in node["state"].items():
+        if isinstance(key, str) and key.isdecimal() and len(key) < 20 and int(key) in positions:
+            # Formats whose keys are text, as torch.distributed.checkpoint, keep positions as that.
+            key = int(key)
         if isinstance(entry, Mapping) and isinstance(key, (str, int)):
             states[key] = read_state(entry, f"{where}: the state of {key!r}")
     _check_halves(states, where)
@@ -171,7 +175,7 @@ def read_state(entry: Mapping[Any, Tree], where: str) -> SavedState:
     step, differ = _step(flat, where)
     m, v = (_moment(flat, names, where) for names in (M_NAMES, V_NAMES))
     several: tuple[str, ...] = ()
-    if m is not None and v is not None and m.shape[1:] == v.shape and m.shape[0] > 1:
+    if m is not None and v is not None and m.shape[:1] > (1,) and m.shape[1:] == v.shape:
         # Several first moments of each element, one behind the other, as AdEMAMix has: no Adam.
         several = tuple(name for name in (*M_NAMES, *V_NAMES) if isinstance(flat.get(name), StoredTensor))
         m = v = None
