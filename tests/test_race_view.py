@@ -52,6 +52,15 @@ def test_each_lane_is_a_line_in_each_plot_and_a_row(view: RaceView) -> None:
     assert len(pens) == 3
 
 
+def test_where_there_is_no_height_for_both_the_table_is_beside_the_plots(view: RaceView) -> None:
+    view.show_snapshot(make_snapshot(race=RACE))
+    assert view.table.mapTo(view, view.table.rect().topLeft()).y() > view.charts["loss"].height()
+    view.resize(930, 180)
+    QApplication.processEvents()
+    assert all(chart.height() > 120 and chart.width() >= 130 for chart in view.charts.values())
+    assert view.table.height() > view.table.horizontalHeader().height() + 4 * view.table.rowHeight(0)
+
+
 def test_a_lane_of_a_saved_race_does_not_run(view: RaceView) -> None:
     view.show_snapshot(make_snapshot(race=replace(RACE, live=False)))
     assert view.model.text(0, STATE) == "complete"
