@@ -50,9 +50,14 @@ def points(runs: Sequence[tuple[LaneSpec, float | None, bool]]) -> tuple[Point, 
 
 
 def best_of(all_points: Sequence[Point]) -> dict[str, Point]:
-    """By lane the point of the lowest mean."""
+    """By lane the point of the lowest mean; one of which a run diverged only where there is no other."""
     best: dict[str, Point] = {}
     for point in all_points:
-        if not math.isnan(point.mean) and (point.lane not in best or point.mean < best[point.lane].mean):
+        known = best.get(point.lane)
+        if not math.isnan(point.mean) and (known is None or _rank(point) < _rank(known)):
             best[point.lane] = point
     return best
+
+
+def _rank(point: Point) -> tuple[bool, float]:
+    return point.diverged > 0, point.mean

@@ -255,6 +255,10 @@ SHOTS = {
 }
 
 
+STOPS = 3
+"""The task in which a run stops by itself."""
+
+
 def write_pictures(names: list[str]) -> Iterator[Path]:
     """Make those of SHOTS, or all, each in a folder of its own to work in."""
     PICTURES.mkdir(exist_ok=True)
@@ -278,6 +282,9 @@ def write_pictures(names: list[str]) -> Iterator[Path]:
         try:
             for step in TASKS[shot.task - 1].steps[: shot.after]:
                 person.do(step, folder)
+                if shot.task == STOPS:
+                    # Whoever follows the guide goes on once it has stopped.
+                    person.until(lambda s: s.mode == "paused")
             person.until(shot.ready)
             person.picture(PICTURES / f"{name}.png")
         finally:

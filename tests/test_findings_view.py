@@ -209,6 +209,21 @@ def test_the_newest_comes_last_and_the_selection_stays(qtbot: QtBot) -> None:
     assert bottom.value() == bottom.maximum()
 
 
+def test_the_same_finding_told_anew_stays_selected(qtbot: QtBot) -> None:
+    """Worked out again it may have other evidence, and with NaN in it is not even equal to itself."""
+    nan = float("nan")
+    view = shown(qtbot, (finding(3), nonfinite(30, evidence={"value": nan, "count": 3})))
+    again = (finding(3), nonfinite(30, evidence={"value": nan, "count": 3}, message="other words"))
+    for index in (row(view, 1, 0), row(view, 1)):
+        view.tree.setCurrentIndex(index)
+        view.show_snapshot(make_snapshot(findings=again))
+        assert view.current() is again[1]
+        again = (finding(3), nonfinite(30, evidence={"value": nan, "count": 3}))
+    assert not view.tree.currentIndex().internalId(), "a cause stays the cause"
+    with qtbot.waitSignal(view.command):
+        view.weigh()
+
+
 def test_a_look_further_up_is_left_alone(qtbot: QtBot) -> None:
     many = tuple(finding(step) for step in range(1, 101))
     view = shown(qtbot, many)

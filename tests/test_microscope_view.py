@@ -24,7 +24,7 @@ from inspector.runtime.snapshots import CloseUp
 from inspector.stores import LANES
 from inspector.ui import microscope_model as model
 from inspector.ui.microscope_lines import FORMULA, SAMPLES
-from inspector.ui.microscope_trail import reduced
+from inspector.ui.microscope_trail import reduced, told_apart
 from inspector.ui.microscope_view import MicroscopeView
 
 pytestmark = pytest.mark.qt
@@ -65,6 +65,27 @@ def shown(qtbot: QtBot, made: ElementPicture | None = None) -> tuple[MicroscopeV
         view.show()
     view.show_snapshot(make_snapshot(closeup=CloseUp(made)))
     return view, sent
+
+
+def test_an_element_that_was_picked_is_said_to_be_looked_at_until_it_is_there(qtbot: QtBot) -> None:
+    view = MicroscopeView()
+    qtbot.addWidget(view)
+    view.show()
+    view.show_snapshot(make_snapshot())
+    assert view.empty.isVisible()
+    assert view.empty.text() == model.CHOOSE
+    view.select_element(PARAM, 17)
+    assert view.empty.isVisible()
+    assert PARAM in view.empty.text()
+    view.show_snapshot(make_snapshot(serial=3, closeup=CloseUp(picture())))
+    assert not view.empty.isVisible()
+
+
+def test_the_least_and_the_largest_of_a_lane_are_told_apart() -> None:
+    assert told_apart(-1.0, 2.5, lambda _: True) == ("-1".replace("-", "−"), "2.5")
+    assert told_apart(0.060456622, 0.06048644, lambda _: True) == ("0.06046", "0.06049")
+    # As many digits as there is room for, where that is not enough.
+    assert told_apart(0.060486421, 0.06048644, lambda text: len(text) < 9) == ("0.060486", "0.060486")
 
 
 def test_the_formula_has_the_room_that_there_is(qtbot: QtBot) -> None:

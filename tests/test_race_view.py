@@ -52,6 +52,15 @@ def test_each_lane_is_a_line_in_each_plot_and_a_row(view: RaceView) -> None:
     assert len(pens) == 3
 
 
+def test_where_there_is_no_height_for_both_the_table_is_beside_the_plots(view: RaceView) -> None:
+    view.show_snapshot(make_snapshot(race=RACE))
+    assert view.table.mapTo(view, view.table.rect().topLeft()).y() > view.charts["loss"].height()
+    view.resize(930, 180)
+    QApplication.processEvents()
+    assert all(chart.height() > 120 and chart.width() >= 130 for chart in view.charts.values())
+    assert view.table.height() > view.table.horizontalHeader().height() + 4 * view.table.rowHeight(0)
+
+
 def test_a_lane_of_a_saved_race_does_not_run(view: RaceView) -> None:
     view.show_snapshot(make_snapshot(race=replace(RACE, live=False)))
     assert view.model.text(0, STATE) == "complete"
@@ -67,6 +76,22 @@ def test_what_is_said_in_a_plot_is_not_said_over_its_axis(view: RaceView) -> Non
     assert label.text() == "No lane knows it."
     axis = chart.bottom.sceneBoundingRect()
     assert label.geometry().bottom() <= axis.top() + 1
+
+
+def test_a_lane_that_diverged_does_not_press_the_others_into_a_line(view: RaceView) -> None:
+    lanes = [
+        replace(RACE.lanes[0], history=lane_history(y), diverged=None, ended=None) for y in (4.0, 5.0, 1e6)
+    ]
+    chart = view.charts["loss"]
+    view.show_snapshot(make_snapshot(race=replace(RACE, lanes=tuple(lanes))))
+    assert chart.box.viewRange()[1][1] > 1e5
+    lanes[2] = replace(lanes[2], diverged=(3, "its loss is 1e6"))
+    view.show_snapshot(make_snapshot(race=replace(RACE, lanes=tuple(lanes))))
+    assert chart.box.viewRange()[1][1] < 100
+    # Where all have, there is nothing else to look at.
+    lanes[:2] = [replace(lane, diverged=(3, "its loss is 4")) for lane in lanes[:2]]
+    view.show_snapshot(make_snapshot(race=replace(RACE, lanes=tuple(lanes))))
+    assert chart.box.viewRange()[1][1] > 1e5
 
 
 def test_what_nobody_knows_is_no_value_and_no_mark(view: RaceView) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 from test_race import started
 from ui_helpers import make_race, make_snapshot
@@ -134,3 +135,8 @@ def test_each_lane_is_a_path_from_the_start(qtbot: QtBot) -> None:
     assert "f 27" in view.map.title
     view.show_snapshot(make_snapshot(source="surface:valley", race=make_race()))
     assert len(view.map.paths()) == 3
+    # Where the view is low, what the lanes are called is beside the map.
+    view.resize(900, 160)
+    QTest.qWait(1)
+    assert view.map.height() > 110
+    assert view.map.width() > 300

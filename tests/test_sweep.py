@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,13 @@ def ended(sweeping: Sweeping, news: threading.Event) -> SweepPicture:
     raise AssertionError(sweeping.picture)
 
 
+def test_a_rate_at_which_a_run_diverged_is_best_only_where_there_is_no_other() -> None:
+    # A model whose gradients are lost stays as it is, which may be lower than what another rate ends at.
+    lost, slow = Point("sgd", 10.0, (2.0,), 1, 1), Point("sgd", 1e-4, (3.0,), 0, 1)
+    assert best_of((lost, slow)) == best_of((slow, lost)) == {"sgd": slow}
+    assert best_of((lost,)) == {"sgd": lost}
+
+
 def test_a_sweep_runs_as_a_process_and_its_results_are_read(tmp_path: Path) -> None:
     news, path = threading.Event(), tmp_path / "sweep.session"
     sweeping = Sweeping(news.set)
@@ -68,6 +76,14 @@ def test_a_sweep_runs_as_a_process_and_its_results_are_read(tmp_path: Path) -> N
     again = Sweeping(news.set)
     again.show(path)
     assert again.picture == done
+    # A run that was stopped midway has a loss, and it is not its final one.
+    result = saved.lanes[0].result
+    assert result is not None
+    saved.with_result(0, replace(result, steps=2)).write(path)
+    again.show(path)
+    assert again.picture is not None
+    assert again.picture.done == 7
+    assert [len(point.losses) for point in again.picture.points] == [1, 2, 2, 2]
 
 
 def test_one_that_is_ended_or_fails_says_so(tmp_path: Path) -> None:

@@ -103,8 +103,7 @@ def run_again(path: Path, adapter: str | None, *, json: bool) -> int:
             f"{path} was recorded from step {saved.began_at + 1:,} on: only a race that was recorded from its start is "
             "run again."
         )
-    results = [lane.result for lane in saved.lanes]
-    if any(r is None or (r.steps < saved.steps and not r.why) for r in results):
+    if not all(saved.is_done(number) for number in range(len(saved.lanes))):
         raise UsageError(
             f"{path} was interrupted before all of its lanes were done: only a complete one is run again."
         )

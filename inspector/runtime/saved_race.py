@@ -46,7 +46,7 @@ class SavedRace:
         lanes: list[LanePicture] = []
         for number, (name, lane) in enumerate(zip(names, self.file.lanes, strict=True)):
             begun(1)
-            lanes.append(_picture(path / lane_folder(number), name, lane))
+            lanes.append(_picture(path / lane_folder(number), name, lane, done=self.file.is_done(number)))
         self.picture = RacePicture(
             tuple(lanes), 0, together=False, closed_loop=self.file.closed_loop, live=False
         )
@@ -73,14 +73,14 @@ def saved_race(spec: str, front: int = 0) -> SavedRace | None:
     return SavedRace(path, front) if is_race(path) else None
 
 
-def _picture(path: Path, name: str, lane: RacedLane) -> LanePicture:
+def _picture(path: Path, name: str, lane: RacedLane, *, done: bool) -> LanePicture:
     try:
         with Session.open(path) as session:
             history, steps, state = _history(session), session.steps.stop - 1, session.state
     except UsageError as error:
         return LanePicture(name, lane.spec, 0, EMPTY_HISTORY, None, str(error))
     result = lane.result
-    if result is None:
+    if result is None or not done:
         return LanePicture(name, lane.spec, steps, history, None, _UNFINISHED[state])
     if result.diverged is not None:
         return LanePicture(name, lane.spec, steps, history, (result.diverged, result.why))

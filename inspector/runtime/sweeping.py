@@ -134,9 +134,9 @@ class Sweeping:
 
 def _picture(path: Path, file: RaceFile, *, running: bool) -> SweepPicture:
     runs = []
-    for spec, lane in zip(file.specs, file.lanes, strict=True):
-        result = lane.result
+    done = [file.is_done(number) for number in range(len(file.lanes))]
+    for spec, lane, complete in zip(file.specs, file.lanes, done, strict=True):
+        result = lane.result if complete else None
         loss = None if result is None else result.final_loss
         runs.append((spec, loss, result is not None and result.diverged is not None))
-    done = sum(lane.result is not None for lane in file.lanes)
-    return SweepPicture(str(path), file.source, file.steps, points(runs), done, len(runs), running)
+    return SweepPicture(str(path), file.source, file.steps, points(runs), sum(done), len(runs), running)

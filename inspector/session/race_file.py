@@ -100,6 +100,11 @@ class RaceFile:
         lanes[number] = replace(lanes[number], result=result)
         return replace(self, lanes=tuple(lanes))
 
+    def is_done(self, number: int) -> bool:
+        """Whether a lane ran all steps, or says why it did not: one that was stopped midway has a result as well."""
+        result = self.lanes[number].result
+        return result is not None and (result.steps >= self.steps or bool(result.why))
+
     @property
     def specs(self) -> tuple[LaneSpec, ...]:
         """What the lanes run."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QToolButton, QWidget
+from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QComboBox, QHBoxLayout, QToolButton, QWidget
 
 from inspector.errors import UsageError
 from inspector.runtime.commands import CancelWork, FindValue
@@ -50,8 +50,9 @@ class FindBar(QWidget):
         self.place: Callable[[], tuple[str, int] | None] = lambda: None
         self._asked: FindValue | None = None
         self._working = False
-        row = QHBoxLayout(self)
-        row.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, 0)
+        self._fields = QWidget()
+        row = QHBoxLayout(self._fields)
+        row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(theme.GRID)
         self.query = _QueryEdit()
         self.query.setPlaceholderText("0.1, −1..1, |x| > 1e3, NaN, changed …")
@@ -69,7 +70,7 @@ class FindBar(QWidget):
         self.scope.addItems([THIS, ALL])
         self.scope.setAccessibleName("params to look in")
         self.scope.setToolTip("Look in the param that is shown, or in all of them.")
-        row.addWidget(self.query, 3)
+        row.addWidget(self.query, 1)
         row.addWidget(self.lane)
         row.addWidget(self.scope)
         for text, tip, backwards in (
@@ -86,7 +87,16 @@ class FindBar(QWidget):
             )
             row.addWidget(button)
         self.status = ElidedLabel()
-        row.addWidget(self.status, 3)
+        self._lines = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
+        self._lines.setContentsMargins(theme.GRID, theme.GRID, theme.GRID, 0)
+        self._lines.setSpacing(theme.GRID)
+        self._lines.addWidget(self._fields, 1)
+        self._lines.addWidget(self.status, 1)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """The answer beside the question where there is room for both."""
+        super().resizeEvent(event)
+        self._place_status()
 
     def look_for(self, *, backwards: bool, text: str | None = None) -> None:
         """Look for what is typed, or for `text`, from where a person is."""
@@ -133,6 +143,17 @@ class FindBar(QWidget):
         self.status.setText(text)
         ink = theme.ink(theme.colours().warning, theme.colours().window).name() if warn else ""
         self.status.setStyleSheet(f"color: {ink};" if ink else "")
+        self._place_status()
+
+    def _place_status(self) -> None:
+        """Below the question where it would be cut off beside it; nothing takes no line."""
+        words = self.status.fontMetrics().horizontalAdvance(self.status.text())
+        half = (self.width() - 3 * theme.GRID) // 2
+        beside = words <= half and self._fields.minimumSizeHint().width() <= half
+        way = QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom
+        if self._lines.direction() != way:
+            self._lines.setDirection(way)
+        self.status.setVisible(bool(self.status.text()))
 
 
 def found_text(found: Found) -> str:

@@ -78,11 +78,20 @@ class FindingsModel(QAbstractItemModel):
         return group.findings[index.row() if index.internalId() else 0]
 
     def index_of(self, finding: Finding) -> QModelIndex:
-        """The row of a finding, invalid where it is not shown."""
+        """The row of a finding, or of the same one told anew; invalid where it is not shown."""
         at = self.tree.group_of(finding.rule)
-        if at is None or finding not in self.tree.groups[at].findings:
+        if at is None:
             return QModelIndex()
-        return self.index(self.tree.groups[at].findings.index(finding), 0, self.index(at, 0))
+        there = self.tree.groups[at].findings
+        place = (finding.step, finding.dispatch, finding.param, finding.index)
+        told = [
+            i for i, each in enumerate(there) if (each.step, each.dispatch, each.param, each.index) == place
+        ]
+        if not told:
+            return QModelIndex()
+        # Evidence may have changed with the words, and one with NaN in it does not equal its copy.
+        row = next((i for i in told if there[i] == finding), told[0])
+        return self.index(row, 0, self.index(at, 0))
 
     def _begin_anew(self) -> None:
         self.beginResetModel()

@@ -196,10 +196,11 @@ class FindingsView(View):
             return
         bar = self.tree.verticalScrollBar()
         at_end, value, before = bar.value() == bar.maximum(), bar.value(), self.current()
+        whole_cause = self.tree.currentIndex().isValid() and not self.tree.currentIndex().internalId()
         self._shown = findings
         grew = self.model.show_findings(findings)
         if not grew:
-            self._look_again(before)
+            self._look_again(before, whole_cause=whole_cause)
         self._open_new_causes()
         self._show_emptiness()
         # The newest comes last: keep it in sight for whoever looks at the end.
@@ -210,15 +211,15 @@ class FindingsView(View):
         if self.current() is not before:
             self._show_detail()
 
-    def _look_again(self, before: Finding | None) -> None:
-        """After the rows began anew: what was open and selected is so again."""
+    def _look_again(self, before: Finding | None, *, whole_cause: bool = False) -> None:
+        """After the rows began anew: what was open and selected is so again, a cause as a whole if it was that."""
         for row, group in enumerate(self.model.tree.groups):
             if group.rule in self._opened:
                 self.tree.setExpanded(self.model.index(row, 0), True)
         if before is not None:
             index = self.model.index_of(before)
             if index.isValid():
-                self.tree.setCurrentIndex(index)
+                self.tree.setCurrentIndex(index.parent() if whole_cause else index)
         self._show_detail()
 
     def _open_new_causes(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +52,17 @@ class Drawn:
     values: F64Array
     joined: npt.NDArray[np.bool_]
     bad: npt.NDArray[np.int64]
+
+
+def told_apart(low: float, high: float, fits: Callable[[str], bool]) -> tuple[str, str]:
+    """Both values in as few digits as tell them apart, from three on; in fewer where more have no room."""
+    texts = fmt.number(low, 3), fmt.number(high, 3)
+    for digits in range(4, 10):
+        more = fmt.number(low, digits), fmt.number(high, digits)
+        if texts[0] != texts[1] or not all(fits(text) for text in more):
+            break
+        texts = more
+    return texts
 
 
 def reduced(steps: npt.NDArray[np.int64], values: F32Array, pixels: int) -> Drawn:
@@ -176,8 +188,10 @@ class TrailPlot(QWidget):
             painter.setPen(colours.muted)
             beside = QRectF(band.right() + 4, band.top() - 2, theme.scaled(RIGHT) - 6, band.height() + 4)
             if band.height() >= 2 * painter.fontMetrics().height() - 4 and high != low:
-                painter.drawText(beside, Qt.AlignmentFlag.AlignTop, fmt.number(high, 3))
-                painter.drawText(beside, Qt.AlignmentFlag.AlignBottom, fmt.number(low, 3))
+                width_of = painter.fontMetrics().horizontalAdvance
+                least, largest = told_apart(low, high, lambda text: width_of(text) <= beside.width())
+                painter.drawText(beside, Qt.AlignmentFlag.AlignTop, largest)
+                painter.drawText(beside, Qt.AlignmentFlag.AlignBottom, least)
             else:
                 painter.drawText(beside, middle, fmt.number(high if abs(high) >= abs(low) else low, 3))
         painter.setPen(Qt.PenStyle.NoPen)

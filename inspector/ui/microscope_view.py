@@ -194,8 +194,11 @@ class MicroscopeView(LazyView):
 
     def _show_address(self) -> None:
         if self._element is None or self._layout is None or self._element[0] not in self._layout:
+            self.empty.setText(CHOOSE)
             return
         self.address.setText(address(self._layout[self._element[0]].param, self._element[1]))
+        # Until the first answer, which a step of a large model may hold up.
+        self.empty.setText(f"Looking at {self.address.text()} …")
         self.address.setCursorPosition(0)
 
     # --- asking

@@ -53,6 +53,8 @@ LANES_HELP = (
 )
 LOW, NARROW = 150, 180
 """Pixels that a plot takes at least, as long as there is room."""
+CLOSE = 130
+"""That wide at least is one of four in a row."""
 NOTHING = "Several optimizers from the same start, over the same batches: write them above, then Start (Ctrl+Return)."
 OPEN_LOOP = "open loop: the gradients are the same whatever the weights"
 ABSENT = "No lane knows it."
@@ -150,7 +152,7 @@ class RaceView(LazyView):
         self.command.emit(StartRace(tuple(self.lanes.currentText().split())))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """The table takes what its rows need, at most two fifths."""
+        """The table takes what its rows need, at most two fifths; beside the plots where the view is low."""
         super().resizeEvent(event)
         self._share()
 
@@ -205,6 +207,10 @@ class RaceView(LazyView):
             chart.show_history(EMPTY_HISTORY, there, [styles[names.index(name)][1] for name in there])
             chart.show_others({name: histories[name] for name in there})
             chart.set_colours({name: styles[names.index(name)][0] for name in there})
+            # One that has run away would press all others into a line.
+            chart.set_aside(
+                [n for n, lane in zip(names, self.model.lanes, strict=True) if lane.diverged is not None]
+            )
             chart.select_trace(f"lane {self.model.front}")
             chart.set_message(ABSENT if count and steps and not there else "")
             if ends != self._ends and steps:
@@ -245,13 +251,17 @@ class RaceView(LazyView):
         self.table.viewport().update()
 
     def _share(self) -> None:
-        rows = self.table.verticalHeader().defaultSectionSize() * (len(self.model.lanes) or 4)
-        table = min(rows + self.table.horizontalHeader().height() + theme.GRID, self.height() * 2 // 5)
-        above = self.height() - table
-        self._splitter.setSizes([max(above, 1), max(table, 1)])
-        columns = (
-            4 if above < 2 * LOW and self.width() >= 4 * NARROW else 2 if self.width() >= 2 * NARROW else 1
-        )
+        """Plots over the table, or beside it where there is no height for both."""
+        header, row = self.table.horizontalHeader().height(), self.table.verticalHeader().defaultSectionSize()
+        rows = header + row * (len(self.model.lanes) or 4) + theme.GRID
+        low = self.height() - min(rows, self.height() * 2 // 5) < 2 * LOW
+        beside = low and self.width() >= 4 * CLOSE * 5 // 3
+        self._splitter.setOrientation(Qt.Orientation.Horizontal if beside else Qt.Orientation.Vertical)
+        length = self.width() if beside else self.height()
+        table = length * 2 // 5 if beside else min(rows, length * 2 // 5)
+        self._splitter.setSizes([max(length - table, 1), max(table, 1)])
+        width = length - table if beside else self.width()
+        columns = 4 if low and width >= 4 * CLOSE else 2 if width >= 2 * NARROW else 1
         if columns != self._columns:
             self._columns = columns
             for at, chart in enumerate(self.charts.values()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyqtgraph as pg
@@ -34,6 +34,7 @@ class StepChart(Chart):
         self._log = log
         self._history: History = EMPTY_HISTORY
         self._others: dict[str, History] = {}
+        self._aside: frozenset[str] = frozenset()
         self.max_points = MAX_POINTS
         """Of a line; beyond it neighbours are drawn as one, from their least to their largest."""
         self._traces: dict[str, Trace] = {}
@@ -115,6 +116,11 @@ class StepChart(Chart):
             self._others = dict(histories)
             self._stale = True
 
+    def set_aside(self, names: Collection[str]) -> None:
+        """Metrics that are drawn as far as they fit while others say how far y reaches; call it before `draw`."""
+        if (aside := frozenset(names)) != self._aside:
+            self._aside, self._stale = aside, True
+
     def set_log(self, log: bool) -> None:
         """Take y as powers of ten, or as it is; call `draw` then."""
         if log != self._log:
@@ -127,8 +133,8 @@ class StepChart(Chart):
             return
         self._stale = False
         start, stop = self.box.viewRange()[0]
-        lows: list[float] = []
-        highs: list[float] = []
+        fitted: list[tuple[float, float]] = []
+        aside: list[tuple[float, float]] = []
         histories = {o.slot: o.history for o in self._overlays}
         drawn = [(t, self._others.get(name, self._history), name) for name, t in self._traces.items()]
         drawn += [(trace, histories[slot], name) for (slot, name), trace in self._under.items()]
@@ -137,8 +143,8 @@ class StepChart(Chart):
                 curve(history, name, start=start, stop=stop, log=self._log, max_points=self.max_points)
             )
             if (bounds := trace.curve.bounds()) is not None:
-                lows.append(bounds[0])
-                highs.append(bounds[1])
+                (aside if name in self._aside else fitted).append(bounds)
+        lows, highs = ([bounds[end] for bounds in fitted or aside] for end in (0, 1))
         if self._progress is not None:
             lows.append(self._progress[1])
             highs.append(self._progress[1])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
 
 from inspector.runtime.commands import StartRace
 from inspector.runtime.race_pictures import LanePicture
@@ -25,11 +25,13 @@ KEYS = (
     ("Home", "show the whole surface"),
 )
 NOTHING = f"Open a surface as the source: {', '.join(f'surface:{name}' for name in SURFACES)}."
+LOW = 300
+"""Pixels below which there is no height for both."""
 NO_RACE = "Start (Ctrl+Return) races optimizers from the ring; F10, F11 and F5 move them."
 
 
 class SurfaceView(LazyView):
-    """The map with a path a lane, and a line of words a lane below it."""
+    """The map with a path a lane, and a line of words a lane below or beside it."""
 
     LOCAL_KEYS = KEYS
     PERIOD_S = 0.05
@@ -59,8 +61,11 @@ class SurfaceView(LazyView):
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
         outer.addLayout(line)
-        outer.addWidget(self.map, 1)
-        outer.addLayout(self._legend)
+        self._body = QBoxLayout(QBoxLayout.Direction.TopToBottom)
+        self._body.setSpacing(0)
+        self._body.addWidget(self.map, 3)
+        self._body.addLayout(self._legend)
+        outer.addLayout(self._body, 1)
         self.setFocusProxy(self.map)
         bind(self, [(KEYS[0][0], self.start)], inside=True)
         theme.changes().changed.connect(self._restyle)
@@ -70,6 +75,16 @@ class SurfaceView(LazyView):
         """Race what is worth racing on this surface."""
         if self.map.surface is not None:
             self.command.emit(StartRace(self.map.surface.lanes))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """What the lanes are called is beside the map where there is no height for both."""
+        super().resizeEvent(event)
+        beside = self.height() < LOW and self.width() > 2 * self.height()
+        towards = QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom
+        if towards != self._body.direction():
+            self._body.setDirection(towards)
+            self._body.setStretch(1, 2 if beside else 0)
+            self._legend.setAlignment(Qt.AlignmentFlag.AlignTop)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Home shows all of it."""
