@@ -787,3 +787,18 @@ def test_a_run_whose_program_clipped_stops_by_its_norm_and_shows_both(gpu: Gpu, 
         assert shown.record.clipped_by is None
     finally:
         assert watched.worker.close(WAIT_S)
+
+
+def test_a_run_whose_steps_the_kernels_do_not_take_is_told_to_be_one_as_it_is_opened(
+    tmp_path: Path, gpu: Gpu
+) -> None:
+    path = tmp_path / "run.session"
+    why = "The steps of this run are not run again bit for bit: amsgrad divides by the largest v there has been."
+    foreign_runs.write(path, 2, unreplayable=why)
+    watched = Watched(Opener(lambda: RecordedSource(path)), str(path))
+    try:
+        shown = watched.until(lambda s: s.notice is not None)
+        assert shown.notice is not None
+        assert (shown.notice.severity, shown.notice.text) == ("warning", why)
+    finally:
+        assert watched.worker.close(WAIT_S)

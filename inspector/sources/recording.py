@@ -63,6 +63,11 @@ class Recording:
             f"{elements:,} elements in {len(self.params):,} params, {steps} as recorded from {about.source}"
         )
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """That its steps take another course here than they did, where they do."""
+        return (self.session.about.unreplayable,) if self.session.about.unreplayable else ()
+
     def look_again(self) -> None:
         """Take in what the session was found to hold beyond what it did."""
         self.stretches = stretches(self.session)
