@@ -83,13 +83,11 @@ class FindingsModel(QAbstractItemModel):
         if at is None:
             return QModelIndex()
         there = self.tree.groups[at].findings
-        place = (finding.step, finding.dispatch, finding.param, finding.index)
-        told = [
-            i for i, each in enumerate(there) if (each.step, each.dispatch, each.param, each.index) == place
-        ]
+        place = finding.step, finding.param, finding.index
+        told = [i for i, each in enumerate(there) if (each.step, each.param, each.index) == place]
         if not told:
             return QModelIndex()
-        # Evidence may have changed with the words, and one with NaN in it does not equal its copy.
+        # A recording may have told less of it, and one with NaN in its evidence does not equal its copy.
         row = next((i for i in told if there[i] == finding), told[0])
         return self.index(row, 0, self.index(at, 0))
 
