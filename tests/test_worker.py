@@ -144,7 +144,8 @@ def test_where_the_run_stands_is_told_before_what_takes_long_to_look_at(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched.worker.send(c.ViewMap(MapRequest(0, 0.25, 128, 4, "value")))
-    before = watched.until(lambda s: s.map is not None)
+    watched.worker.send(c.ViewValues("a", 0, 12))
+    before = watched.until(lambda s: s.map is not None and s.values is not None)
     monkeypatch.setattr(viewer, "LONG_LOOK_S", -1.0)
     watched.worker.send(c.StepDispatch())
     after = watched.at(1, 1)
@@ -152,6 +153,9 @@ def test_where_the_run_stands_is_told_before_what_takes_long_to_look_at(
     assert told.looking
     assert told.map is before.map
     assert told.record == whole.record
+    # A number beside the step on show is one of that step.
+    assert told.values is whole.values
+    assert told.values is not before.values
     assert not whole.looking
     assert whole.map is not None
     assert whole.map is not before.map

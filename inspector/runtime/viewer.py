@@ -97,17 +97,16 @@ class Viewer:
         """True where the run has moved, and to see all of that again would take long."""
         asked = {
             "map": self._asked_map.request is not None,
-            "values": self._asked_values.param is not None,
             "histograms": bool(self._asked_histograms.lanes),
         }
         return self._has_moved and any(
-            asked[name] and self._stale[name] and cost > LONG_LOOK_S for name, cost in self._cost.items()
+            on and self._stale[name] and self._cost[name] > LONG_LOOK_S for name, on in asked.items()
         )
 
     def refresh(self, stepper: Stepper, *, running: bool, quick: bool = False) -> None:
         """Bring what is asked for up to date; while running, only what is due.
 
-        `quick` leaves what took long the last time as it is.
+        `quick` leaves a map or histograms that took long the last time as they are; values are never those of before.
         """
         self._has_moved = False
         if self._asked_map.request is None:
@@ -116,7 +115,7 @@ class Viewer:
             self.map = self._moved_map(stepper)
         else:
             self.map = self._refreshed("map", running, quick, self.map, lambda: self._map(stepper))
-        self.values = self._refreshed("values", running, quick, self.values, lambda: self._values(stepper))
+        self.values = self._refreshed("values", running, False, self.values, lambda: self._values(stepper))
         self.histograms = self._refreshed(
             "histograms", running, quick, self.histograms, lambda: self._histograms(stepper)
         )
