@@ -177,7 +177,7 @@ def _kernel(module: Module, entry: EntryPoint, path: Path, text: str) -> tuple[O
     if entry.threads is None:
         problems.append(
             f"{path}:{entry.line}: the @workgroup_size of {entry.name} cannot be worked out: write numbers, or "
-            "constants made of numbers"
+            "constants made of numbers (a built-in kernel is whole where the Shaders view saved it)"
         )
     kernel = OwnKernel(
         entry_point=entry.name,
