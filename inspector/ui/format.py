@@ -87,9 +87,9 @@ def bandwidth(gbps: float | None) -> str:
     return f"{gbps:,.{decimals}f}" if gbps >= 0.005 else "< 0.01"
 
 
-def percent(share: float | None) -> str:
+def percent(share: float | None, decimals: int = 1) -> str:
     """A fraction of 1 in percent; n/a where it is not known."""
-    return NA if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
+    return NA if share is None or not math.isfinite(share) else f"{100 * share:.{decimals}f} %"
 
 
 def ratio(value: float | None) -> str:

@@ -56,6 +56,16 @@ def write_options(settings: QSettings, options: Options) -> None:
     settings.sync()
 
 
+def larger(scale: float) -> float | None:
+    """The next larger size of text beside `scale`; None where there is none."""
+    return next((each for each in FONT_SCALES if each > scale), None)
+
+
+def smaller(scale: float) -> float | None:
+    """The next smaller one."""
+    return next((each for each in reversed(FONT_SCALES) if each < scale), None)
+
+
 def parse_undo(text: str) -> int | None:
     """MiB as typed; None for "" or what is no such number. Raises ValueError for one out of range."""
     if not text.strip():
