@@ -188,7 +188,7 @@ def test_a_memory_that_cannot_be_meant_is_told_and_not_kept(qtbot: QtBot, tmp_pa
     shown, page = with_page(qtbot, tmp_path)
     page.undo_mb.setText(typed)
     page.undo_mb.editingFinished.emit()
-    assert "whole number of MiB" in page.note.text()
+    assert "whole number of MB" in page.note.text()
     assert read_options(open_at(tmp_path)).undo_mb is None
     shown.bus.blockSignals(True)
 

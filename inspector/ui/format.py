@@ -15,7 +15,6 @@ STATES: dict[StateType, str] = {"f32": "float32", "8bit": "8-bit"}
 """How m and v of a param are kept, in words."""
 
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -54,16 +53,6 @@ def count(value: int | None) -> str:
 def short_count(value: float) -> str:
     """A count in three digits and an SI prefix: 116 M, 20 k, 256."""
     return f"{_scaled(value, _LARGE)}".strip()
-
-
-def nbytes(value: float | None) -> str:
-    """Bytes in binary units: 464 MiB, 1.5 KiB, 12 B."""
-    if value is None:
-        return NA
-    for unit, name in _BINARY:
-        if abs(value) >= unit:
-            return f"{_three_digits(value / unit)} {name}"
-    return f"{value:.0f} B"
 
 
 def milliseconds(ms: float | None) -> str:

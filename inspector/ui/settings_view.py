@@ -89,10 +89,10 @@ class SettingsView(View):
         self.undo_mb.setObjectName("undo_option")
         self.undo_mb.setPlaceholderText("as much as there is room for")
         self.undo_mb.setToolTip(
-            "MiB on the device for going back without running again. --undo-mb goes before it."
+            "MB (10⁶ bytes) on the device for going back without running again. --undo-mb goes before it."
         )
         self.undo_mb.editingFinished.connect(self._on_edited)
-        self._add("Memory for &going back, MiB", self.undo_mb, NEXT_SOURCE)
+        self._add("Memory for &going back, MB", self.undo_mb, NEXT_SOURCE)
         self.start_page = QCheckBox("Begin with the start page where no source is named")
         self.start_page.setObjectName("start_page_option")
         self.start_page.setToolTip(
@@ -171,7 +171,7 @@ class SettingsView(View):
         except ValueError:
             low, high = UNDO_MB
             self.note.setText(
-                f"⚠ Memory for going back is a whole number of MiB, {low} to {high:,}, or nothing."
+                f"⚠ Memory for going back is a whole number of MB, {low} to {high:,}, or nothing."
             )
             return
         self._take(
