@@ -78,7 +78,9 @@ def travel(
     source = Recording(path)
     form = source.recorded_variant(source.first_step) or source.session.about.variant
     engine = opened(opener, source, form, stats)  # type: ignore[arg-type]
-    made = Travel(engine, engine.step_iteration, lambda severity, text: None if said is None else said.append(text))
+    made = Travel(
+        engine, engine.step_iteration, lambda severity, text: None if said is None else said.append(text)
+    )
     made.start()
     return made
 

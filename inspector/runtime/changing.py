@@ -9,6 +9,7 @@ from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.hyper import Hyper, check_value
 from inspector.layout import Layout
+from inspector.number_words import true_minus
 from inspector.plan import Variant
 from inspector.progress import part
 from inspector.runtime.breakpoints import higher
@@ -36,7 +37,7 @@ class Changing:
         run = self._run
         old = getattr(run.hyper, name)
         step = self._takes_setting(run.course.changed(name, value), run.schedule)
-        run.mark(step, f"{name} {shortest(old)} → {shortest(value)}")
+        run.mark(step, f"{name} {true_minus(shortest(old))} → {true_minus(shortest(value))}")
         return step
 
     def set_schedule(self, text: str) -> int:

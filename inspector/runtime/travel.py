@@ -250,7 +250,8 @@ class Travel:
         if dispatch > count:
             self._say(
                 "info",
-                f"Step {step:,} has dispatches 1 to {count}, and no dispatch {dispatch:,}: this is the end of the step.",
+                f"Step {step:,} has dispatches 1 to {count}, and no dispatch {dispatch:,}: this is the end of the "
+                "step.",
             )
 
     def _restored(self, share: float) -> None:
