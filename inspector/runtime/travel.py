@@ -94,6 +94,11 @@ class Travel:
         return self._going is not None
 
     @property
+    def way_start(self) -> int | None:
+        """The step at whose end the way begins that it is on."""
+        return self._going.way.start if self._going is not None else None
+
+    @property
     def shown(self) -> int:
         """The step on show, its end or a point in it."""
         cursor = self.engine.stepper.cursor
