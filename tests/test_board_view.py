@@ -26,6 +26,7 @@ from inspector.runtime.commands import Seek, SetStats, ViewLines
 from inspector.runtime.plotted import Fall, Line, PlotPicture
 from inspector.runtime.snapshots import Snapshot
 from inspector.statistics import BINS
+from inspector.ui import theme
 from inspector.ui.board_model import MOST_IN_ONE, Board, Plot, choices, lines_csv, percentiles
 from inspector.ui.board_view import BoardView
 from inspector.ui.waterfall_chart import image_of, quantiles_log2
@@ -324,6 +325,29 @@ def test_pictures_are_drawn_at_twice_the_size_and_as_lines(tmp_path: Path, qtbot
     assert svg.read_text().count("<polyline") + svg.read_text().count("<path") > 10
     view.save(str(tmp_path / "no" / "p.csv"))
     assert "choose another place" in view.bar.words.text()
+
+
+def test_a_picture_has_no_frame_of_the_current_plot(tmp_path: Path, qtbot: QtBot) -> None:
+    """It says nothing to whom the picture is shown."""
+    view, _ = board_of(qtbot, Plot((NORM,)), snapshot=moment({NORM: np.arange(1.0, 50.0)}))
+    cell, png = view.pane.cells[0], tmp_path / "p.png"
+    accent = theme.colours().accent
+    assert cell.grab().toImage().pixelColor(0, 40) == accent
+    view.save(str(png))
+    assert QImage(str(png)).pixelColor(0, 80) == theme.colours().faint
+    assert cell.grab().toImage().pixelColor(0, 40) == accent, "it is the current one still"
+
+
+def test_values_read_out_have_their_units(qtbot: QtBot) -> None:
+    loss = Line("loss")
+    view, _ = board_of(qtbot, Plot((loss, NORM)), snapshot=moment({NORM: np.arange(1.0, 50.0)}))
+    cell = view.pane.cells[0]
+    values = {entry.name: entry.value for entry in cell.legend.entries}
+    assert values["loss"].endswith(" nats")
+    assert "of g" not in values[str(NORM)]
+    cell.read_out(1.0, None, (1.0, 3.0))
+    told = next(entry.value for entry in cell.legend.entries if entry.name == "loss")
+    assert " nats" in told.partition("(Δ")[0] or "–" in told
 
 
 # --- kept

@@ -22,8 +22,11 @@ def save_plot(cell: BoardPlot, snapshot: Snapshot | None, path: str) -> str:
     try:
         if Path(path).suffix.lower() == ".csv":
             Path(path).write_text(_csv(cell.plot, snapshot), encoding="utf-8")
-        elif not save_picture(cell, path, cell.plot.title):
-            return f"{path} could not be written: choose another place, or PNG, SVG or CSV as its ending."
+        else:
+            with cell.as_any_other():
+                written = save_picture(cell, path, cell.plot.title)
+            if not written:
+                return f"{path} could not be written: choose another place, or PNG, SVG or CSV as its ending."
     except OSError as error:
         return f"{path} could not be written ({error.strerror or error}): choose another place."
     return ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QMouseEvent
@@ -111,6 +112,17 @@ class BoardPlot(QFrame):
             self.chart.set_log(plot.log)
             self._restyle()
 
+    @contextmanager
+    def as_any_other(self) -> Iterator[None]:
+        """Without the frame of the current plot, for a picture of it."""
+        chosen, self._chosen = self._chosen, False
+        self._restyle()
+        try:
+            yield
+        finally:
+            self._chosen = chosen
+            self._restyle()
+
     def show_histories(self, of_run: History, lines: Mapping[Line, History], fall: Waterfall | None) -> None:
         """What is known: of the run, of lines beside it, and of the waterfall."""
         if self.plot.fall is not None:
@@ -171,11 +183,14 @@ class BoardPlot(QFrame):
         entries = [Entry(heading, "", "", theme.colours().text, sample=False)] if heading else []
         for line, (colour, dash) in zip(self.plot.lines, styles(self.plot.lines), strict=True):
             history, of = self._histories.get(line, EMPTY_HISTORY), unit(line.metric)
+            # "of g" is what the tooltip says: a figure in units of the gradient has no name after it.
+            shown = "" if of.startswith("of ") else of
             if cursors[0] is not None and cursors[1] is not None and hovered is None:
-                text = _between(*(read_out_at(history, str(line), c) for c in cursors if c is not None))
+                a, b = (read_out_at(history, str(line), c) for c in cursors if c is not None)
+                text = _between(a, b, shown)
             else:
                 found = None if at is None else read_out_at(history, str(line), at)
-                text = "" if found is None else value_text(found)
+                text = "" if found is None else f"{value_text(found)} {shown}".rstrip()
             entries.append(
                 Entry(names[line], text, meaning(line.metric) + (f" ({of})" if of else ""), colour, dash)
             )
@@ -224,10 +239,12 @@ class BoardPlot(QFrame):
             style_cursor(each)
 
 
-def _between(a: Readout | None, b: Readout | None) -> str:
-    """The values at both cursors, their difference and their ratio."""
+def _between(a: Readout | None, b: Readout | None, unit: str) -> str:
+    """The values at both cursors with their unit, their difference and their ratio."""
+    both = " → ".join("–" if each is None else fmt.number(each.last) for each in (a, b))
+    both = f"{both} {unit}".rstrip()
     if a is None or b is None:
-        return " → ".join("–" if each is None else fmt.number(each.last) for each in (a, b))
-    text = f"{fmt.number(a.last)} → {fmt.number(b.last)} (Δ {difference(a.last, b.last)}"
+        return both
+    text = f"{both} (Δ {difference(a.last, b.last)}"
     ratio = b.last / a.last if a.last and math.isfinite(a.last) and math.isfinite(b.last) else None
     return text + (f", ×{fmt.number(ratio, 3)})" if ratio is not None else ")")

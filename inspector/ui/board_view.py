@@ -230,12 +230,15 @@ class BoardView(LazyView):
         menu.popup(at)
 
     def _ask_file(self, kind: str) -> None:
+        # A plot that was scrolled out of sight has no picture; by the time that a file is chosen it has.
+        self.pane.select(self.board.current)
         ask_file(self, "Write the plot", f"plot.{kind}", f"{kind.upper()} (*.{kind})", self.save)
 
     def save(self, path: str) -> None:
         """Write the current plot, as the ending of `path` says, and tell."""
         cell = self.pane.cell_of_current()
         if cell is None:
+            self.bar.say("No plot is in sight: make the panel larger, and write it then.")
             return
         problem = save_plot(cell, self._snapshot, path)
         self.bar.say(problem or f"Written to {path}.")
