@@ -313,9 +313,6 @@ class Monkey:
     def _on_message(self, kind: QtMsgType, _context: object, text: str) -> None:
         if kind != QtMsgType.QtDebugMsg and not any(each in text for each in QUIET):
             ours = [each for each in traceback.format_stack() if "inspector/" in each]
-            if text.startswith("QTextCursor::setPosition") and not ours:
-                # Qt holds on to the word that was double clicked where an editor has got another document since.
-                return
             self.problems.append(f"Qt: {text} in {''.join(ours[-3:])} after {'; '.join(self.log)}")
 
 

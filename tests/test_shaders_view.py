@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from own_wgsl import UPDATE
-from PySide6.QtCore import QSettings, Qt
-from PySide6.QtGui import QGuiApplication, QTextDocument
+from PySide6.QtCore import QEvent, QPoint, QPointF, QSettings, Qt
+from PySide6.QtGui import QGuiApplication, QMouseEvent, QTextDocument
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 from test_palette import Shown
 from ui_helpers import make_snapshot, small_layout, small_plan
@@ -28,6 +30,7 @@ from inspector.ui import kept_drafts, theme
 from inspector.ui.app import application, make_views
 from inspector.ui.pipeline_view import PipelineView
 from inspector.ui.reversal import change_of
+from inspector.ui.shaders_editor import WgslEditor
 from inspector.ui.shaders_model import ShaderTexts, trial_text, ulp_text
 from inspector.ui.shaders_view import ShadersView
 from inspector.ui.wgsl_colours import WgslColours
@@ -377,3 +380,34 @@ def test_a_file_without_a_kernel_of_the_step_changes_nothing(
     view.take_files([file])
     assert told in view.state.text()
     assert (view.editor.text, sent) == (before, [])
+
+
+@pytest.mark.parametrize("first", ["fn xyz\n", "fn aaa bbb ccc\n" * 30])
+def test_a_word_clicked_in_one_kernel_is_not_selected_on_from_in_another(
+    qtbot: QtBot, qtlog: Any, first: str
+) -> None:
+    """Qt warned of a place out of range, and selected from where the word stood in the other text."""
+    editor = WgslEditor()
+    qtbot.addWidget(editor)
+    editor.resize(600, 400)
+    with qtbot.waitExposed(editor):
+        editor.show()
+    editor.show_text("one", first, read_only=False)
+    word = editor.cursorRect().center() + QPoint(editor.fontMetrics().horizontalAdvance("fn x") + 4, 0)
+    press, button, none = QEvent.Type.MouseButtonPress, Qt.MouseButton.LeftButton, Qt.MouseButton.NoButton
+
+    def mouse(kind: QEvent.Type, at: QPoint, held: Qt.MouseButton, *, shift: bool = False) -> None:
+        keys = Qt.KeyboardModifier.ShiftModifier if shift else Qt.KeyboardModifier.NoModifier
+        place = QPointF(editor.viewport().mapToGlobal(at))
+        QApplication.sendEvent(editor.viewport(), QMouseEvent(kind, QPointF(at), place, button, held, keys))
+
+    for kind in (press, QEvent.Type.MouseButtonRelease, QEvent.Type.MouseButtonDblClick):
+        mouse(kind, word, none if kind == QEvent.Type.MouseButtonRelease else button)
+    assert editor.textCursor().selectedText() in ("xyz", "aaa")
+    editor.show_text("two", "fn ddd eee fff\n" * 20, read_only=False)
+    far = QPoint(100, 200)
+    mouse(QEvent.Type.MouseMove, far, button)
+    mouse(QEvent.Type.MouseButtonRelease, far, none)
+    mouse(press, far, button, shift=True)
+    assert [record.message for record in qtlog.records if "QTextCursor" in record.message] == []
+    assert editor.textCursor().anchor() == 0, "from where the caret stood in this text"

@@ -209,6 +209,7 @@ def test_what_was_opened_is_remembered(start: Start, tmp_path: Path) -> None:
     assert "not there any more" in gone.text
 
 
+@pytest.mark.qt_log_ignore("QVariant::load: unknown user type")
 def test_a_list_that_was_damaged_is_none(qtbot: QtBot, tmp_path: Path) -> None:
     path = tmp_path / "w.ini"
     path.write_text("[recent]\nsources=@Variant(\\0\\0\\0\\x7f)\n")

@@ -578,6 +578,7 @@ def test_places_of_another_version_are_not_used(qtbot: QtBot, tmp_path: Path) ->
         b"",
     ],
 )
+@pytest.mark.qt_log_ignore("QVariant::load: unknown user type")
 def test_a_damaged_settings_file_does_not_stop_the_window(
     qtbot: QtBot, tmp_path: Path, content: bytes
 ) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from PySide6.QtCore import QEvent, QMimeData, QRect, QRectF, QSize, Qt
+from PySide6.QtCore import QEvent, QMimeData, QPointF, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import (
     QColor,
     QFont,
     QHelpEvent,
     QKeyEvent,
+    QMouseEvent,
     QPainter,
     QPaintEvent,
     QResizeEvent,
@@ -71,6 +72,7 @@ class WgslEditor(QPlainTextEdit):
         document = self._documents[name][0]
         document.setDefaultFont(theme.mono_font(-0.5))
         if document is not self.document():
+            self._forget_clicked_word()
             self.setDocument(document)
             self.setFont(theme.mono_font(-0.5))
         if (typed := document.toPlainText()) != text:
@@ -90,6 +92,17 @@ class WgslEditor(QPlainTextEdit):
         self._make_room()
         self._mark()
         return new
+
+    def _forget_clicked_word(self) -> None:
+        """Qt keeps the word that was double clicked, to select on from it by drags and Shift; in another document it
+        would go on from a place of the old one (QWidgetTextControl). A plain click, here beyond the text, ends that."""
+        beyond = QPointF(self.width() + 1000.0, self.height() + 1000.0)
+        button, none = Qt.MouseButton.LeftButton, Qt.MouseButton.NoButton
+        for kind, held, handle in (
+            (QEvent.Type.MouseButtonPress, button, self.mousePressEvent),
+            (QEvent.Type.MouseButtonRelease, none, self.mouseReleaseEvent),
+        ):
+            handle(QMouseEvent(kind, beyond, beyond, button, held, Qt.KeyboardModifier.NoModifier))
 
     def show_messages(self, messages: tuple[ShaderMessage, ...]) -> None:
         """Mark the lines that something is wrong with."""
