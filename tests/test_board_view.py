@@ -23,7 +23,7 @@ from inspector.line_store import FallStore, Waterfall
 from inspector.optimizers import plan_step
 from inspector.plan import Limits, Variant
 from inspector.runtime.commands import Seek, SetStats, ViewLines
-from inspector.runtime.plotted import Fall, Line, PlotPicture
+from inspector.runtime.plotted import MEASURES, Fall, Line, PlotPicture
 from inspector.runtime.snapshots import Snapshot
 from inspector.statistics import BINS
 from inspector.ui import theme
@@ -336,6 +336,24 @@ def test_a_picture_has_no_frame_of_the_current_plot(tmp_path: Path, qtbot: QtBot
     view.save(str(png))
     assert QImage(str(png)).pixelColor(0, 80) == theme.colours().faint
     assert cell.grab().toImage().pixelColor(0, 40) == accent, "it is the current one still"
+
+
+def test_a_picture_names_all_of_its_lines(tmp_path: Path, qtbot: QtBot) -> None:
+    """On screen the tooltip tells those for which there is no room: a picture has none."""
+    lines = [Line(metric, "norm.weight") for metric in list(MEASURES)[:MOST_IN_ONE]]
+    values = {line: np.arange(1.0, 50.0) for line in lines}
+    view, _ = board_of(qtbot, Plot(tuple(lines)), snapshot=moment(values))
+    view.resize(320, 400)
+    cell, png = view.pane.cells[0], tmp_path / "p.png"
+    qtbot.waitUntil(lambda: cell.legend.hidden > 0, timeout=3000)
+    before = cell.geometry(), cell.legend.height()
+    with cell.as_picture():
+        assert cell.legend.hidden == 0
+        assert cell.height() > before[0].height()
+        assert cell.front.height() >= before[0].height() - before[1] - 4, "the plot keeps its room"
+    view.save(str(png))
+    assert QImage(str(png)).height() > 2 * before[0].height()
+    assert (cell.geometry(), cell.legend.height()) == before
 
 
 def test_values_read_out_have_their_units(qtbot: QtBot) -> None:

@@ -18,9 +18,11 @@ from ui_helpers import lane_values, make_snapshot, small_layout, wide_layout
 
 from inspector.diagnosis.watchpoints import parse_condition
 from inspector.hyper import Hyper
-from inspector.layout import Layout
+from inspector.layout import Layout, Param, make_layout
+from inspector.optimizers import plan_step
 from inspector.param_hyper import columns
 from inspector.param_statistics import ParamStats, ParamTable, param_stats, totals
+from inspector.plan import Limits, Variant
 from inspector.runtime.commands import SetStats
 from inspector.runtime.snapshots import CountedParams, Snapshot
 from inspector.settings import ParamSettings, Settings
@@ -371,7 +373,7 @@ def test_the_cost_is_told_and_which_step_it_is(qtbot: QtBot, stats: tuple[ParamS
     assert view.note.text() == "step 128; step 129 is not counted yet · counted in 0.71 ms of GPU time"
     no_clock = replace(taken(stats), counted=counted_of(stats, ms=None))
     view.show_snapshot(no_clock)
-    assert "counted in n/a of GPU time" in view.note.text()
+    assert "counted, GPU time n/a" in view.note.text()
 
 
 # --- many params
@@ -463,3 +465,20 @@ def test_settings_of_params_stand_behind_their_elements_where_they_have_some(
     # Without them the other columns are back where they were, and nothing is sorted by what is gone.
     model.show_counted(plain, layout)
     assert model.sorted_by is None
+
+
+def test_the_names_have_the_room_that_they_need_up_to_a_share(qtbot: QtBot) -> None:
+    """Names of one ending, cut off at their beginning, were all alike."""
+    names = [f"model.layers.{i}.self_attn.a_rather_long_name_of_it.weight" for i in range(12)]
+    layout = make_layout([Param(name, (4, 4)) for name in names])
+    view = shown(qtbot, taken(stats_of(layout), plan=plan_step(layout, Limits(), Variant())))
+    view.resize(1400, 300)
+    column = view.frozen.names.columnWidth(0)
+    assert column >= view.fontMetrics().horizontalAdvance(names[-1])
+    assert column <= view.frozen.names.width() + 4
+    view.resize(700, 300)
+    assert view.frozen.names.width() <= 700 * 2 // 5 + 4
+    view.frozen.splitterMoved.emit(150, 1)
+    view.frozen.setSizes([150, 550])
+    view.resize(1400, 300)
+    assert view.frozen.names.columnWidth(0) <= 700 * 2 // 5, "what a person moved stays"

@@ -23,7 +23,7 @@ def save_plot(cell: BoardPlot, snapshot: Snapshot | None, path: str) -> str:
         if Path(path).suffix.lower() == ".csv":
             Path(path).write_text(_csv(cell.plot, snapshot), encoding="utf-8")
         else:
-            with cell.as_any_other():
+            with cell.as_picture():
                 written = save_picture(cell, path, cell.plot.title)
             if not written:
                 return f"{path} could not be written: choose another place, or PNG, SVG or CSV as its ending."

@@ -37,6 +37,8 @@ class BoardLegend(QWidget):
         self.entries: tuple[Entry, ...] = ()
         self._places: list[tuple[QRectF, int]] = []
         self.hidden = 0
+        self.most_rows = MOST_ROWS
+        """In a picture there is no tooltip that tells the others: all have their place there."""
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         theme.changes().changed.connect(self._lay)
         self._lay()
@@ -47,6 +49,11 @@ class BoardLegend(QWidget):
             self.entries = tuple(entries)
             self.setAccessibleName("; ".join(f"{e.name} {e.value}".strip() for e in entries))
             self._lay()
+
+    def show_rows(self, most: int) -> None:
+        """Flow into at most so many rows."""
+        self.most_rows = most
+        self._lay()
 
     @property
     def _metrics(self) -> QFontMetricsF:
@@ -59,7 +66,7 @@ class BoardLegend(QWidget):
             width = self._metrics.horizontalAdvance(f"{entry.name}  {entry.value}")
             width += (SAMPLE if entry.sample else 0) + theme.GRID
             if x > theme.GRID and x + width > self.width() - theme.GRID:
-                if row + 1 == MOST_ROWS:
+                if row + 1 == self.most_rows:
                     self.hidden = len(self.entries) - i
                     break
                 x, row = float(theme.GRID), row + 1

@@ -16,7 +16,7 @@ from inspector.runtime.plotted import Line, meaning, unit
 from inspector.runtime.snapshots import Mark
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.board_legend import BoardLegend, Entry
+from inspector.ui.board_legend import MOST_ROWS, BoardLegend, Entry
 from inspector.ui.board_model import Plot
 from inspector.ui.board_style import styles
 from inspector.ui.chart import Chart
@@ -28,6 +28,7 @@ from inspector.ui.waterfall_chart import SHOWN, WaterfallChart, cursor_line, qua
 Cursors = tuple[float | None, float | None]
 NO_CURSORS: Cursors = (None, None)
 LEAST_POINTS = 128
+ALL_ROWS = 100
 
 
 class BoardPlot(QFrame):
@@ -113,14 +114,19 @@ class BoardPlot(QFrame):
             self._restyle()
 
     @contextmanager
-    def as_any_other(self) -> Iterator[None]:
-        """Without the frame of the current plot, for a picture of it."""
+    def as_picture(self) -> Iterator[None]:
+        """As others are to see it: without the frame of the current plot, higher where all its lines take more rows."""
         chosen, self._chosen = self._chosen, False
+        place, rows = self.geometry(), self.legend.height()
         self._restyle()
+        self.legend.show_rows(ALL_ROWS)
+        self.resize(place.width(), place.height() + self.legend.minimumHeight() - rows)
         try:
             yield
         finally:
             self._chosen = chosen
+            self.legend.show_rows(MOST_ROWS)
+            self.setGeometry(place)
             self._restyle()
 
     def show_histories(self, of_run: History, lines: Mapping[Line, History], fall: Waterfall | None) -> None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHeaderView, QSplitter, QTableView, QWidget
 
+from inspector.ui import theme
 from inspector.ui.tables import dense_table
+
+NAMES_WIDTH = 190
+"""Pixels that the first column has at least."""
 
 
 class FrozenTable(QSplitter):
@@ -38,9 +45,34 @@ class FrozenTable(QSplitter):
         self.setChildrenCollapsible(False)
         self.setHandleWidth(3)
         self.setStretchFactor(1, 1)
+        self._longest = 0
+        self._moved = False
+        self.splitterMoved.connect(self._on_moved)
         self._hide_others(model)
         model.modelReset.connect(lambda: self._hide_others(model))
         self.setFocusProxy(self.names)
+
+    def fit_names(self, names: Iterable[str]) -> None:
+        """Give the first column the width of the longest of these, at most its share of the table."""
+        longest = max(names, key=len, default="")
+        self._longest = self.fontMetrics().horizontalAdvance(longest) + 4 * theme.GRID
+        self._share_room()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """The names take their share of the new width."""
+        super().resizeEvent(event)
+        self._share_room()
+
+    def _share_room(self) -> None:
+        # What a person moved stays.
+        if self._moved or not self._longest:
+            return
+        width = max(min(self._longest, self.width() * 2 // 5), NAMES_WIDTH)
+        self.names.setColumnWidth(0, width)
+        self.setSizes([width, max(self.width() - width, 1)])
+
+    def _on_moved(self) -> None:
+        self._moved = True
 
     def show_sorted(self, column: int | None, *, largest_first: bool = False) -> None:
         """Put the arrow over the column that it is sorted by."""

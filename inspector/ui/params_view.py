@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from inspector.layout import Layout
 from inspector.optimizers import optimizer, optimizer_of
 from inspector.plan import Plan
 from inspector.runtime.commands import SetStats
@@ -30,7 +31,7 @@ from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.actions import STATS_HELP
 from inspector.ui.break_menu import show_break_menu
-from inspector.ui.frozen_table import FrozenTable
+from inspector.ui.frozen_table import NAMES_WIDTH, FrozenTable
 from inspector.ui.kept_lanes import show_kept
 from inspector.ui.params_columns import FIRST_FIGURE, WORD_COLUMNS
 from inspector.ui.params_model import NO_PARTS, NO_STEPS, ParamsModel
@@ -44,7 +45,6 @@ KEYS = (
     ("Enter", "select the param everywhere"),
     ("B, right click", "a breakpoint on the figure, or on those of the param"),
 )
-NAMES_WIDTH = 190
 ARROW = "▲ "
 """About as wide as the sign of the column that it is sorted by."""
 LEVELS: tuple[StatsLevel, ...] = ("off", "light", "full")
@@ -70,6 +70,8 @@ class ParamsView(LazyView):
         self.setObjectName("params")
         self._param = ""
         self._selecting = False
+        self._fitted: Layout | None = None
+        """The layout whose names have their room."""
         self.model = ParamsModel()
         self._known_steps: tuple[Plan | None, Mapping[str, str]] = (None, NO_STEPS)
         self.frozen = FrozenTable(self.model, "params-table")
@@ -236,6 +238,9 @@ class ParamsView(LazyView):
         self.model.show_counted(counted, layout, held, self._stepped(snapshot.plan))
         if self.model.columnCount() != columns:
             self._set_widths()
+        if layout is not self._fitted:
+            self._fitted = layout
+            self.frozen.fit_names(segment.name for segment in layout or ())
         self._show_selection(scroll=False)
         self.pages.setCurrentIndex(int(self.model.rowCount() > 0))
         if not self.level_combo.view().isVisible():
@@ -297,7 +302,12 @@ class ParamsView(LazyView):
 
 def cost_text(counted: CountedParams, snapshot: Snapshot) -> str:
     """What the counting took on the GPU, and beside the step."""
-    text = f"counted in {fmt.milliseconds(counted.ms)} of GPU time"
+    took = (
+        f" in {fmt.milliseconds(counted.ms)} of GPU time"
+        if counted.ms is not None
+        else f", GPU time {fmt.NA}"
+    )
+    text = f"counted{took}"
     times = [t.ms for t in snapshot.dispatch_times if t is not None and t.ms is not None and t.clock == "gpu"]
     complete = bool(times) and len(times) == len(snapshot.dispatch_times)
     if counted.ms is None or not complete or snapshot.cursor is None or snapshot.cursor.step != counted.step:
