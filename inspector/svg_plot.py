@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inspector.floats import BoolArray, F64Array
+from inspector.number_words import true_minus
 
 Steps = npt.NDArray[np.int64]
 
@@ -123,11 +124,9 @@ def _ticks(low: float, high: float, parts: int = 2) -> tuple[float, ...]:
 def _grid(across: _Across, up: _Up) -> list[str]:
     parts = []
     for value in up.ticks:
-        y = _n(up.at(value))
+        y, tick = _n(up.at(value)), true_minus(f"{value:.4g}")
         parts.append(f'<line class="grid" x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}"/>')
-        parts.append(
-            f'<text class="tick" x="{LEFT - 6}" y="{y}" text-anchor="end" dy="0.32em">{value:.4g}</text>'
-        )
+        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y}" text-anchor="end" dy="0.32em">{tick}</text>')
     for step in _step_ticks(across):
         x = _n(across.at(step))
         parts.append(

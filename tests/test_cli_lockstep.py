@@ -80,7 +80,7 @@ def test_for_people_in_three_lines(call: Call) -> None:
     assert (code, err) == (0, "")
     assert "Lockstep with linear, on gradients of the first run (open loop): drift ‖Δw‖/‖w‖ " in out
     assert "Rms error over rms: m " in out
-    assert "w, g, m, v take 128,000 bytes in float32" in out
+    assert "w, g, m, v take 128 kB in float32" in out
 
 
 def test_a_codec_that_there_is_not(call: Call) -> None:

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from inspector.byte_sizes import size_text
 from inspector.cli.options import interruptible, make_console, print_json
 from inspector.errors import UsageError
 from inspector.files import check_folder_free, check_writable
@@ -85,5 +86,5 @@ def _show(document: dict[str, Any]) -> None:
         what += f" and the gradients of step {document['gradients_of_step']:,}"
     if "histogram_steps" in document:
         what += f", params at {document['param_steps']:,} of them and histograms at {document['histogram_steps']:,},"
-    text = f"Wrote {what} of {document['session']} to {document['out']}, {document['bytes']:,} bytes."
+    text = f"Wrote {what} of {document['session']} to {document['out']}, {size_text(document['bytes'])}."
     make_console().print(text, soft_wrap=True)

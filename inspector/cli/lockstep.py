@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from inspector.byte_sizes import size_text
 from inspector.coding_error import LaneCodingError, ParamCodingError
 from inspector.drift import ParamDrift
 from inspector.runtime.lockstep import EightBitPicture
@@ -50,7 +51,8 @@ def lockstep_words(document: dict[str, Any] | None) -> list[str]:
     lines = [
         f"Lockstep with {document['codec']}, on gradients of the first run (open loop): drift ‖Δw‖/‖w‖ "
         f"{drift['relative']:.3g}, largest |Δw| {drift['largest']:.3g} at {drift['param']}[{drift['index']}].",
-        f"w, g, m, v take {both['f32']['total']:,} bytes in float32 and {both['8bit']['total']:,} with 8-bit state.",
+        f"w, g, m, v take {size_text(both['f32']['total'])} in float32 and {size_text(both['8bit']['total'])} with "
+        "8-bit state.",
     ]
     if "coding" in document:
         m, v = (100 * document["coding"][lane]["relative"] for lane in ("m", "v"))

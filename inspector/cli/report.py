@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from inspector.byte_sizes import size_text
 from inspector.cli.options import interruptible, make_console
 from inspector.cli.policies import weigh_step
 from inspector.errors import InspectorError, UsageError
@@ -81,7 +82,7 @@ def show(document: dict[str, Any]) -> None:
         console.print(note, soft_wrap=True)
     found = f"{document['findings']:,} finding{'' if document['findings'] == 1 else 's'}"
     console.print(
-        f"Wrote a report on {document['source']} with {found} to {document['out']}, {document['bytes']:,} bytes.",
+        f"Wrote a report on {document['source']} with {found} to {document['out']}, {size_text(document['bytes'])}.",
         soft_wrap=True,
     )
 
