@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from inspector.diagnosis.findings import Finding
 from inspector.errors import UsageError
@@ -14,8 +13,8 @@ from inspector.runtime import commands as c
 from inspector.runtime.engine import Engine
 from inspector.runtime.recorded import RecordedRun
 from inspector.runtime.snapshots import Glance, Playing, Snapshot
+from inspector.runtime.watching import Say, Watching
 from inspector.runtime.ways import Way
-from inspector.session.session_info import how_to_go_on
 from inspector.sources.base import EndOfSourceError
 from inspector.stepping import Cursor
 
@@ -23,17 +22,10 @@ QUICK_S = 0.03
 """What takes no longer is done before anything is shown."""
 SETTLE_S = 0.12
 """A state is put on the device once a person has stayed at a step so long: scrubbing passes over many."""
-POLL_S = 0.25
-"""So often a recording that is still written is looked at, and less often where that takes long."""
-IDLE_POLL_S = 1.0
-"""So often one that was interrupted."""
-POLL_SHARE = 10
 SMALL_ELEMENTS = 1 << 20
 """A step over fewer elements is taken to be quick until one has been timed."""
 PLAYED_SHARE = 0.5
 """While playing a recording, buffers are shown where running the steps takes no more of the time."""
-
-Say = Callable[[Literal["info", "warning", "error"], str], None]
 
 
 @dataclass(slots=True)
@@ -76,8 +68,7 @@ class Travel:
         self._found: tuple[Finding, ...] = ()
         """What was found before in the step that is gone into."""
         self._asked_at = -float("inf")
-        self._polled_at = -float("inf")
-        self._poll_cost = 0.0
+        self._watching = Watching(say)
         self._played_from = (0.0, 0)
         self._played = 0
 
@@ -118,9 +109,7 @@ class Travel:
         if self._going is not None:
             return max(self._asked_at + SETTLE_S - time.perf_counter(), 0.0) if self._settles() else 0.0
         recorded = self.engine.recorded
-        if recorded is not None and self._polls():
-            return max(self._polled_at + self._poll_wait_s(recorded) - time.perf_counter(), 0.0)
-        return None
+        return None if recorded is None else self._watching.wait_s(recorded)
 
     def pictured(self, picture: Snapshot) -> Snapshot:
         """A picture of where the device stands, as one of the step on show."""
@@ -411,51 +400,14 @@ class Travel:
     def poll(self) -> bool:
         """Take in what was written since; True where there is anything new."""
         recorded = self.engine.recorded
-        if recorded is None or not self._polls():
+        if recorded is None or not self._watching.look(recorded):
             return False
-        started = time.perf_counter()
-        if started - self._polled_at < self._poll_wait_s(recorded):
-            return False
-        before = recorded.session.state
-        changed = recorded.follow()
-        self._polled_at = time.perf_counter()
-        self._poll_cost = self._polled_at - started
-        if not changed:
-            return False
-        state, last = recorded.session.state, recorded.steps.stop - 1
-        path = recorded.session.path
-        if state == "interrupted" and before != state:
-            self._say(
-                "warning",
-                f"The recording {path} was interrupted after step {last:,}: what wrote it is gone. "
-                + (
-                    f"{recorded.session.ended_because} All up to there can be looked at."
-                    if recorded.session.ranks
-                    else "All up to there can be looked at; "
-                    f"{how_to_go_on(recorded.session.about.source, path)}."
-                ),
-            )
-        elif state == "recording" and before != state:
-            self._say("info", f"The recording {path} goes on again: F follows it.")
-        elif state == "complete":
-            why = recorded.session.ended_because
-            self._say("info", f"The recording {path} is complete: {last:,} steps. {why or ''}".rstrip())
         if self.following:
             if self.engine.course.as_recorded:
                 self._to_newest(recorded)
-            if state != "recording":
+            if recorded.session.state != "recording":
                 self.follow(False)
         return True
-
-    def _polls(self) -> bool:
-        recorded = self.engine.recorded
-        # One that was interrupted may be gone on with.
-        return recorded is not None and recorded.session.state != "complete"
-
-    def _poll_wait_s(self, recorded: RecordedRun) -> float:
-        """How long after the last look the recording is looked at again."""
-        patience = POLL_S if recorded.session.state == "recording" else IDLE_POLL_S
-        return max(patience, POLL_SHARE * self._poll_cost)
 
     def _to_newest(self, recorded: RecordedRun) -> None:
         last = recorded.steps.stop - 1
