@@ -22,8 +22,9 @@ from inspector.history import EMPTY_HISTORY
 from inspector.runtime.beside import BesidePicture, DiffPicture, Overlay
 from inspector.runtime.commands import CancelDiff, DiffSessions, Seek, ViewDiff
 from inspector.session.compare import Difference
-from inspector.session.diff import SessionDiff, diff
+from inspector.session.diff import diff
 from inspector.session.diff_report import param_curves, report
+from inspector.session.differences import SessionDiff
 from inspector.session.reader import Session
 from inspector.ui.compare_model import PARAM, RELATIVE, ULP
 from inspector.ui.compare_view import CompareView, element_of

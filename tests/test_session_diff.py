@@ -21,7 +21,8 @@ from inspector.layout import Param, make_layout
 from inspector.plan import Limits, Variant
 from inspector.session.archive import pack
 from inspector.session.compare import CHUNK, ULP_BINS, compare_arrays, state_differences
-from inspector.session.diff import diff, histogram
+from inspector.session.diff import diff
+from inspector.session.differences import histogram
 from inspector.session.reader import Session
 from inspector.session.recorder import Recorder
 from inspector.session.records import RecordedLayout

@@ -11,9 +11,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
 from inspector.session.compare import Difference
-from inspector.session.diff import METRICS, STATE, SessionDiff, histogram
 from inspector.session.diff import diff as diff_sessions
 from inspector.session.diff_report import difference_words, value_text
+from inspector.session.differences import METRICS, STATE, SessionDiff, histogram
 from inspector.session.reader import Session
 
 SHOWN_ROWS = 20

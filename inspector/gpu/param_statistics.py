@@ -5,27 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from inspector.floats import BoolArray, F32Array
+from inspector.gpu.chunk_rows import ROW_SLOTS, U32Array, assembled
 from inspector.gpu.device import Gpu
 from inspector.gpu.memory import LaneMemory
 from inspector.gpu.pieces import Piece, Prepare
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.segment_uniforms import SegmentUniforms
 from inspector.gpu.timing import Timer
-from inspector.layout import Layout
 from inspector.optimizers.definition import ADAM_RULE
-from inspector.param_statistics import LaneColumns, ParamTable, UpdateColumns
+from inspector.param_statistics import ParamTable
 from inspector.plan import Access, split_grid
 from inspector.statistics import BINS
 from inspector.stores import LANES, Lane
 
-U32Array = npt.NDArray[np.uint32]
 SLOTS: tuple[tuple[int, Access], ...] = (
     (0, "read"), (1, "read"), (2, "read"), (3, "read"), (4, "read"), (5, "read"), (6, "read_write"),
     (7, "read_write"), (8, "uniform"),
@@ -34,16 +31,6 @@ _SETTINGS_BYTES = 64
 _CHUNK_BYTES = 16
 _HISTOGRAM_BYTES = 4 * 4 * 256
 _DECAYS = 0x8000_0000
-_NONE = 0xFFFF_FFFF
-
-# The slots of a chunk's row, as in param_stats.wgsl.
-_ROW_SLOTS = 48
-_LANE_SLOTS = 8
-_NANS, _POSINFS, _NEGINFS, _FIRST, _LOWEST, _HIGHEST, _TOP = range(7)
-_SUMS, _UPDATE_TOP, _LARGEST, _LARGEST_AT, _LOST, _BELOW_EPS, _F16_OVER, _F16_UNDER, _SKIPPED = (
-    32,
-    *range(37, 45),
-)
 
 Views = Callable[[Lane, int, int], Iterator[Piece]]
 """As `LaneMemory.views`."""
@@ -130,7 +117,7 @@ class ParamStatsKernel:
         self._align = max(gpu.limits.min_uniform_buffer_offset_alignment, 64)
         self._table = gpu.storage("chunks", chunks * _CHUNK_BYTES)
         self._histograms = gpu.storage("param histograms", params * _HISTOGRAM_BYTES)
-        self._rows = gpu.storage("chunk statistics", chunks * 4 * _ROW_SLOTS)
+        self._rows = gpu.storage("chunk statistics", chunks * 4 * ROW_SLOTS)
         self._settings = gpu.uniform("param statistics", self._settings_rows * self._align)
         self._views: Views = memory.views
         self._in_table: tuple[_Batch, bool] | None = None
@@ -174,7 +161,7 @@ class ParamStatsKernel:
                 *(b.params[0] + (b.table[:, 0] & ~np.uint32(_DECAYS)) for b in batches),
             ]
         )
-        return _assembled(
+        return assembled(
             self._layout, histograms, np.concatenate(rows) if rows else None, owners, uniforms.idle
         )
 
@@ -205,7 +192,7 @@ class ParamStatsKernel:
         encoder = gpu.encoder()
         encoder.clear_buffer(self._histograms, 0, params * _HISTOGRAM_BYTES)
         self._record(encoder, "param_stats", parts, groups)
-        of_rows = (self._rows, 0, len(batch.table) * 4 * _ROW_SLOTS)
+        of_rows = (self._rows, 0, len(batch.table) * 4 * ROW_SLOTS)
         of_histograms = (self._histograms, 0, params * _HISTOGRAM_BYTES)
         histograms, rows, *spans = gpu.read_all([of_histograms, of_rows, *self._timer.ranges(1)], encoder)
         times += [ms for _, ms in self._timer.spans_of(spans, 1)]
@@ -215,7 +202,7 @@ class ParamStatsKernel:
             self._record(encoder, "param_nonfinite", parts, groups)
             rows, *spans = gpu.read_all([of_rows, *self._timer.ranges(1)], encoder)
             times += [ms for _, ms in self._timer.spans_of(spans, 1)]
-        return counted, rows.view(np.uint32).reshape(-1, _ROW_SLOTS)
+        return counted, rows.view(np.uint32).reshape(-1, ROW_SLOTS)
 
     def _make_room(self, parts: int) -> None:
         """Settings of so many parts."""
@@ -234,7 +221,7 @@ class ParamStatsKernel:
             (grad_stats, 0, 8),
             (self._table, 0, len(batch.table) * _CHUNK_BYTES),
             (self._histograms, 0, (batch.params[1] - batch.params[0]) * _HISTOGRAM_BYTES),
-            (self._rows, 0, len(batch.table) * 4 * _ROW_SLOTS),
+            (self._rows, 0, len(batch.table) * 4 * ROW_SLOTS),
             (self._settings, index * self._align, _SETTINGS_BYTES),
         ]
         prepared = tuple(view.prepare for view in views if view.prepare is not None)
@@ -270,7 +257,7 @@ def _batches(memory: LaneMemory, gpu: Gpu) -> Iterator[_Batch]:
     layout = memory.layout
     binding = min(gpu.limits.max_storage_buffer_binding_size, gpu.limits.max_buffer_size)
     max_params = min(MAX_PARAMS, binding // _HISTOGRAM_BYTES)
-    max_chunks = min(MAX_CHUNKS, binding // (4 * _ROW_SLOTS))
+    max_chunks = min(MAX_CHUNKS, binding // (4 * ROW_SLOTS))
     chunk = CHUNK[gpu.info.software]
     while chunk < MAX_CHUNK and layout.elements > chunk * WANTED_CHUNKS:
         chunk *= 2
@@ -339,100 +326,3 @@ def _within(batch: _Batch, start: int, stop: int) -> _Batch:
         if low < high:
             runs.append(_Run(run.start, run.stop, low - first, high - low))
     return _Batch(batch.table[first:last], batch.params, tuple(runs))
-
-
-# --- from the rows of chunks to the params
-
-
-def _assembled(
-    layout: Layout,
-    histograms: npt.NDArray[np.int64],
-    rows: U32Array | None,
-    owners: npt.NDArray[Any],
-    idle: BoolArray | None,
-) -> ParamTable:
-    """Chunks of a param follow each other, so they are added up in runs, in float64 and in order.
-
-    Of `idle` params there is no update.
-    """
-    segments = layout.segments
-    table = np.zeros((len(segments), _ROW_SLOTS), np.int64)
-    sums = np.zeros((len(segments), 5))
-    tops = np.zeros((len(segments), 5), np.int64)
-    for k in range(4):
-        table[:, k * _LANE_SLOTS + _FIRST] = _NONE
-        table[:, k * _LANE_SLOTS + _LOWEST] = _NONE
-    table[:, _LARGEST_AT] = _NONE
-    if rows is not None and len(rows):
-        starts = np.flatnonzero(np.diff(owners, prepend=-1))
-        who = owners[starts]
-        wide = rows.astype(np.int64)
-        table[who] = np.add.reduceat(wide, starts)
-        for k in range(4):
-            for slot, way in ((_FIRST, np.minimum), (_LOWEST, np.minimum), (_HIGHEST, np.maximum)):
-                at = k * _LANE_SLOTS + slot
-                table[who, at] = way.reduceat(wide[:, at], starts)
-        table[who, _LARGEST] = np.maximum.reduceat(wide[:, _LARGEST], starts)
-        largest = np.zeros(len(segments), np.int64)
-        largest[who] = table[who, _LARGEST]
-        places = np.where(wide[:, _LARGEST] == largest[owners], wide[:, _LARGEST_AT], _NONE)
-        table[who, _LARGEST_AT] = np.minimum.reduceat(places, starts)
-        top_slots = [*(k * _LANE_SLOTS + _TOP for k in range(4)), _UPDATE_TOP]
-        tops[who] = np.maximum.reduceat(wide[:, top_slots], starts)
-        parts = np.ascontiguousarray(rows[:, _SUMS : _SUMS + 5]).view(np.float32).astype(np.float64)
-        sums[who] = np.add.reduceat(np.ldexp(parts, 2 * (wide[:, top_slots] - tops[owners])), starts)
-    norms = np.ldexp(np.sqrt(sums), tops - 128)
-    lows, highs = (
-        _from_keys(table[:, [k * _LANE_SLOTS + slot for k in range(4)]]) for slot in (_LOWEST, _HIGHEST)
-    )
-    exponents = histograms[:, :, :BINS].astype(np.uint32)
-    numel = np.array([s.numel for s in segments], np.int64)
-    zeros = numel[:, None] - histograms.sum(axis=2)
-    lanes: dict[Lane, LaneColumns] = {}
-    for k, lane in enumerate(LANES):
-        nan, posinf, neginf, first = (
-            table[:, k * _LANE_SLOTS + slot] for slot in (_NANS, _POSINFS, _NEGINFS, _FIRST)
-        )
-        some = nan + posinf + neginf < numel
-        lanes[lane] = LaneColumns(
-            nan=nan,
-            posinf=posinf,
-            neginf=neginf,
-            first=_index(first),
-            zeros=zeros[:, k],
-            low=np.where(some, lows[:, k], np.nan).astype(np.float64),
-            high=np.where(some, highs[:, k], np.nan).astype(np.float64),
-            norm=norms[:, k],
-            exponents=exponents[:, k],
-        )
-    if idle is not None:
-        norms[idle, 4] = 0.0
-        for slot in (_LARGEST, _BELOW_EPS, _LOST, _SKIPPED):
-            table[idle, slot] = 0
-    largest_at = np.where(table[:, _LARGEST] > 0, table[:, _LARGEST_AT], _NONE)
-    update = UpdateColumns(
-        norm=norms[:, 4],
-        largest=table[:, _LARGEST].astype(np.uint32).view(np.float32).astype(np.float64),
-        largest_at=_index(largest_at),
-        below_eps=table[:, _BELOW_EPS],
-        lost=table[:, _LOST],
-        skipped=table[:, _SKIPPED],
-        f16_overflows=table[:, _F16_OVER],
-        f16_underflows=table[:, _F16_UNDER],
-    )
-    for array in (exponents, zeros, norms, table, numel):
-        array.flags.writeable = False
-    names, blocks = tuple(s.name for s in segments), tuple(s.block for s in segments)
-    return ParamTable(names, blocks, numel, MappingProxyType(lanes), update)
-
-
-def _index(elements: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """-1 where there is none."""
-    return np.where(elements == _NONE, -1, elements)
-
-
-def _from_keys(keys: npt.NDArray[np.int64]) -> F32Array:
-    """Numbers from integers in the order of the numbers."""
-    raw = keys.astype(np.uint32)
-    raw = np.where(raw & np.uint32(0x8000_0000), raw ^ np.uint32(0x8000_0000), ~raw)
-    return np.asarray(raw.view(np.float32))

@@ -10,8 +10,9 @@ from inspector.errors import InspectorError
 from inspector.progress import EndedError
 from inspector.runtime.background import Background
 from inspector.runtime.beside import DiffPicture
-from inspector.session.diff import SessionDiff, diff
+from inspector.session.diff import diff
 from inspector.session.diff_report import param_curves, report
+from inspector.session.differences import SessionDiff
 from inspector.session.reader import Session
 
 PROGRESS_S = 0.25

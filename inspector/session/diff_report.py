@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from inspector.floats import F64Array, shortest
 from inspector.session.compare import Difference
-from inspector.session.diff import I64Array, ParamDifference, SessionDiff, Setting, Timing, histogram
+from inspector.session.differences import I64Array, ParamDifference, SessionDiff, Setting, Timing, histogram
 from inspector.stores import LANES, Lane
 
 Scalar = TypeVar("Scalar", bound=np.generic)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from PySide6.QtCore import Qt
 
 from inspector.floats import F64Array, shortest
-from inspector.session.diff import Setting, Timing
 from inspector.session.diff_report import DiffReport, Worst
+from inspector.session.differences import Setting, Timing
 from inspector.stores import Lane
 from inspector.ui import format as fmt
 from inspector.ui.tables import AnyIndex, ColumnsModel
