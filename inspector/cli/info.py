@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from inspector.byte_sizes import limit_text, size_text
 from inspector.cli.options import make_console
 from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.hyper import HYPER_NAMES
 from inspector.session.archive import pack
 from inspector.session.reader import Session
-from inspector.session.recorder import size_text
 from inspector.session.session_info import how_to_go_on
 from inspector.settings import SETTING_NAMES
 
@@ -113,7 +113,7 @@ def _layout_words(layout: dict[str, Any] | None, *, grown: bool) -> str:
     return (
         f"{when}aligned to {layout['align_bytes']:,} bytes, {layout['padded_elements']:,} elements with gaps in "
         f"{pages} page{'s' if pages != 1 else ''}, {blocks}{state}; bindings of at most "
-        f"{layout['max_binding_bytes'] >> 20:,} MiB"
+        f"{limit_text(layout['max_binding_bytes'])}"
     )
 
 

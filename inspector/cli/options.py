@@ -159,7 +159,9 @@ Lockstep = Annotated[
     codecs.Codec | None,
     typer.Option("--lockstep", help="Run 8-bit state by this codec beside, on the same gradients."),
 ]
-UndoMb = Annotated[int | None, typer.Option("--undo-mb", help="MiB of GPU memory for going back.", min=0)]
+UndoMb = Annotated[
+    int | None, typer.Option("--undo-mb", help="MB (10⁶ bytes) of GPU memory for going back.", min=0)
+]
 
 
 def make_variant(

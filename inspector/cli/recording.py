@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from inspector.byte_sizes import size_text
 from inspector.errors import InspectorError, UsageError
 from inspector.files import anything_at
 from inspector.hyper import HYPER_NAMES, Hyper, scheduled
@@ -16,7 +17,7 @@ from inspector.runtime.engine import Engine
 from inspector.runtime.recording import Recording, check_new, described
 from inspector.session.policy import Policy
 from inspector.session.reader import Session
-from inspector.session.recorder import Recorder, check_room, free_bytes, size_text
+from inspector.session.recorder import Recorder, check_room, free_bytes
 from inspector.sources.base import Source
 from inspector.statistics import StatsLevel
 from inspector.stepping import HostState

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from inspector.byte_sizes import size_text
 from inspector.errors import UsageError
 from inspector.findings import Finding
 from inspector.floats import F32Array
@@ -308,13 +309,3 @@ def check_room(path: Path, expected: int, free: FreeBytes = free_bytes) -> None:
             f"{path} would take {size_text(expected)}, and the disk has {size_text(left)} left, of which "
             f"{size_text(RESERVE_BYTES)} stay free: record fewer steps, or capture less."
         )
-
-
-def size_text(nbytes: int) -> str:
-    """Bytes for people: 12 B, 3.4 MB."""
-    size = float(nbytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"

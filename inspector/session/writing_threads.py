@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from inspector.byte_sizes import size_text
 from inspector.progress import EndedError, advanced
 from inspector.session.records import Note
 from inspector.session.tensor_files import Stored
@@ -197,7 +198,7 @@ class WritingThreads:
             raise _FullError(full) from None
 
     def _full(self, left: int) -> str:
-        return f"The recording {self._path} has ended, the disk is full: {left >> 20:,} MiB were left."
+        return f"The recording {self._path} has ended, the disk is full: {size_text(left)} were left."
 
     def _sentence(self, error: Exception) -> str:
         try:

@@ -39,8 +39,8 @@ def pack(
     json: o.Json = False,
 ) -> int:
     """Make one zip file of a session, which opens in place, checking every part on the way."""
+    from inspector.byte_sizes import size_text
     from inspector.cli.info import pack_session
-    from inspector.session.recorder import size_text
 
     document = pack_session(session, out)
     o.print_json(document) if json else print(f"{document['path']}, {size_text(document['bytes'])}")
