@@ -13,8 +13,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from inspector.cli.options import as_dict, interruptible, left_out, make_console, print_json
+from inspector.cli.options import as_dict, interruptible, make_console, print_json
 from inspector.cli.shaders import form_of, shaders_of
+from inspector.cli.step_options import left_out
 from inspector.diagnosis.diagnosis import SEVERITIES
 from inspector.errors import UsageError
 from inspector.findings import Finding, Severity

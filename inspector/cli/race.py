@@ -15,7 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from inspector import __version__
 from inspector.cli.decay import decay_document, show_decay
-from inspector.cli.options import interruptible, make_console, make_hyper, make_source, make_table, print_json
+from inspector.cli.options import interruptible, make_console, make_source, make_table, print_json
+from inspector.cli.step_options import make_hyper
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker

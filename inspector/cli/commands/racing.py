@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from inspector.cli import options as o
+from inspector.cli.step_options import SettingOptions, checked, note_idle_lanes
 from inspector.errors import UsageError
 
 
 def race(
+    *,
     source: o.SourceArgument = "charlm",
     lane: Annotated[
         list[str] | None,
@@ -37,12 +39,7 @@ def race(
     ] = False,
     numerics: o.Numerics = "published",
     stats: o.Stats = None,
-    lr: o.Lr = None,
-    beta1: o.Beta1 = None,
-    beta2: o.Beta2 = None,
-    eps: o.Eps = None,
-    weight_decay: o.WeightDecay = None,
-    max_grad_norm: o.MaxGradNorm = None,
+    settings: SettingOptions,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -59,11 +56,8 @@ def race(
     if capture is not None and save is None:
         raise UsageError("--capture needs a session to record to: name it with --save NAME.session.")
     lanes = [LaneSpec.from_text(text) for text in lane or ("adamw", "adam-l2", "lion:lr=3e-4", "sgd:lr=0.1")]
-    o.note_idle_lanes(lanes)
-    given = o.checked(
-        {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
-         "max_grad_norm": max_grad_norm}
-    )  # fmt: skip
+    note_idle_lanes(lanes)
+    given = checked(o.as_dict(settings))
     o.whole_number("--steps", steps)
     setup = Setup(
         source,
@@ -112,9 +106,9 @@ def sweep(
     from inspector.race import LaneSpec, log_grid, sweep_lanes
 
     bases = [LaneSpec.from_text(text) for text in lane or ("adamw",)]
-    o.note_idle_lanes(bases)
+    note_idle_lanes(bases)
     lanes = sweep_lanes(bases, log_grid(lr), range(seeds))
-    given = o.checked(
+    given = checked(
         {
             "beta1": beta1,
             "beta2": beta2,
