@@ -44,8 +44,7 @@ def make_save(path: Path | None, capture: str | None, resume: bool = False) -> S
     """What the options say together; UsageError before any work is done where they cannot be carried out."""
     if path is None:
         if capture is not None or resume:
-            option = "--resume" if resume else "--capture"
-            raise UsageError(f"{option} needs a session to record to: name it with --save NAME.session.")
+            check_saved("--resume" if resume else "--capture", path)
         return None
     policy = None if capture is None else Policy.from_text(capture)
     if not resume:
@@ -54,6 +53,12 @@ def make_save(path: Path | None, capture: str | None, resume: bool = False) -> S
     elif not anything_at(path):
         raise UsageError(f"{path} does not exist, so nothing is continued: leave --resume out.")
     return Save(path, policy, resume)
+
+
+def check_saved(option: str, path: Path | None) -> None:
+    """UsageError where `option`, which is of a recording, was given and no place for one."""
+    if path is None:
+        raise UsageError(f"{option} needs a session to record to: name it with --save NAME.session.")
 
 
 def level_of(stats: StatsLevel | None, save: Save | None) -> StatsLevel:

@@ -19,6 +19,7 @@ from inspector.cli.options import interruptible, make_console, make_table, print
 from inspector.cli.reexecute import reexecute
 from inspector.cli.reexecute import show as show_reexecuted
 from inspector.cli.shaders import form_of, shaders_of
+from inspector.cli.step_options import tell_idle
 from inspector.errors import UsageError
 from inspector.files import anything_at, check_writable
 from inspector.floats import shortest
@@ -130,6 +131,7 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
         raise UsageError(f"--save takes steps that follow each other: give {texts}.")
     maker = StepperMaker(request.adapter, undo_bytes=0)
     form = request.changes.variant_of(session.step(found[0].first).variant)
+    tell_idle(form, request.changes.hyper, request.changes.variant)
     breakpoints = Breakpoints(make_conditions(request.breaks, source.params, form))
     runner = Replay(source, maker, request.changes, breakpoints)
     steps: list[dict[str, Any]] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -95,13 +95,13 @@ def note_idle(context: typer.Context, variant: plan.Variant) -> None:
     tell_idle(variant, settings, given_form(context, variant))
 
 
-def tell_idle(variant: plan.Variant, settings: Sequence[str], form: Mapping[str, Any]) -> None:
+def tell_idle(variant: plan.Variant, settings: Iterable[str], form: Mapping[str, Any]) -> None:
     """The same of hyper-parameters by name and of parts of the form, those that were typed."""
     for sentence in idle_sentences(variant, settings, form):
         print(f"inspector: {sentence}", file=sys.stderr)
 
 
-def idle_sentences(variant: plan.Variant, settings: Sequence[str], form: Mapping[str, Any]) -> Iterator[str]:
+def idle_sentences(variant: plan.Variant, settings: Iterable[str], form: Mapping[str, Any]) -> Iterator[str]:
     """What of `settings` and `form` a step in the form `variant` does not read."""
     usual = plan.Variant()
     changed = {part: value for part, value in form.items() if value != getattr(usual, part)}
@@ -123,8 +123,13 @@ def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def note_idle_lanes(lanes: Sequence[LaneSpec]) -> None:
-    """The same of the settings of lanes."""
+def note_idle_lanes(lanes: Sequence[LaneSpec], common: Iterable[str] = ()) -> None:
+    """The same of the settings of lanes, and of hyper-parameters by name that were typed for all of them."""
+    for name in common:
+        readers = [lane for lane in lanes if name in optimizer(lane.optimizer).settings]
+        if all(name in lane.hyper for lane in readers):
+            why = "each lane that uses it has its own" if readers else "no lane uses it"
+            print(f"inspector: {_option(name)} does nothing: {why}.", file=sys.stderr)
     for lane in lanes:
         if idle := lane.idle:
             verb = "does" if len(idle) == 1 else "do"
@@ -142,6 +147,14 @@ _FORM_OPTIONS = {
 def left_out(context: typer.Context, parameter: str) -> bool:
     """True where a parameter has its default, not something typed."""
     return getattr(context.get_parameter_source(parameter), "name", "DEFAULT") == "DEFAULT"
+
+
+def refuse_all_but(context: typer.Context, used: Sequence[str], why: str) -> None:
+    """UsageError with `why`, in which {option} stands for the option, where one was typed that is none of `used`."""
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name in context.params and name not in used and not left_out(context, name):
+            raise UsageError(why.format(option=parameter.opts[0]))
 
 
 def given_form(context: typer.Context, variant: plan.Variant) -> dict[str, Any]:

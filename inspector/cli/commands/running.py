@@ -17,6 +17,7 @@ from inspector.cli.step_options import (
     given_form,
     how_to_step,
     make_variant,
+    refuse_all_but,
 )
 from inspector.errors import UsageError
 from inspector.files import check_writable
@@ -104,7 +105,11 @@ def diagnose(
     from inspector.cli import diagnose as command
 
     if command.is_recorded(source):
-        command.check_typed(context)
+        refuse_all_but(
+            context,
+            ("source", "first", "last", "json"),
+            "A recording is diagnosed as it was recorded: leave {option} out, or run it again with inspector replay.",
+        )
         return command.diagnose_recording(Path(source), first, last, json=json)
     if first is not None or last is not None:
         raise UsageError(f"--from and --to take a part of a recording, and {source} is none: give --steps.")
@@ -219,8 +224,16 @@ def report(
 ) -> int:
     """Write the story of a run as one HTML file: findings by cause, plots, settings. Needs nothing else to be read."""
     from inspector.cli.report import Request, show, write_report
+    from inspector.sources.recording import is_recording
 
     check_writable(out)
+    if is_recording(Path(source)):
+        refuse_all_but(
+            context,
+            ("source", "out", "steps", "adapter", "json"),
+            "A report on a recording tells it as it was recorded: leave {option} out, or record it again under other "
+            "settings with inspector replay … --save.",
+        )
     made = o.open_told(source, schedule, seed)
     hyper, variant = how_to_step(context, made, make_variant(chosen, form, shaders), settings, adamw)
     document = write_report(Request(made, hyper, variant, out, steps, adapter))

@@ -91,12 +91,14 @@ def replay(
     Exit code 1 if --verify fails, or at a --break.
     """
     from inspector.cli import replay as command
+    from inspector.cli.recording import check_saved
     from inspector.runtime.replay import Changes
     from inspector.schedule import Schedule
     from inspector.session.policy import Policy
     from inspector.session.reader import Session
 
     if capture is not None:
+        check_saved("--capture", save)
         Policy.from_text(capture)
     form = {
         "optimizer": optimizer, "kernel": kernel, "codec": codec, "small_state": small_state,
