@@ -27,7 +27,7 @@ from inspector.race import MAX_LANES, LaneSpec, check_forms, lane_names
 from inspector.runtime.decay_watch import DecayPicture, read_bins
 from inspector.runtime.race_recording import RaceRecording, result_of
 from inspector.runtime.racing import Lane, Race, norms_level
-from inspector.runtime.recording import check_new
+from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
 from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile
 from inspector.sources.base import EndOfSourceError, Source, is_closed_loop

@@ -13,7 +13,9 @@ from inspector.files import anything_at
 from inspector.hyper import HYPER_NAMES, Hyper, scheduled
 from inspector.plan import Variant
 from inspector.runtime.engine import Engine
-from inspector.runtime.recording import Recording, check_new, described
+from inspector.runtime.recording import Recording, described
+from inspector.session.database import DATABASE_NAME
+from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
 from inspector.session.reader import Session
 from inspector.session.recorder import Recorder, check_room, free_bytes, size_text
@@ -48,6 +50,10 @@ def make_save(path: Path | None, capture: str | None, resume: bool = False) -> S
         return None
     policy = None if capture is None else Policy.from_text(capture)
     if not resume:
+        if (path / DATABASE_NAME).exists():
+            raise UsageError(
+                f"{path} exists: name another session, or continue it with inspector run … --save … --resume."
+            )
         check_new(path)
         policy = policy or Policy()
     elif not anything_at(path):

@@ -13,7 +13,7 @@ from pathlib import Path
 from inspector.errors import UsageError
 from inspector.race import LaneSpec, log_grid, sweep_lanes
 from inspector.runtime.commands import StartSweep
-from inspector.runtime.recording import check_new
+from inspector.session.new_place import check_new
 from inspector.session.race_file import RaceFile, is_race
 from inspector.sweep import Point, points
 

@@ -116,6 +116,14 @@ def is_race(path: Path) -> bool:
     return (path / RACE_NAME).is_file()
 
 
+def kind_of(folder: Path) -> Kind:
+    """What the folder of a race says that it is, for a sentence: a race where its file cannot be read."""
+    try:
+        return RaceFile.read(folder).kind
+    except UsageError:
+        return "race"
+
+
 def _parsed(document: Any, path: Path) -> RaceFile:
     if isinstance(document, dict) and type(document.get("format")) is int and document["format"] != FORMAT:
         raise UsageError(
