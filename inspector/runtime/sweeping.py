@@ -133,10 +133,5 @@ class Sweeping:
 
 
 def _picture(path: Path, file: RaceFile, *, running: bool) -> SweepPicture:
-    runs = []
-    done = [file.is_done(number) for number in range(len(file.lanes))]
-    for spec, lane, complete in zip(file.specs, file.lanes, done, strict=True):
-        result = lane.result if complete else None
-        loss = None if result is None else result.final_loss
-        runs.append((spec, loss, result is not None and result.diverged is not None))
-    return SweepPicture(str(path), file.source, file.steps, points(runs), sum(done), len(runs), running)
+    done = sum(file.is_done(number) for number in range(len(file.lanes)))
+    return SweepPicture(str(path), file.source, file.steps, points(file.runs), done, len(file.lanes), running)
