@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from inspector import __version__
 from inspector.cli.decay import decay_document, show_decay
 from inspector.cli.options import interruptible, make_console, make_source, make_table, print_json
-from inspector.cli.step_options import make_hyper
+from inspector.cli.step_options import make_hyper, tell_runs_as
 from inspector.cli.sweep_table import loss_text, rate_rows, show_rates
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import shortest
@@ -32,7 +32,7 @@ from inspector.session.policy import Policy
 from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile
 from inspector.sources.base import EndOfSourceError, Source, is_closed_loop
 from inspector.statistics import StatsLevel
-from inspector.sweep import points
+from inspector.sweep import base_of, points
 
 OPEN_LOOP = (
     "Open loop: the gradients are the same whatever the weights, so the lanes differ in their updates and not in what "
@@ -148,6 +148,9 @@ def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None)
     check_forms(lanes, Variant(**setup.form))
     if save is not None:
         check_new(save)
+    called = {base_of(lane) if kind == "sweep" else str(lane): lane for lane in lanes}
+    for text, lane in called.items():
+        tell_runs_as(f"the lane {text}", lane.variant_of(Variant(**setup.form)), source)
     policy = Policy.from_text(setup.capture)
     closed_loop = is_closed_loop(source)
     if setup.stats is None:

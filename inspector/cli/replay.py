@@ -19,7 +19,7 @@ from inspector.cli.options import interruptible, make_console, make_table, print
 from inspector.cli.reexecute import reexecute
 from inspector.cli.reexecute import show as show_reexecuted
 from inspector.cli.shaders import form_of, shaders_of
-from inspector.cli.step_options import tell_idle
+from inspector.cli.step_options import tell_idle, tell_runs_as
 from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker
@@ -130,6 +130,7 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
     maker = StepperMaker(request.adapter, undo_bytes=0)
     form = request.changes.variant_of(session.step(found[0].first).variant)
     tell_idle(form, request.changes.hyper, request.changes.variant)
+    tell_runs_as(form.optimizer, form, source)
     breakpoints = Breakpoints(make_conditions(request.breaks, source.params, form))
     runner = Replay(source, maker, request.changes, breakpoints)
     steps: list[dict[str, Any]] = []

@@ -19,7 +19,7 @@ from inspector.cli import options as o
 from inspector.cli.shaders import with_shaders
 from inspector.errors import UsageError
 from inspector.hyper import HYPER_NAMES, Hyper, check_value, with_values
-from inspector.optimizers import OPTIMIZERS, optimizer
+from inspector.optimizers import OPTIMIZERS, optimizer, runs_as
 from inspector.own_kernels import NO_OWN_KERNELS
 from inspector.race import LaneSpec
 from inspector.sources.base import Source
@@ -85,14 +85,23 @@ def how_to_step(
     changed = make_hyper(source, **o.as_dict(settings))
     variant = form_for(context, source, variant)
     changed = with_adamw(changed, source, variant, adamw)
-    note_idle(context, variant)
+    note_idle(context, variant, source)
     return changed, variant
 
 
-def note_idle(context: typer.Context, variant: plan.Variant) -> None:
-    """One line on standard error for each part of what was asked for that holds for another optimizer or form."""
+def note_idle(context: typer.Context, variant: plan.Variant, source: Source | None = None) -> None:
+    """One line on standard error for each part of what was asked for that holds for another optimizer or form; and
+    where the optimizer takes no param of `source`, what steps them."""
     settings = [name for name in HYPER_NAMES if context.params.get(name) is not None]
     tell_idle(variant, settings, given_form(context, variant))
+    if source is not None:
+        tell_runs_as(variant.optimizer, variant, source)
+
+
+def tell_runs_as(name: str, variant: plan.Variant, source: Source) -> None:
+    """One line where the optimizer of what is called `name` takes no param of `source`: what steps them all."""
+    if stepped := runs_as(variant, source.params):
+        print(f"inspector: {name} steps {source.name} {stepped}.", file=sys.stderr)
 
 
 def tell_idle(variant: plan.Variant, settings: Iterable[str], form: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from inspector.errors import UsageError
@@ -40,6 +41,14 @@ def optimizer(name: str) -> Optimizer:
 def optimizer_of(variant: Variant, param: Param) -> Optimizer:
     """What steps a param in that form: of Muon AdamW, for all but the hidden matrices."""
     return optimizer(variant.optimizer).of(param, variant)
+
+
+def runs_as(variant: Variant, params: Iterable[Param]) -> str:
+    """What steps all params where the optimizer that was chosen takes none of them, and why, in words; else ""."""
+    chosen = optimizer(variant.optimizer)
+    if chosen.rest is None or any(chosen.takes(param, variant) for param in params):
+        return ""
+    return f"as {chosen.rest.title}: no param is a {chosen.taken}"
 
 
 def is_between(variant: Variant, step: int) -> bool:

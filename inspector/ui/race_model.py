@@ -29,7 +29,8 @@ MEANS = (
     "L2 norm of what the last step changed in the weights, over all elements, in float64.",
     "L2 norm of the weights that the last step began with, over all elements, in float64.",
     "Learning rate of the last step, the schedule applied.",
-    "Whether it runs on or is complete, when and by what it was seen to diverge, or why it ended.",
+    "Whether it runs on or is complete, when and by what it was seen to diverge, or why it ended; and what steps the "
+    "params where its optimizer takes none of them.",
 )
 SAMPLES = (
     "lion:lr=0.0003,weight_decay=1",
@@ -112,6 +113,10 @@ class RaceModel(ColumnsModel):
         return None
 
     def _state(self, lane: LanePicture) -> str:
+        stands = self._stands(lane)
+        return f"{stands}, {lane.runs_as}" if lane.runs_as else stands
+
+    def _stands(self, lane: LanePicture) -> str:
         if lane.ended is not None:
             return f"ended: {lane.ended}"
         if lane.diverged is not None:

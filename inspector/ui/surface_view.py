@@ -146,7 +146,7 @@ def _path(surface: Surface, lane: LanePicture, number: int) -> Path:
 
 def _words(lane: LanePicture) -> str:
     x, y, loss, moved = (latest(lane.history, name) for name in ("x", "y", "loss", "update_norm"))
-    words = [lane.name, f"step {lane.steps:,}"]
+    words = [lane.name, *([lane.runs_as] if lane.runs_as else []), f"step {lane.steps:,}"]
     if x is not None and y is not None:
         words.append(f"x {fmt.number(x)}, y {fmt.number(y)}")
     if loss is not None:

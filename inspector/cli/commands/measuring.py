@@ -53,7 +53,7 @@ def layout(
     variant = make_variant(chosen, form, shaders)
     made = o.open_told(source, steps=False)
     variant = form_for(context, made, variant)
-    note_idle(context, variant)
+    note_idle(context, variant, made)
     document = describe(made, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
     o.print_json(document) if json else show(document)
     return 0

@@ -64,9 +64,10 @@ def window(
         given=o.as_dict(settings),
         shaders=shaders,
     )
-    variant = form_for(context, opener.open_source(source), variant)
+    opened = opener.open_source(source)
+    variant = form_for(context, opened, variant)
     opener = dataclasses.replace(opener, adamw=adamw_settings(variant, adamw))
-    note_idle(context, variant)
+    note_idle(context, variant, opened)
     return open_window(
         opener,
         source,
@@ -128,9 +129,10 @@ def screenshot(
         given=o.as_dict(settings),
         shaders=shaders,
     )
-    variant = form_for(context, opener.open_source(source), variant)
+    opened = opener.open_source(source)
+    variant = form_for(context, opened, variant)
     opener = dataclasses.replace(opener, adamw=adamw_settings(variant, adamw))
-    note_idle(context, variant)
+    note_idle(context, variant, opened)
     take_picture(
         opener,
         source,
