@@ -15,7 +15,7 @@ from inspector.cli import run
 from inspector.errors import UsageError
 from inspector.history import HistoryRecorder
 from inspector.layout import Param, make_layout
-from inspector.optimizers import plan_step, runs_as
+from inspector.optimizers import Instead, plan_step, runs_as
 from inspector.plan import Limits, Variant
 from inspector.race import LaneSpec
 from inspector.runtime.commands import Command, StartRace
@@ -26,7 +26,7 @@ from inspector.stepping import HostGradients
 from inspector.surfaces import SURFACES, Surface, surface_of
 from inspector.ui import theme
 from inspector.ui.app import application
-from inspector.ui.race_model import STATE
+from inspector.ui.race_model import LANE, STATE
 from inspector.ui.race_view import RaceView
 from inspector.ui.surface_view import SurfaceView
 
@@ -149,8 +149,8 @@ def test_each_lane_is_a_path_from_the_start(qtbot: QtBot) -> None:
     assert view.map.width() > 300
 
 
-MUON_AS = "as AdamW: no param is a hidden matrix"
-SHAMPOO_AS = "as AdamW: no param is a matrix"
+MUON_AS = Instead("AdamW", "no param is a hidden matrix")
+SHAMPOO_AS = Instead("AdamW", "no param is a matrix")
 
 
 def test_an_optimizer_of_matrices_runs_as_another_where_there_is_none() -> None:
@@ -158,8 +158,9 @@ def test_an_optimizer_of_matrices_runs_as_another_where_there_is_none() -> None:
     muon, shampoo = Variant(optimizer="muon"), Variant(optimizer="shampoo")
     assert (runs_as(muon, [one]), runs_as(shampoo, [one])) == (MUON_AS, SHAMPOO_AS)
     # A head is a matrix, and Muon leaves it to AdamW.
-    assert (runs_as(muon, [one, head]), runs_as(shampoo, [one, head])) == (MUON_AS, "")
-    assert runs_as(muon, [one, matrix]) == runs_as(Variant(), [one]) == ""
+    assert (runs_as(muon, [one, head]), runs_as(shampoo, [one, head])) == (MUON_AS, None)
+    assert runs_as(muon, [one, matrix]) is None
+    assert runs_as(Variant(), [one]) is None
     assert runs_as(Variant(optimizer="muon", no_muon="h.*"), [one, matrix]) == MUON_AS
 
 
@@ -171,7 +172,7 @@ def test_on_a_surface_it_takes_the_steps_of_the_other_and_says_so(name: str, sai
         for _ in range(5):
             race.step()
         first, second = race.lanes
-        assert (first.runs_as, second.runs_as) == ("", said)
+        assert (first.runs_as, second.runs_as) == (None, said)
         assert first.digest() == second.digest()
     finally:
         race.close()
@@ -190,7 +191,7 @@ def test_on_a_surface_it_takes_the_steps_of_the_other_and_says_so(name: str, sai
 def test_commands_say_so_once(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], who: str) -> None:
     assert run(list(words)) == 0
     said = [line for line in capsys.readouterr().err.splitlines() if "AdamW" in line]
-    assert said == [f"inspector: {who} steps {words[1]} {MUON_AS}."]
+    assert said == [f"inspector: {who} steps {words[1]} as AdamW: no param is a hidden matrix."]
 
 
 @pytest.mark.qt
@@ -203,7 +204,7 @@ def test_the_legend_of_a_surface_says_so(qtbot: QtBot) -> None:
     lanes = (LanePicture("sgd", "sgd", 2, history), LanePicture("muon", "muon", 2, history, runs_as=MUON_AS))
     view.show_snapshot(make_snapshot(source="surface:valley", race=RacePicture(lanes, 0, True, True)))
     said = [label.text() for _, label in view._rows]
-    assert said == ["sgd · step 2", f"muon · {MUON_AS} · step 2"]
+    assert said == ["sgd · step 2", "muon as AdamW · step 2 · as AdamW: no param is a hidden matrix"]
 
 
 @pytest.mark.qt
@@ -217,9 +218,9 @@ def test_a_race_says_so_of_lanes_that_are_written_and_of_those_that_run(qtbot: Q
     view.show_snapshot(shown)
     assert view.words.text() == ""
     view.load("adamw muon:lr=0.1 muon:lr=0.2 sham")
-    assert view.words.text() == f"muon runs {MUON_AS}"
+    assert view.words.text() == "muon runs as AdamW: no param is a hidden matrix"
     view.load("adamw shampoo")
-    assert view.words.text() == f"shampoo runs {SHAMPOO_AS}"
+    assert view.words.text() == "shampoo runs as AdamW: no param is a matrix"
     history = HistoryRecorder().freeze()
     lanes = (
         LanePicture("adamw", "adamw", 2, history),
@@ -228,8 +229,9 @@ def test_a_race_says_so_of_lanes_that_are_written_and_of_those_that_run(qtbot: Q
     view.show_snapshot(replace(shown, race=RacePicture(lanes, 0, True, True)))
     # The row of the lane says it now.
     assert view.words.text() == "adamw in front"
-    assert view.model.text(1, STATE) == f"runs, {SHAMPOO_AS}"
+    assert view.model.text(1, STATE) == "runs, as AdamW: no param is a matrix"
     assert view.model.text(0, STATE) == "runs"
+    assert [view.model.text(row, LANE) for row in range(2)] == ["adamw", "shampoo as AdamW"]
     matrix = plan_step(make_layout([Param("h.0.weight", (8, 8))]), Limits(), Variant())
     view.load("adamw muon")
     view.show_snapshot(make_snapshot(plan=matrix))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inspector.history import History
+from inspector.optimizers import Instead
 
 METRICS = ("loss", "grad_norm", "update_norm", "weight_norm", "lr", "clip_scale")
 """Of a lane's history."""
@@ -24,7 +25,7 @@ class LanePicture:
     history: History
     diverged: tuple[int, str] | None = None
     ended: str | None = None
-    runs_as: str = ""
+    runs_as: Instead | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,6 +44,11 @@ SAMPLES = (
 )
 
 
+def lane_name(lane: LanePicture) -> str:
+    """What it is called, and what steps its params where its optimizer takes none of them."""
+    return f"{lane.name} {lane.runs_as.brief}" if lane.runs_as is not None else lane.name
+
+
 def lane_style(number: int) -> tuple[QColor, Dash]:
     """The colour and the dash of a lane: colours first, then other dashes."""
     colour = theme.ink(QColor(ROW[number % len(ROW)]), theme.colours().base)
@@ -88,7 +93,7 @@ class RaceModel(ColumnsModel):
         """What stands in a cell."""
         lane = self.lanes[row]
         if column == LANE:
-            return lane.name
+            return lane_name(lane)
         if column == STEP:
             return fmt.count(lane.steps)
         if column == STATE:

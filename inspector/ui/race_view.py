@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 from inspector.errors import UsageError
 from inspector.history import EMPTY_HISTORY, History
 from inspector.layout import Layout
-from inspector.optimizers import OPTIMIZERS, runs_as
+from inspector.optimizers import OPTIMIZERS, Instead, runs_as
 from inspector.race import LaneSpec
 from inspector.runtime.commands import FrontLane, RaceTogether, StartRace, StopRace
 from inspector.runtime.race_pictures import RacePicture
@@ -203,7 +203,7 @@ class RaceView(LazyView):
         racing = {lane.spec for lane in snapshot.race.lanes} if snapshot.race is not None else set()
         asked = snapshot.plan.layout, tuple(t for t in self.lanes.currentText().split() if t not in racing)
         if asked != self._asked:
-            found: dict[str, str] = {}
+            found: dict[str, Instead | None] = {}
             for text in asked[1]:
                 with suppress(UsageError):
                     lane = LaneSpec.from_text(text)
