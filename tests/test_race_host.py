@@ -259,7 +259,7 @@ def test_commands_for_one_session_name_the_lanes_of_a_race(
 ) -> None:
     path = tmp_path / "race.session"
     assert run(["race", TINY, "--lane", "adamw", "--lane", "sgd", "--steps", "1", "--save", str(path)]) == 0
-    for command in (["info"], ["diagnose"], ["replay"], ["run", "--steps", "1"], ["diff", str(path)]):
+    for command in (["diagnose"], ["replay"], ["run", "--steps", "1"], ["diff", str(path)]):
         capsys.readouterr()
         assert run([command[0], str(path), *command[1:]]) == 2
         assert "lane-000.session" in capsys.readouterr().err
