@@ -17,6 +17,7 @@ from rich.table import Table
 
 from inspector.cli.options import as_dict, interruptible, make_console, make_table
 from inspector.cli.shaders import form_of, shaders_of
+from inspector.cli.step_options import tell_runs_as
 from inspector.comparison import BenchReport, Comparison, StepCosts
 from inspector.cost import costs_csv
 from inspector.errors import UsageError
@@ -60,6 +61,7 @@ def _measure(request: Request, check: Callable[[], None]) -> dict[str, Any]:
     if request.drift_steps and not request.every:
         raise UsageError("--drift-steps compares variants: give --all with it.")
     variant = request.variant
+    tell_runs_as(variant.optimizer, variant, source)
     gpu = Gpu(request.adapter)
     seed = request.seed or 0
     try:
