@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from inspector.byte_sizes import size_text
 from inspector.cli.options import make_console, make_table
 from inspector.cli.sweep_table import loss_text, rate_rows, show_rates
 from inspector.errors import UsageError
@@ -16,7 +17,6 @@ from inspector.race import lane_names
 from inspector.session.places import open_places
 from inspector.session.race_file import RACE_NAME, RaceFile, lane_folder
 from inspector.session.reader import Session
-from inspector.session.recorder import size_text
 from inspector.sweep import base_of, points
 
 MAX_LISTED = 20
