@@ -51,7 +51,7 @@ def make_save(path: Path | None, capture: str | None, resume: bool = False) -> S
         return None
     policy = None if capture is None else Policy.from_text(capture)
     if not resume:
-        if (path / DATABASE_NAME).exists():
+        if anything_at(path) and (path / DATABASE_NAME).exists():
             raise UsageError(
                 f"{path} exists: name another session, or continue it with inspector run … --save … --resume."
             )
