@@ -7,7 +7,9 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from state_files import write
 
 from inspector.cli.app import COMMANDS
 from inspector.cli.option_groups import with_options_apart
@@ -160,3 +162,48 @@ def test_what_is_captured_of_a_replay_needs_a_place(call: Call) -> None:
         2,
         "inspector: --capture needs a session to record to: name it with --save NAME.session.\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "drawn"),
+    [("charlm", True), ("synthetic:64", True), ("surface:noisy", True), ("surface:valley", False)],
+)
+def test_a_seed_is_told_to_do_nothing_where_nothing_is_drawn(
+    call: Call, quick: None, source: str, drawn: bool
+) -> None:
+    code, _, err = call("window", source, "--seed", "3")
+    said = [] if drawn else [f"inspector: --seed does nothing: nothing of {source} is drawn."]
+    assert (code, told(err)) == (0, said)
+
+
+def test_a_seed_is_told_to_do_nothing_for_what_is_read(call: Call, quick: None, tmp_path: Path) -> None:
+    state = write(tmp_path / "s.safetensors", {"w/a": np.ones(3, np.float32), "g/a": np.ones(3, np.float32)})
+    for source in (EXAMPLE, state):
+        code, _, err = call("window", source, "--seed", "3")
+        assert code == 0
+        assert [line for line in told(err) if "--seed" in line] == [
+            f"inspector: --seed does nothing: nothing of {source} is drawn."
+        ]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("race", "surface:valley", "--lane", "sgd", "--lane", "lion", "--seed", "1"), ["--seed does nothing"]),
+        (
+            ("race", "surface:valley", "--lane", "sgd:seed=1", "--lane", "lion"),
+            ["seed does nothing in the lane sgd:seed=1"],
+        ),
+        (("sweep", "surface:valley", "--lr", "0.1", "--seeds", "2"), ["--seeds 2 runs each alike"]),
+        (("sweep", "surface:noisy", "--lr", "0.1", "--seeds", "2"), []),
+        (("sweep", "surface:valley", "--lr", "0.1"), []),
+    ],
+)  # fmt: skip
+def test_seeds_of_lanes_are_told_where_nothing_is_drawn(
+    call: Call, words: tuple[str, ...], said: list[str]
+) -> None:
+    code, _, err = call(*words, "--steps", "1")
+    lines = [line for line in err.splitlines() if "seed" in line]
+    assert code == 0
+    assert lines == [f"inspector: {each}: nothing of surface:valley is drawn." for each in said]

@@ -69,3 +69,18 @@ def test_a_race_that_cannot_be_read_is_not_written_over_either(tmp_path: Path) -
     assert kind_of(folder) == "race"
     with pytest.raises(UsageError, match="exists, it is a saved race"):
         check_new(folder)
+
+
+@pytest.mark.gpu
+def test_a_lane_of_a_race_is_not_gone_on_with(call: Call, tmp_path: Path) -> None:
+    folder = tmp_path / "race.session"
+    lanes = ("--lane", "adamw", "--lane", "lion")
+    made = call("race", "surface:valley", *lanes, "--steps", 2, "--capture", "all", "--save", folder)
+    assert made[0] == 0, made[2]
+    before, lane = files_of(folder), folder / "lane-000.session"
+    code, _, err = call("run", "surface:valley", "--steps", 4, "--save", lane, "--resume")
+    assert (code, err) == (
+        2,
+        f"inspector: {lane} is a lane of the saved race {folder}, which tells what it ran: save to another session.\n",
+    )
+    assert files_of(folder) == before

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from inspector import __version__
 from inspector.cli.decay import decay_document, show_decay
 from inspector.cli.options import interruptible, make_console, make_source, make_table, print_json
-from inspector.cli.step_options import make_hyper, tell_runs_as
+from inspector.cli.step_options import make_hyper, tell_runs_as, tell_seeds
 from inspector.cli.sweep_table import loss_text, rate_rows, show_rates
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import shortest
@@ -77,6 +77,7 @@ def run_race(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json
     """Race, print, save; 1 where a lane ended before the others."""
     if not 2 <= len(lanes) <= MAX_LANES:
         raise UsageError(f"A race has 2 to {MAX_LANES} lanes, not {len(lanes)}: give --lane as often.")
+    _tell(setup, lanes, "race", setup.open(LaneSpec()))
     outcome = _run(setup, lanes, "race", save)
     document = race_document(outcome)
     print_json(document) if json else show_race(document)
@@ -85,11 +86,13 @@ def run_race(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json
 
 def run_sweep(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json: bool) -> int:
     """Run every lane, some at a time, print and save; 0."""
-    if not is_closed_loop(setup.open(LaneSpec())):
+    source = setup.open(LaneSpec())
+    if not is_closed_loop(source):
         raise UsageError(
             f"A sweep compares final losses, and {setup.source} has none that follows from the weights: sweep charlm "
             "or a surface."
         )
+    _tell(setup, lanes, "sweep", source)
     outcome = _run(setup, lanes, "sweep", save)
     document = sweep_document(outcome)
     print_json(document) if json else show_sweep(document)
@@ -148,9 +151,6 @@ def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None)
     check_forms(lanes, Variant(**setup.form))
     if save is not None:
         check_new(save)
-    called = {base_of(lane) if kind == "sweep" else str(lane): lane for lane in lanes}
-    for text, lane in called.items():
-        tell_runs_as(f"the lane {text}", lane.variant_of(Variant(**setup.form)), source)
     policy = Policy.from_text(setup.capture)
     closed_loop = is_closed_loop(source)
     if setup.stats is None:
@@ -197,6 +197,24 @@ def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None)
                 raise InspectorError(recording.ended)
     seconds = time.perf_counter() - began
     return Outcome(setup, kind, file.closed_loop, device, tuple(raced), seconds, save)
+
+
+def _tell(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, source: Source) -> None:
+    """On standard error what of the lanes is not as it was asked for."""
+    tell_seeds(_seeds(setup, lanes, kind), source)
+    called = {base_of(lane) if kind == "sweep" else str(lane): lane for lane in lanes}
+    for text, lane in called.items():
+        tell_runs_as(f"the lane {text}", lane.variant_of(Variant(**setup.form)), source)
+
+
+def _seeds(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind) -> list[str]:
+    """What was asked of seeds, each as what it comes to where nothing is drawn."""
+    if kind == "sweep":
+        count = len({lane.seed for lane in lanes})
+        return [f"--seeds {count} runs each alike"] if count > 1 else []
+    of_all = ["--seed does nothing"] if setup.seed is not None else []
+    own = [f"seed does nothing in the lane {lane}" for lane in lanes if lane.seed is not None]
+    return of_all + own
 
 
 def _start(setup: Setup, lanes: Sequence[LaneSpec]) -> Race:

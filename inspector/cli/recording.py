@@ -18,6 +18,7 @@ from inspector.runtime.recording import Recording, described
 from inspector.session.database import DATABASE_NAME
 from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
+from inspector.session.race_file import is_race, kind_of
 from inspector.session.reader import Session
 from inspector.session.recorder import Recorder, check_room, free_bytes
 from inspector.sources.base import Source
@@ -59,6 +60,11 @@ def make_save(path: Path | None, capture: str | None, resume: bool = False) -> S
         policy = policy or Policy()
     elif not anything_at(path):
         raise UsageError(f"{path} does not exist, so nothing is continued: leave --resume out.")
+    elif is_race(folder := path.absolute().parent):
+        raise UsageError(
+            f"{path} is a lane of the saved {kind_of(folder)} {folder}, which tells what it ran: save to another "
+            "session."
+        )
     return Save(path, policy, resume)
 
 

@@ -22,7 +22,7 @@ from inspector.hyper import HYPER_NAMES, Hyper, check_value, with_values
 from inspector.optimizers import OPTIMIZERS, optimizer, runs_as
 from inspector.own_kernels import NO_OWN_KERNELS
 from inspector.race import LaneSpec
-from inspector.sources.base import Source
+from inspector.sources.base import Source, is_seeded
 from inspector.sources.open import form_of
 
 
@@ -91,11 +91,19 @@ def how_to_step(
 
 def note_idle(context: typer.Context, variant: plan.Variant, source: Source | None = None) -> None:
     """One line on standard error for each part of what was asked for that holds for another optimizer or form; and
-    where the optimizer takes no param of `source`, what steps them."""
+    where the optimizer takes no param of `source`, what steps them. A seed holds for what is drawn of it."""
     settings = [name for name in HYPER_NAMES if context.params.get(name) is not None]
     tell_idle(variant, settings, given_form(context, variant))
     if source is not None:
+        if context.params.get("seed") is not None:
+            tell_seeds(["--seed does nothing"], source)
         tell_runs_as(variant.optimizer, variant, source)
+
+
+def tell_seeds(sentences: Iterable[str], source: Source) -> None:
+    """A line each where nothing of `source` is drawn: what a seed that was asked for comes to."""
+    for sentence in () if is_seeded(source) else sentences:
+        print(f"inspector: {sentence}: nothing of {source.name} is drawn.", file=sys.stderr)
 
 
 def tell_runs_as(name: str, variant: plan.Variant, source: Source) -> None:
