@@ -164,7 +164,7 @@ def test_no_room_for_them_is_found_before_they_are_written(
     left[0] = 64 << 20
     record_on(recorder, 3)
     assert recorder.flush(WAIT_S)
-    assert recorder.problem == f"The recording {path} has ended, the disk is full: 64 MiB were left."
+    assert recorder.problem == f"The recording {path} has ended, the disk is full: 67.1 MB were left."
     with Session.open(path) as session:
         assert session.steps == range(1, 4)
         assert session.captures("gradients") == (1, 2)

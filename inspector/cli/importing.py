@@ -16,7 +16,7 @@ from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Layout, make_layout
 from inspector.plan import Limits, Variant, required_placement
-from inspector.runtime.recording import check_new
+from inspector.session.new_place import check_new
 from inspector.session.policy import ALL, Policy
 from inspector.session.recorder import Recorder, check_room
 from inspector.session.records import About, RecordedLayout, RecordedStep

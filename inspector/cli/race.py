@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from inspector import __version__
 from inspector.cli.decay import decay_document, show_decay
-from inspector.cli.options import interruptible, make_console, make_hyper, make_source, make_table, print_json
+from inspector.cli.options import interruptible, make_console, make_source, make_table, print_json
+from inspector.cli.step_options import make_hyper, tell_runs_as, tell_seeds
+from inspector.cli.sweep_table import loss_text, rate_rows, show_rates
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker
@@ -26,12 +27,12 @@ from inspector.race import MAX_LANES, LaneSpec, check_forms, lane_names
 from inspector.runtime.decay_watch import DecayPicture, read_bins
 from inspector.runtime.race_recording import RaceRecording, result_of
 from inspector.runtime.racing import Lane, Race, norms_level
-from inspector.runtime.recording import check_new
+from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
 from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile
 from inspector.sources.base import EndOfSourceError, Source, is_closed_loop
 from inspector.statistics import StatsLevel
-from inspector.sweep import Point, best_of, points
+from inspector.sweep import base_of, points
 
 OPEN_LOOP = (
     "Open loop: the gradients are the same whatever the weights, so the lanes differ in their updates and not in what "
@@ -76,6 +77,7 @@ def run_race(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json
     """Race, print, save; 1 where a lane ended before the others."""
     if not 2 <= len(lanes) <= MAX_LANES:
         raise UsageError(f"A race has 2 to {MAX_LANES} lanes, not {len(lanes)}: give --lane as often.")
+    _tell(setup, lanes, "race", setup.open(LaneSpec()))
     outcome = _run(setup, lanes, "race", save)
     document = race_document(outcome)
     print_json(document) if json else show_race(document)
@@ -84,11 +86,13 @@ def run_race(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json
 
 def run_sweep(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json: bool) -> int:
     """Run every lane, some at a time, print and save; 0."""
-    if not is_closed_loop(setup.open(LaneSpec())):
+    source = setup.open(LaneSpec())
+    if not is_closed_loop(source):
         raise UsageError(
             f"A sweep compares final losses, and {setup.source} has none that follows from the weights: sweep charlm "
             "or a surface."
         )
+    _tell(setup, lanes, "sweep", source)
     outcome = _run(setup, lanes, "sweep", save)
     document = sweep_document(outcome)
     print_json(document) if json else show_sweep(document)
@@ -195,6 +199,24 @@ def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None)
     return Outcome(setup, kind, file.closed_loop, device, tuple(raced), seconds, save)
 
 
+def _tell(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, source: Source) -> None:
+    """On standard error what of the lanes is not as it was asked for."""
+    tell_seeds(_seeds(setup, lanes, kind), source)
+    called = {base_of(lane) if kind == "sweep" else str(lane): lane for lane in lanes}
+    for text, lane in called.items():
+        tell_runs_as(f"the lane {text}", lane.variant_of(Variant(**setup.form)), source)
+
+
+def _seeds(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind) -> list[str]:
+    """What was asked of seeds, each as what it comes to where nothing is drawn."""
+    if kind == "sweep":
+        count = len({lane.seed for lane in lanes})
+        return [f"--seeds {count} runs each alike"] if count > 1 else []
+    of_all = ["--seed does nothing"] if setup.seed is not None else []
+    own = [f"seed does nothing in the lane {lane}" for lane in lanes if lane.seed is not None]
+    return of_all + own
+
+
 def _start(setup: Setup, lanes: Sequence[LaneSpec]) -> Race:
     found: dict[int | None, Source] = {}
     for lane in lanes:
@@ -279,18 +301,7 @@ def sweep_document(outcome: Outcome) -> dict[str, Any]:
     found = points(
         [(each.spec, each.result.final_loss, each.result.diverged is not None) for each in outcome.raced]
     )
-    best = best_of(found)
-    rates = [_rate_row(point) for point in found]
-    at_best = [_rate_row(best[lane]) for lane in dict.fromkeys(point.lane for point in found) if lane in best]
-    return _head(outcome) | {"lanes": runs, "rates": rates, "best": at_best}
-
-
-def _rate_row(point: Point) -> dict[str, Any]:
-    losses = point.losses or (math.nan,)
-    return {
-        "lane": point.lane, "lr": point.lr, "final_loss": point.mean, "low": min(losses), "high": max(losses),
-        "seeds": len(point.losses), "diverged": point.diverged,
-    }  # fmt: skip
+    return _head(outcome) | {"lanes": runs, **rate_rows(found)}
 
 
 def _head(outcome: Outcome) -> dict[str, Any]:
@@ -334,8 +345,8 @@ def show_race(document: dict[str, Any]) -> None:
     for lane in document["lanes"]:
         first, last = (lane["history"][i] if lane["history"] else {} for i in (0, -1))
         table.add_row(
-            lane["name"], shortest(lane["hyper"]["lr"]), f"{lane['steps']:,}", _nats(first.get("loss")),
-            _nats(lane["final_loss"]), *(_figure(last.get(k)) for k in ("grad_norm", "update_norm", "weight_norm")),
+            lane["name"], shortest(lane["hyper"]["lr"]), f"{lane['steps']:,}", loss_text(first.get("loss")),
+            loss_text(lane["final_loss"]), *(_figure(last.get(k)) for k in ("grad_norm", "update_norm", "weight_norm")),
         )  # fmt: skip
     console.print(table)
     show_decay(console, document["lanes"])
@@ -344,17 +355,7 @@ def show_race(document: dict[str, Any]) -> None:
 
 def show_sweep(document: dict[str, Any]) -> None:
     """Final loss by learning rate for people; the best of each lane is marked."""
-    console = make_console()
-    for name in dict.fromkeys(row["lane"] for row in document["rates"]):
-        table = make_table(right=("lr", "final loss", "lowest", "highest", "seeds", ""), title=name)
-        for row in document["rates"]:
-            if row["lane"] == name:
-                best = "best" if row in document["best"] else ""
-                table.add_row(
-                    shortest(row["lr"]), _nats(row["final_loss"]), _nats(row["low"]), _nats(row["high"]),
-                    str(row["seeds"]), best,
-                )  # fmt: skip
-        console.print(table)
+    show_rates(make_console(), document)
     _show_ends(document)
 
 
@@ -378,7 +379,7 @@ def _show_again(document: dict[str, Any]) -> None:
     table = make_table("lane", "bits", right=("final loss", "again"))
     for row in document["lanes"]:
         bits = "the same" if row["bit_exact"] else "others"
-        table.add_row(row["lane"], bits, _nats(row["final_loss"]), _nats(row["final_loss_again"]))
+        table.add_row(row["lane"], bits, loss_text(row["final_loss"]), loss_text(row["final_loss_again"]))
     console.print(table)
     if not document["bit_exact"] and document["saved_on"] != document["device"]:
         console.print(
@@ -389,13 +390,6 @@ def _show_again(document: dict[str, Any]) -> None:
 def shortest_or_none(value: float | None) -> str:
     """The shortest text that gives back the same float64, for comparing with NaN."""
     return "none" if value is None else repr(value)
-
-
-def _nats(value: float | None) -> str:
-    if value is None:
-        return "–"
-    # A loss that has run away in float64 would be hundreds of digits.
-    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4e}"
 
 
 def _figure(value: float | None) -> str:

@@ -13,7 +13,8 @@ from inspector.adamw_settings import AdamwSettings
 from inspector.byte_sizes import MB
 from inspector.cli.breakpoints import make_conditions
 from inspector.cli.display import display_problem
-from inspector.cli.options import make_hyper, make_source
+from inspector.cli.options import make_source
+from inspector.cli.step_options import make_hyper
 from inspector.codecs import Codec
 from inspector.comparison import Comparison
 from inspector.errors import UsageError

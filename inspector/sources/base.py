@@ -102,6 +102,19 @@ def is_closed_loop(source: Source) -> bool:
 
 
 @runtime_checkable
+class FromSeed(Protocol):
+    """A source of which something may be drawn: weights, batches, gradients or their noise."""
+
+    seeded: bool
+    """Whether its seed makes a difference."""
+
+
+def is_seeded(source: Source) -> bool:
+    """True where another seed gives another run."""
+    return isinstance(source, FromSeed) and source.seeded
+
+
+@runtime_checkable
 class HasRemarks(Protocol):
     """A source that was taken with reservations."""
 

@@ -20,10 +20,10 @@ from PySide6.QtWidgets import (
 
 from inspector.byte_sizes import size_text
 from inspector.errors import UsageError
-from inspector.files import anything_at, check_writable
 from inspector.layout import Layout
 from inspector.runtime.commands import StartRecording
 from inspector.runtime.snapshots import Snapshot
+from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
 from inspector.session.recorder import free_bytes
 
@@ -95,9 +95,7 @@ class RecordDialog(QDialog):
         """What is captured and the size to expect; UsageError where it cannot work."""
         policy = Policy.from_text(self.policy.currentText())
         path = session_path(self.path.text())
-        if anything_at(path):
-            raise UsageError(f"{path} exists: name another session.")
-        check_writable(path)
+        check_new(path)
         what = dict(POLICIES).get(self.policy.currentText().strip(), f"also {policy}")
         expected = policy.expected_bytes(self._layout, STEPS)
         ring = policy.memory_bytes(self._layout)

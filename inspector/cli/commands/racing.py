@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from inspector.cli import options as o
-from inspector.errors import UsageError
+from inspector.cli.step_options import SettingOptions, checked, note_idle_lanes, refuse_all_but
 
 
 def race(
+    *,
+    context: typer.Context,
     source: o.SourceArgument = "charlm",
     lane: Annotated[
         list[str] | None,
@@ -37,12 +39,7 @@ def race(
     ] = False,
     numerics: o.Numerics = "published",
     stats: o.Stats = None,
-    lr: o.Lr = None,
-    beta1: o.Beta1 = None,
-    beta2: o.Beta2 = None,
-    eps: o.Eps = None,
-    weight_decay: o.WeightDecay = None,
-    max_grad_norm: o.MaxGradNorm = None,
+    settings: SettingOptions,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -52,18 +49,21 @@ def race(
 ) -> int:
     """Run several optimizers or settings side by side: the same start, the same batches, own weights each."""
     from inspector.cli.race import Setup, run_again, run_race
+    from inspector.cli.recording import check_saved
     from inspector.race import LaneSpec
 
     if verify:
+        refuse_all_but(
+            context,
+            ("source", "verify", "adapter", "json"),
+            "--verify runs a race again as it was saved: leave {option} out.",
+        )
         return run_again(Path(source), adapter, json=json)
-    if capture is not None and save is None:
-        raise UsageError("--capture needs a session to record to: name it with --save NAME.session.")
+    if capture is not None:
+        check_saved("--capture", save)
     lanes = [LaneSpec.from_text(text) for text in lane or ("adamw", "adam-l2", "lion:lr=3e-4", "sgd:lr=0.1")]
-    o.note_idle_lanes(lanes)
-    given = o.checked(
-        {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
-         "max_grad_norm": max_grad_norm}
-    )  # fmt: skip
+    given = checked(o.as_dict(settings))
+    note_idle_lanes(lanes, given)
     o.whole_number("--steps", steps)
     setup = Setup(
         source,
@@ -112,9 +112,8 @@ def sweep(
     from inspector.race import LaneSpec, log_grid, sweep_lanes
 
     bases = [LaneSpec.from_text(text) for text in lane or ("adamw",)]
-    o.note_idle_lanes(bases)
     lanes = sweep_lanes(bases, log_grid(lr), range(seeds))
-    given = o.checked(
+    given = checked(
         {
             "beta1": beta1,
             "beta2": beta2,
@@ -123,6 +122,7 @@ def sweep(
             "max_grad_norm": max_grad_norm,
         }
     )
+    note_idle_lanes(bases, given)
     o.whole_number("--steps", steps)
     setup = Setup(source, steps, given, {"numerics": numerics}, schedule, None, adapter)
     return run_sweep(setup, lanes, save, json=json)
