@@ -287,7 +287,7 @@ def make_comparison() -> Comparison:
         reports.append(
             BenchReport(
                 "a GPU", layout.elements, len(layout.segments), variant, 100.0, kernels, step, math.nan, plan,
-                tuple(steps[1:]), name,
+                tuple(steps[1:]), name, through_ms=4.5 * factor,
             )
         )  # fmt: skip
     return Comparison(tuple(reports), (Skipped("kernel f16", "This adapter has no 16-bit floats."),))
