@@ -65,6 +65,8 @@ def test_a_cause_tells_its_first_step_count_worst_severity_and_params(qtbot: QtB
     ]  # fmt: skip
     assert [row(view, 0, i, STEP).data() for i in range(3)] == ["3", "9", "11"]
     assert row(view, 1, None, CAUSE).data() == "Reset"
+    # Where messages have no column, a row of a finding would begin with nothing.
+    assert row(view, 1, 0, CAUSE).data() == "whole step"
 
 
 def test_a_click_goes_to_the_step_dispatch_and_element_of_a_recording(qtbot: QtBot) -> None:

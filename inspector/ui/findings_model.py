@@ -15,7 +15,7 @@ from inspector.ui.tables import FIGURES, WORDS, AnyIndex, row_height
 
 COLUMNS = ("cause", "severity", "step", "findings", "param", "message")
 MEANS = (
-    "What the findings below it have in common; of a finding the dispatch that it was found at.",
+    "What the findings below it have in common; of a finding the dispatch that it was found at, if it was at one.",
     "error: the step is wrong. warning: it probably is not what was meant. info: worth knowing.",
     "The step in which it was found; of a cause the first.",
     "How many findings a cause has.",
@@ -195,7 +195,7 @@ def _group_cell(group: Group, column: int) -> str:
 
 
 def _finding_cell(finding: Finding, column: int) -> str:
-    where = "" if finding.dispatch is None else f"dispatch {finding.dispatch}"
+    where = "whole step" if finding.dispatch is None else f"dispatch {finding.dispatch}"
     return (
         "gradients" if finding.dispatch == 0 else where,
         f"{ICONS[finding.severity]} {finding.severity}",
