@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from inspector import __version__
 from inspector.cli.decay import decay_document, show_decay
+from inspector.cli.lane_words import lane_steps, nats
 from inspector.cli.options import interruptible, make_console, make_hyper, make_source, make_table, print_json
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import shortest
@@ -28,7 +25,7 @@ from inspector.runtime.race_recording import RaceRecording, result_of
 from inspector.runtime.racing import Lane, Race, norms_level
 from inspector.runtime.recording import check_new
 from inspector.session.policy import Policy
-from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile
+from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile, lanes_at_once
 from inspector.sources.base import EndOfSourceError, Source, is_closed_loop
 from inspector.statistics import StatsLevel
 from inspector.sweep import Point, best_of, points
@@ -95,39 +92,6 @@ def run_sweep(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, jso
     return 0
 
 
-def run_again(path: Path, adapter: str | None, *, json: bool) -> int:
-    """Run a saved race or sweep again from what it says, and hold the bits against it; 1 where any differ."""
-    saved = RaceFile.read(path)
-    if saved.began_at:
-        raise UsageError(
-            f"{path} was recorded from step {saved.began_at + 1:,} on: only a race that was recorded from its start is "
-            "run again."
-        )
-    if not all(saved.is_done(number) for number in range(len(saved.lanes))):
-        raise UsageError(
-            f"{path} was interrupted before all of its lanes were done: only a complete one is run again."
-        )
-    setup = Setup(
-        saved.source, saved.steps, dict(saved.settings), dict(saved.form), saved.schedule, saved.seed, adapter
-    )
-    outcome = _run(setup, saved.specs, saved.kind, None)
-    rows = []
-    for lane, again in zip(saved.lanes, outcome.raced, strict=True):
-        assert lane.result is not None
-        same = lane.result.weights_sha256 == again.result.weights_sha256
-        alike = shortest_or_none(lane.result.final_loss) == shortest_or_none(again.result.final_loss)
-        rows.append(
-            {"lane": lane.spec, "bit_exact": same and alike, "final_loss": lane.result.final_loss,
-             "final_loss_again": again.result.final_loss}
-        )  # fmt: skip
-    document = {
-        "session": str(path), "saved_on": saved.device, "device": outcome.device, "lanes": rows,
-        "bit_exact": all(row["bit_exact"] for row in rows),
-    }  # fmt: skip
-    print_json(document) if json else _show_again(document)
-    return int(not document["bit_exact"])
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """All lanes, in the order in which they were asked for."""
@@ -159,21 +123,14 @@ def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None)
     )  # fmt: skip
     raced: list[Raced] = []
     device, began = "", time.perf_counter()
-    # The runs of a sweep go a few at a time: as many as there are threads for, and no more of the device's memory.
-    at_once = MAX_LANES if kind == "race" else 4
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with (
-        interruptible() as check,
-        Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress,
-    ):
-        task = progress.add_task("steps of lanes", total=setup.steps * len(lanes))
+    at_once = lanes_at_once(kind)
+    with interruptible() as check, lane_steps(setup.steps * len(lanes)) as advance:
         for first in range(0, len(lanes), at_once):
             batch = lanes[first : first + at_once]
 
             def tick(count: int = len(batch)) -> None:
                 check()
-                progress.advance(task, count)
+                advance(count)
 
             race = _start(setup, batch)
             recording: RaceRecording | None = None
@@ -334,8 +291,8 @@ def show_race(document: dict[str, Any]) -> None:
     for lane in document["lanes"]:
         first, last = (lane["history"][i] if lane["history"] else {} for i in (0, -1))
         table.add_row(
-            lane["name"], shortest(lane["hyper"]["lr"]), f"{lane['steps']:,}", _nats(first.get("loss")),
-            _nats(lane["final_loss"]), *(_figure(last.get(k)) for k in ("grad_norm", "update_norm", "weight_norm")),
+            lane["name"], shortest(lane["hyper"]["lr"]), f"{lane['steps']:,}", nats(first.get("loss")),
+            nats(lane["final_loss"]), *(_figure(last.get(k)) for k in ("grad_norm", "update_norm", "weight_norm")),
         )  # fmt: skip
     console.print(table)
     show_decay(console, document["lanes"])
@@ -351,7 +308,7 @@ def show_sweep(document: dict[str, Any]) -> None:
             if row["lane"] == name:
                 best = "best" if row in document["best"] else ""
                 table.add_row(
-                    shortest(row["lr"]), _nats(row["final_loss"]), _nats(row["low"]), _nats(row["high"]),
+                    shortest(row["lr"]), nats(row["final_loss"]), nats(row["low"]), nats(row["high"]),
                     str(row["seeds"]), best,
                 )  # fmt: skip
         console.print(table)
@@ -371,31 +328,6 @@ def _show_ends(document: dict[str, Any]) -> None:
         console.print(f"{document['lane_steps_per_second']:,.1f} steps of lanes a second.")
     if document["session"]:
         console.print(f"Saved to {document['session']}.")
-
-
-def _show_again(document: dict[str, Any]) -> None:
-    console = make_console()
-    table = make_table("lane", "bits", right=("final loss", "again"))
-    for row in document["lanes"]:
-        bits = "the same" if row["bit_exact"] else "others"
-        table.add_row(row["lane"], bits, _nats(row["final_loss"]), _nats(row["final_loss_again"]))
-    console.print(table)
-    if not document["bit_exact"] and document["saved_on"] != document["device"]:
-        console.print(
-            f"It was saved on {document['saved_on']}, and this is {document['device']}: other devices round otherwise."
-        )
-
-
-def shortest_or_none(value: float | None) -> str:
-    """The shortest text that gives back the same float64, for comparing with NaN."""
-    return "none" if value is None else repr(value)
-
-
-def _nats(value: float | None) -> str:
-    if value is None:
-        return "–"
-    # A loss that has run away in float64 would be hundreds of digits.
-    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4e}"
 
 
 def _figure(value: float | None) -> str:

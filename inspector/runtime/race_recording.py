@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from inspector import __version__
 from inspector.errors import InspectorError, UsageError
+from inspector.files import path_from
 from inspector.hyper import HYPER_NAMES, Hyper
 from inspector.progress import EndedError, part, watched
 from inspector.race import LaneSpec
@@ -18,7 +19,8 @@ from inspector.runtime.recording import Recording, check_new
 from inspector.runtime.snapshots import RecordingPicture
 from inspector.session.policy import Policy
 from inspector.session.race_file import LaneResult, RacedLane, RaceFile, lane_folder
-from inspector.sources.base import is_closed_loop
+from inspector.sources.base import is_closed_loop, seed_of
+from inspector.sources.open import files_of
 
 
 class RaceRecording:
@@ -65,6 +67,8 @@ class RaceRecording:
         if not first:
             check_new(path)
             path.mkdir()
+            named = tuple(path_from(path.parent, each) for each in files_of(file.source))
+            file = replace(file, files=named)
         file.write(path)
         recordings: list[Recording] = []
         try:
@@ -127,7 +131,7 @@ class RaceRecording:
             for number, lane in enumerate(self._lanes, start=self._first):
                 file = file.with_result(number, result_of(lane))
             if not file.steps:
-                file = replace(file, steps=self.last_step - file.began_at)
+                file = replace(file, steps=min(lane.ran for lane in self._lanes) - file.began_at)
             file.write(self.path)
         except InspectorError as error:
             self.ended = self.ended or str(error)
@@ -143,9 +147,9 @@ def race_file(lanes: Sequence[Lane], base: Hyper, *, source: str, schedule: str)
     form = engine.stepper.plan.variant
     return RaceFile(
         "race", source, is_closed_loop(engine.source), 0, settings,
-        {"numerics": form.numerics, "reduce": form.reduce, "dispatch": form.dispatch}, schedule, None,
-        engine.stepper.device.name, f"inspector {__version__}",
-        tuple(RacedLane(str(_as_set(lane, base))) for lane in lanes), lanes[0].steps,
+        {"numerics": form.numerics, "reduce": form.reduce, "dispatch": form.dispatch}, schedule,
+        seed_of(engine.source), engine.stepper.device.name, f"inspector {__version__}",
+        tuple(RacedLane(str(_as_set(lane, base))) for lane in lanes), lanes[0].ran,
     )  # fmt: skip
 
 
@@ -154,7 +158,7 @@ def result_of(lane: Lane) -> LaneResult:
     loss = lane.final_loss()
     known = lane.engine.record is not None and lane.engine.record.loss is not None
     step, why = lane.diverged or (None, "")
-    return LaneResult(lane.steps, loss if known else None, lane.digest(), step, why or lane.ended or "")
+    return LaneResult(lane.ran, loss if known else None, lane.digest(), step, why or lane.ended or "")
 
 
 def _as_set(lane: Lane, base: Hyper) -> LaneSpec:

@@ -7,6 +7,7 @@ written anew, as a whole, whenever a lane is done.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,13 +16,20 @@ from typing import Any, Literal
 from inspector.errors import UsageError
 from inspector.files import write_text
 from inspector.floats import to_json
-from inspector.race import MAX_SWEEP, LaneSpec
+from inspector.race import MAX_LANES, MAX_SWEEP, LaneSpec
 
 RACE_NAME = "race.json"
 FORMAT = 1
 MAX_BYTES = 16 << 20
+SWEPT_AT_ONCE = 4
+"""Runs of a sweep that go side by side: as many as there are threads for, and no more of the device's memory."""
 
 Kind = Literal["race", "sweep"]
+
+
+def lanes_at_once(kind: Kind) -> int:
+    """How many lanes run side by side."""
+    return MAX_LANES if kind == "race" else SWEPT_AT_ONCE
 
 
 def lane_folder(number: int) -> str:
@@ -31,8 +39,9 @@ def lane_folder(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LaneResult:
-    """What came of a lane. `final_loss` is the mean over the last tenth of its steps, in the unit of the source, None
-    where it has none; `weights_sha256` that of its weights, float32, params in the order of the source."""
+    """What came of a lane. `steps` are those that it ran. `final_loss` is the mean over the last tenth of them, in the
+    unit of the source, None where it has none; `weights_sha256` that of its weights, float32, params in the order of
+    the source, "" where it ended in the middle of a step."""
 
     steps: int
     final_loss: float | None
@@ -53,7 +62,8 @@ class RacedLane:
 
 @dataclass(frozen=True, slots=True)
 class RaceFile:
-    """All that is needed to run the race again, and what came of it. `settings` and `form` hold for every lane."""
+    """What is needed to run the race again, and what came of it. `settings` and `form` hold for every lane as the
+    recording begins; what a step ran with stands in the recording of its lane."""
 
     kind: Kind
     source: str
@@ -67,7 +77,14 @@ class RaceFile:
     software: str
     lanes: tuple[RacedLane, ...]
     began_at: int = 0
-    """Steps that were complete when the recording began: only one from the start can be run again."""
+    """Steps that the race had run when the recording began: only one from the start can be run again."""
+    files: tuple[str, ...] = ()
+    """The files of its source, as seen from the folder that the race lies in."""
+
+    def source_from(self, folder: Path) -> str:
+        """What to open for the race that lies in `folder`, wherever the program is started."""
+        beside = [os.path.normpath(folder.absolute().parent / name) for name in self.files]
+        return "+".join(beside) if beside and all(map(os.path.exists, beside)) else self.source
 
     @classmethod
     def read(cls, folder: Path) -> RaceFile:
@@ -136,6 +153,7 @@ def _parsed(document: Any, path: Path) -> RaceFile:
             software=_typed(document["software"], str),
             lanes=lanes,
             began_at=_typed(document["began_at"], int),
+            files=tuple(_typed(name, str) for name in document.get("files", ())),
         )
         if not (0 < len(lanes) <= MAX_SWEEP and made.steps >= 0):
             raise ValueError(len(lanes))
@@ -145,6 +163,8 @@ def _parsed(document: Any, path: Path) -> RaceFile:
         raise UsageError(f"{path} is damaged: {error}") from None
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise UsageError(f"{path} is damaged: it does not say what each lane of a race ran.") from None
+    if made.kind == "sweep" and not all("lr" in spec.hyper for spec in made.specs):
+        raise UsageError(f"{path} is damaged: it does not say at which learning rate each lane ran.")
     return made
 
 

@@ -51,7 +51,8 @@ def race(
     json: o.Json = False,
 ) -> int:
     """Run several optimizers or settings side by side: the same start, the same batches, own weights each."""
-    from inspector.cli.race import Setup, run_again, run_race
+    from inspector.cli.race import Setup, run_race
+    from inspector.cli.race_again import run_again
     from inspector.race import LaneSpec
 
     if verify:
