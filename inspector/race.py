@@ -178,7 +178,12 @@ def sweep_lanes(
     count = len(bases) * len(rates) * len(seeds)
     if count > MAX_SWEEP:
         raise UsageError(f"The sweep would be {count:,} runs: {MAX_SWEEP:,} is the limit.")
+    texts = [str(base) for base in bases]
     for base in bases:
+        if texts.count(str(base)) > 1:
+            raise UsageError(
+                f"The lane {str(base)!r} is there twice: give it once, and --seeds for more runs of it."
+            )
         if "lr" in base.hyper or base.seed is not None:
             raise UsageError(
                 f"The lane {str(base)!r} sets what the sweep varies: leave lr and seed out of it."

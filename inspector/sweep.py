@@ -13,7 +13,7 @@ from inspector.race import LaneSpec
 class Point:
     """One lane at one learning rate: the final losses of its runs that are done, in the unit of the source.
 
-    `diverged` is how many of them did; `runs` is how many there will be.
+    `diverged` is how many of them did, `runaways` their losses; `runs` is how many there will be.
     """
 
     lane: str
@@ -21,6 +21,7 @@ class Point:
     losses: tuple[float, ...]
     diverged: int
     runs: int
+    runaways: tuple[float, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -44,8 +45,11 @@ def points(runs: Sequence[tuple[LaneSpec, float | None, bool]]) -> tuple[Point, 
     for spec, loss, diverged in runs:
         key = base_of(spec), spec.hyper["lr"]
         point = found.get(key) or Point(*key, (), 0, 0)
-        losses = point.losses if loss is None else (*point.losses, loss)
-        found[key] = Point(*key, losses, point.diverged + diverged, point.runs + 1)
+        done = () if loss is None else (loss,)
+        found[key] = Point(
+            *key, (*point.losses, *done), point.diverged + diverged, point.runs + 1,
+            (*point.runaways, *(done if diverged else ())),
+        )  # fmt: skip
     return tuple(found.values())
 
 

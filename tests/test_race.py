@@ -385,6 +385,13 @@ def test_a_loss_that_ran_away_keeps_the_table_as_narrow_as_it_is(capsys: pytest.
         lambda d: d.update(kind="war"),
         lambda d: d.update(settings=[1]),
         lambda d: d.update(settings={"lr": 10**400}),
+        lambda d: d.update(settings={"speed": 1}),
+        lambda d: d.update(settings={"lr": -1}),
+        lambda d: d.update(form={"colour": "red"}),
+        lambda d: d.update(form={"kernel": "9bit"}),
+        lambda d: d.update(form={"root_block": "x"}),
+        lambda d: d.update(files=[1]),
+        lambda d: d.update(kind="sweep"),
     ],
 )
 def test_a_damaged_race_is_refused_by_name(

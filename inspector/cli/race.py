@@ -1,8 +1,7 @@
-"""`inspector race` and `inspector sweep`: several optimizers or settings from one start, over the same batches."""
+"""`inspector race`: several optimizers or settings from one start, over the same batches; what a sweep runs by, too."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,6 @@ from inspector.session.policy import Policy
 from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile, lanes_at_once
 from inspector.sources.base import EndOfSourceError, Source, is_closed_loop
 from inspector.statistics import StatsLevel
-from inspector.sweep import Point, best_of, points
 
 OPEN_LOOP = (
     "Open loop: the gradients are the same whatever the weights, so the lanes differ in their updates and not in what "
@@ -73,23 +71,10 @@ def run_race(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json
     """Race, print, save; 1 where a lane ended before the others."""
     if not 2 <= len(lanes) <= MAX_LANES:
         raise UsageError(f"A race has 2 to {MAX_LANES} lanes, not {len(lanes)}: give --lane as often.")
-    outcome = _run(setup, lanes, "race", save)
+    outcome = run_lanes(setup, lanes, "race", save)
     document = race_document(outcome)
     print_json(document) if json else show_race(document)
     return int(any(each.result.steps < setup.steps for each in outcome.raced))
-
-
-def run_sweep(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json: bool) -> int:
-    """Run every lane, some at a time, print and save; 0."""
-    if not is_closed_loop(setup.open(LaneSpec())):
-        raise UsageError(
-            f"A sweep compares final losses, and {setup.source} has none that follows from the weights: sweep charlm "
-            "or a surface."
-        )
-    outcome = _run(setup, lanes, "sweep", save)
-    document = sweep_document(outcome)
-    print_json(document) if json else show_sweep(document)
-    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +86,18 @@ class Outcome:
     closed_loop: bool
     device: str
     raced: tuple[Raced, ...]
-    seconds: float
+    lane_steps_per_second: float | None
     path: Path | None
 
 
-def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None) -> Outcome:
+def run_lanes(
+    setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None, begun: RaceFile | None = None
+) -> Outcome:
+    """Run every lane, some at a time, and record them; of one that was `begun` in the folder `save` those left."""
     source = setup.open(LaneSpec())
     # What cannot run is told before anything does.
     check_forms(lanes, Variant(**setup.form))
-    if save is not None:
+    if save is not None and begun is None:
         check_new(save)
     policy = Policy.from_text(setup.capture)
     closed_loop = is_closed_loop(source)
@@ -117,39 +105,59 @@ def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None)
         # A saved race shows what it showed while it ran; of a sweep that is the loss.
         recorded = save is not None and kind == "race"
         setup = replace(setup, stats="full" if recorded else norms_level("light", closed_loop=closed_loop))
-    file = RaceFile(
+    file = begun or RaceFile(
         kind, setup.source, closed_loop, setup.steps, setup.settings, setup.form, setup.schedule,
         setup.seed, "", f"inspector {__version__}", tuple(RacedLane(str(lane)) for lane in lanes),
     )  # fmt: skip
-    raced: list[Raced] = []
-    device, began = "", time.perf_counter()
+    base = make_hyper(source, **setup.settings)
+    raced = {} if begun is None else _done_before(lanes, begun, base)
+    left = [number for number in range(len(lanes)) if number not in raced]
+    device, began = file.device, time.perf_counter()
     at_once = lanes_at_once(kind)
     with interruptible() as check, lane_steps(setup.steps * len(lanes)) as advance:
-        for first in range(0, len(lanes), at_once):
-            batch = lanes[first : first + at_once]
+        advance(setup.steps * len(raced))
+        for first in range(0, len(left), at_once):
+            batch = left[first : first + at_once]
 
             def tick(count: int = len(batch)) -> None:
                 check()
                 advance(count)
 
-            race = _start(setup, batch)
+            race = _start(setup, [lanes[number] for number in batch])
             recording: RaceRecording | None = None
             try:
-                device = race.lanes[0].engine.stepper.device.name
-                if save is not None:
-                    file = replace(file if not first else RaceFile.read(save), device=device)
-                    recording = RaceRecording.start(
-                        save, file, race.lanes, policy, first=first, planned_steps=setup.steps
+                name = race.lanes[0].engine.stepper.device.name
+                if device not in ("", name):
+                    raise UsageError(
+                        f"{save} was begun on {device}, and this is {name}, which rounds otherwise: go on there, or "
+                        "start another sweep."
                     )
-                raced += _steps(race, setup, tick)
+                device = name
+                if save is not None:
+                    file = replace(RaceFile.read(save) if first or begun else file, device=device)
+                    recording = RaceRecording.start(
+                        save, file, race.lanes, policy, numbers=batch, planned_steps=setup.steps
+                    )
+                raced |= zip(batch, _steps(race, setup, tick), strict=True)
             finally:
                 if recording is not None:
                     recording.end()
                 race.close()
             if recording is not None and recording.ended is not None:
                 raise InspectorError(recording.ended)
+    ran = sum(raced[number].result.steps for number in left)
     seconds = time.perf_counter() - began
-    return Outcome(setup, kind, file.closed_loop, device, tuple(raced), seconds, save)
+    in_order = tuple(raced[number] for number in range(len(lanes)))
+    return Outcome(setup, kind, file.closed_loop, device, in_order, ran / seconds if ran else None, save)
+
+
+def _done_before(lanes: Sequence[LaneSpec], begun: RaceFile, base: Hyper) -> dict[int, Raced]:
+    """What came of the lanes that are done, by number; the numbers of their steps are in their recordings."""
+    found: dict[int, Raced] = {}
+    for number, (spec, lane) in enumerate(zip(lanes, begun.lanes, strict=True)):
+        if begun.is_done(number) and lane.result is not None:
+            found[number] = Raced(spec, lane.result, (), spec.hyper_of(base))
+    return found
 
 
 def _start(setup: Setup, lanes: Sequence[LaneSpec]) -> Race:
@@ -220,9 +228,9 @@ def _row(lane: Lane) -> dict[str, Any]:
 def race_document(outcome: Outcome) -> dict[str, Any]:
     """The document of --json of a race."""
     names = lane_names([each.spec for each in outcome.raced])
-    return _head(outcome) | {
+    return head(outcome) | {
         "lanes": [
-            _lane_row(name, each, outcome.setup)
+            lane_row(name, each, outcome.setup)
             | ({"decay": decay_document(each.decay)} if each.decay is not None else {})
             | {"history": list(each.steps)}
             for name, each in zip(names, outcome.raced, strict=True)
@@ -230,29 +238,9 @@ def race_document(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def sweep_document(outcome: Outcome) -> dict[str, Any]:
-    """The document of --json of a sweep: every run, and by optimizer and learning rate the mean over the seeds."""
-    runs = [_lane_row(str(each.spec), each, outcome.setup) for each in outcome.raced]
-    found = points(
-        [(each.spec, each.result.final_loss, each.result.diverged is not None) for each in outcome.raced]
-    )
-    best = best_of(found)
-    rates = [_rate_row(point) for point in found]
-    at_best = [_rate_row(best[lane]) for lane in dict.fromkeys(point.lane for point in found) if lane in best]
-    return _head(outcome) | {"lanes": runs, "rates": rates, "best": at_best}
-
-
-def _rate_row(point: Point) -> dict[str, Any]:
-    losses = point.losses or (math.nan,)
-    return {
-        "lane": point.lane, "lr": point.lr, "final_loss": point.mean, "low": min(losses), "high": max(losses),
-        "seeds": len(point.losses), "diverged": point.diverged,
-    }  # fmt: skip
-
-
-def _head(outcome: Outcome) -> dict[str, Any]:
+def head(outcome: Outcome) -> dict[str, Any]:
+    """What is said of a race or a sweep as a whole."""
     setup = outcome.setup
-    lane_steps = sum(each.result.steps for each in outcome.raced)
     return {
         "source": setup.source,
         "closed_loop": outcome.closed_loop,
@@ -260,12 +248,13 @@ def _head(outcome: Outcome) -> dict[str, Any]:
         "steps": setup.steps,
         "schedule": setup.schedule,
         "seed": setup.seed,
-        "lane_steps_per_second": lane_steps / outcome.seconds if outcome.seconds else None,
+        "lane_steps_per_second": outcome.lane_steps_per_second,
         "session": None if outcome.path is None else str(outcome.path),
     }
 
 
-def _lane_row(name: str, each: Raced, setup: Setup) -> dict[str, Any]:
+def lane_row(name: str, each: Raced, setup: Setup) -> dict[str, Any]:
+    """What each lane ran and what came of it."""
     used = optimizer(each.spec.optimizer).settings
     return {
         "name": name,
@@ -296,26 +285,11 @@ def show_race(document: dict[str, Any]) -> None:
         )  # fmt: skip
     console.print(table)
     show_decay(console, document["lanes"])
-    _show_ends(document)
+    show_ends(document)
 
 
-def show_sweep(document: dict[str, Any]) -> None:
-    """Final loss by learning rate for people; the best of each lane is marked."""
-    console = make_console()
-    for name in dict.fromkeys(row["lane"] for row in document["rates"]):
-        table = make_table(right=("lr", "final loss", "lowest", "highest", "seeds", ""), title=name)
-        for row in document["rates"]:
-            if row["lane"] == name:
-                best = "best" if row in document["best"] else ""
-                table.add_row(
-                    shortest(row["lr"]), nats(row["final_loss"]), nats(row["low"]), nats(row["high"]),
-                    str(row["seeds"]), best,
-                )  # fmt: skip
-        console.print(table)
-    _show_ends(document)
-
-
-def _show_ends(document: dict[str, Any]) -> None:
+def show_ends(document: dict[str, Any]) -> None:
+    """What became of single lanes, and where all of it is."""
     console = make_console()
     for lane in document["lanes"]:
         if lane["diverged"] is not None:

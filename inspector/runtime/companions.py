@@ -46,6 +46,7 @@ class Companions:
         self._changes = ""
         self.sweeping = Sweeping(wake)
         self._source = ""
+        self._device = ""
         self.what_if: WhatIfProgress | None = None
         self.verify: VerifyPicture = NOT_VERIFIED
 
@@ -65,7 +66,9 @@ class Companions:
             case c.ViewDiff(param):
                 self._diffing.view(param)
             case c.StartSweep():
-                self.sweeping.start(command, self._source)
+                self.sweeping.start(command, self._source, self._device)
+            case c.ResumeSweep(path):
+                self.sweeping.resume(Path(path), self._device)
             case c.CancelSweep():
                 self.sweeping.cancel()
             case c.ViewLines():
@@ -105,6 +108,7 @@ class Companions:
         if engine is None or cursor is None:
             self._overlays.look(None)
             return
+        self._device = engine.stepper.device.name
         self._overlays.look(HistogramsWanted(wanted.param, wanted.lanes, cursor))
         if self._recording is engine.source:
             settings = engine.hyper, engine.schedule, engine.stepper.plan.variant

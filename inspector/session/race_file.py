@@ -16,7 +16,10 @@ from typing import Any, Literal
 from inspector.errors import UsageError
 from inspector.files import write_text
 from inspector.floats import to_json
+from inspector.hyper import HYPER_NAMES, check_value
+from inspector.plan import Variant
 from inspector.race import MAX_LANES, MAX_SWEEP, LaneSpec
+from inspector.session.jsonform import from_text, to_text
 
 RACE_NAME = "race.json"
 FORMAT = 1
@@ -145,8 +148,8 @@ def _parsed(document: Any, path: Path) -> RaceFile:
             source=_typed(document["source"], str),
             closed_loop=_typed(document["closed_loop"], bool),
             steps=_typed(document["steps"], int),
-            settings={_typed(k, str): float(_number(v)) for k, v in document["settings"].items()},
-            form=dict(document["form"]),
+            settings={k: _setting(k, v) for k, v in document["settings"].items()},
+            form=_form(document["form"]),
             schedule=_optional(document["schedule"], str),
             seed=_optional(document["seed"], int),
             device=_typed(document["device"], str),
@@ -166,6 +169,20 @@ def _parsed(document: Any, path: Path) -> RaceFile:
     if made.kind == "sweep" and not all("lr" in spec.hyper for spec in made.specs):
         raise UsageError(f"{path} is damaged: it does not say at which learning rate each lane ran.")
     return made
+
+
+def _setting(name: Any, value: Any) -> float:
+    if name not in HYPER_NAMES:
+        raise ValueError(name)
+    number = float(_number(value))
+    check_value(name, number)
+    return number
+
+
+def _form(document: Any) -> dict[str, Any]:
+    """Parts of a form that there are, each with a value that it may have; ValueError for any other."""
+    from_text(Variant, json.dumps(json.loads(to_text(Variant())) | document))
+    return dict(document)
 
 
 def _lane(document: Any) -> RacedLane:

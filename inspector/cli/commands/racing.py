@@ -82,6 +82,7 @@ def race(
 
 
 def sweep(
+    context: typer.Context,
     source: o.SourceArgument = "charlm",
     lane: Annotated[
         list[str] | None,
@@ -106,12 +107,24 @@ def sweep(
     schedule: o.ScheduleText = None,
     adapter: o.Adapter = None,
     save: o.SavePath = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="SOURCE is a saved sweep that was ended: run what is left of it."),
+    ] = False,
     json: o.Json = False,
 ) -> int:
     """Run optimizers at each of several learning rates and seeds, and print final loss against learning rate."""
-    from inspector.cli.race import Setup, run_sweep
+    from inspector.cli.race import Setup
+    from inspector.cli.sweep import resume_sweep, run_sweep
     from inspector.race import LaneSpec, log_grid, sweep_lanes
 
+    if resume:
+        kept = ("source", "resume", "adapter", "json")
+        typed = [name for name in context.params if name not in kept and not o.left_out(context, name)]
+        if typed:
+            option = "--" + typed[0].replace("_", "-")
+            raise UsageError(f"{option} is not taken with --resume: {source} says what is left to run.")
+        return resume_sweep(Path(source), adapter, json=json)
     bases = [LaneSpec.from_text(text) for text in lane or ("adamw",)]
     o.note_idle_lanes(bases)
     lanes = sweep_lanes(bases, log_grid(lr), range(seeds))

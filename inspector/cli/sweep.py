@@ -1,0 +1,116 @@
+"""`inspector sweep`: lanes at each of several learning rates and seeds, and the rest of a sweep that was ended."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from inspector.cli.lane_words import nats
+from inspector.cli.options import make_console, make_table, print_json
+from inspector.cli.race import Outcome, Setup, head, lane_row, run_lanes, show_ends
+from inspector.errors import InspectorError, UsageError
+from inspector.floats import shortest
+from inspector.race import LaneSpec
+from inspector.session.race_file import RaceFile, is_race, lane_folder
+from inspector.session.reader import Session
+from inspector.sources.base import is_closed_loop
+from inspector.sweep import Point, best_of, points
+
+
+def run_sweep(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json: bool) -> int:
+    """Run every lane, some at a time, print and save; 0."""
+    if not is_closed_loop(setup.open(LaneSpec())):
+        raise UsageError(
+            f"A sweep compares final losses, and {setup.source} has none that follows from the weights: sweep charlm "
+            "or a surface."
+        )
+    _told(_ran(setup, lanes, save), json=json)
+    return 0
+
+
+def resume_sweep(path: Path, adapter: str | None, *, json: bool) -> int:
+    """Run what is left of a saved sweep that was ended, print and save; 0."""
+    begun = RaceFile.read(path)
+    if begun.kind != "sweep":
+        raise UsageError(f"{path} is a race: only a sweep, whose runs stand by themselves, is gone on with.")
+    for number in range(len(begun.lanes)):
+        if not begun.is_done(number):
+            _clear(path / lane_folder(number))
+    setup = Setup(
+        begun.source_from(path),
+        begun.steps,
+        dict(begun.settings),
+        dict(begun.form),
+        begun.schedule,
+        begun.seed,
+        adapter,
+    )
+    _told(_ran(setup, begun.specs, path, begun), json=json)
+    return 0
+
+
+def _ran(
+    setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, begun: RaceFile | None = None
+) -> Outcome:
+    try:
+        return run_lanes(setup, lanes, "sweep", save, begun)
+    except KeyboardInterrupt:
+        if save is not None and is_race(save):
+            print(f"inspector: inspector sweep {save} --resume runs what is left.", file=sys.stderr)
+        raise
+
+
+def _clear(folder: Path) -> None:
+    """Make room for a run that was not done: what there is of it is run again from its start."""
+    if not folder.exists():
+        return
+    with suppress(UsageError), Session.open(folder) as session:
+        if session.state == "recording":
+            raise InspectorError(f"{folder} is still being recorded: end that sweep first.")
+    shutil.rmtree(folder)
+
+
+def _told(outcome: Outcome, *, json: bool) -> None:
+    document = sweep_document(outcome)
+    print_json(document) if json else show_sweep(document)
+
+
+def sweep_document(outcome: Outcome) -> dict[str, Any]:
+    """The document of --json of a sweep: every run, and by optimizer and learning rate the mean over the seeds."""
+    runs = [lane_row(str(each.spec), each, outcome.setup) for each in outcome.raced]
+    found = points(
+        [(each.spec, each.result.final_loss, each.result.diverged is not None) for each in outcome.raced]
+    )
+    best = best_of(found)
+    rates = [_rate_row(point) for point in found]
+    at_best = [_rate_row(best[lane]) for lane in dict.fromkeys(point.lane for point in found) if lane in best]
+    return head(outcome) | {"lanes": runs, "rates": rates, "best": at_best}
+
+
+def _rate_row(point: Point) -> dict[str, Any]:
+    losses = point.losses or (math.nan,)
+    return {
+        "lane": point.lane, "lr": point.lr, "final_loss": point.mean, "low": min(losses), "high": max(losses),
+        "seeds": len(point.losses), "diverged": point.diverged,
+    }  # fmt: skip
+
+
+def show_sweep(document: dict[str, Any]) -> None:
+    """Final loss by learning rate for people; the best of each lane is marked."""
+    console = make_console()
+    for name in dict.fromkeys(row["lane"] for row in document["rates"]):
+        table = make_table(right=("lr", "final loss", "lowest", "highest", "seeds", ""), title=name)
+        for row in document["rates"]:
+            if row["lane"] == name:
+                best = "best" if row in document["best"] else ""
+                table.add_row(
+                    shortest(row["lr"]), nats(row["final_loss"]), nats(row["low"]), nats(row["high"]),
+                    str(row["seeds"]), best,
+                )  # fmt: skip
+        console.print(table)
+    show_ends(document)
