@@ -13,7 +13,7 @@ from ui_helpers import lane_history, make_race, make_snapshot
 from inspector.runtime.commands import Command, FrontLane, RaceTogether, StartRace, StopRace
 from inspector.ui import theme
 from inspector.ui.app import application
-from inspector.ui.race_model import LOSS, STATE, UPDATE, RaceModel
+from inspector.ui.race_model import COLUMNS, LOSS, STATE, UPDATE, RaceModel
 from inspector.ui.race_view import PRESETS, RaceView
 
 pytestmark = pytest.mark.qt
@@ -59,6 +59,18 @@ def test_where_there_is_no_height_for_both_the_table_is_beside_the_plots(view: R
     QApplication.processEvents()
     assert all(chart.height() > 120 and chart.width() >= 130 for chart in view.charts.values())
     assert view.table.height() > view.table.horizontalHeader().height() + 4 * view.table.rowHeight(0)
+
+
+def test_a_narrow_table_still_says_which_lane_diverged(view: RaceView) -> None:
+    """Beside the plots there is no room for all columns: what they show is left to them."""
+    view.resize(1400, 220)
+    view.show_snapshot(make_snapshot(race=RACE))
+    QApplication.processEvents()
+    header, room = view.table.horizontalHeader(), view.table.viewport().width()
+    assert header.sectionViewportPosition(STATE) + header.sectionSize(STATE) <= room
+    view.resize(1000, 420)
+    QApplication.processEvents()
+    assert header.visualIndex(STATE) == len(COLUMNS) - 1
 
 
 def test_a_lane_of_a_saved_race_does_not_run(view: RaceView) -> None:

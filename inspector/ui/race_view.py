@@ -23,7 +23,7 @@ from inspector.runtime.race_pictures import RacePicture
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.race_model import SAMPLES, RaceModel, lane_style, latest
+from inspector.ui.race_model import SAMPLES, STATE, STEP, RaceModel, lane_style, latest
 from inspector.ui.readouts import bucket_at, picked_step
 from inspector.ui.shortcuts import bind
 from inspector.ui.step_chart import StepChart
@@ -252,11 +252,14 @@ class RaceView(LazyView):
 
     def _share(self) -> None:
         """Plots over the table, or beside it where there is no height for both."""
-        header, row = self.table.horizontalHeader().height(), self.table.verticalHeader().defaultSectionSize()
-        rows = header + row * (len(self.model.lanes) or 4) + theme.GRID
+        header = self.table.horizontalHeader()
+        row = self.table.verticalHeader().defaultSectionSize()
+        rows = header.height() + row * (len(self.model.lanes) or 4) + theme.GRID
         low = self.height() - min(rows, self.height() * 2 // 5) < 2 * LOW
         beside = low and self.width() >= 4 * CLOSE * 5 // 3
         self._splitter.setOrientation(Qt.Orientation.Horizontal if beside else Qt.Orientation.Vertical)
+        # A narrow table begins with what the plots do not show.
+        header.moveSection(header.visualIndex(STATE), STEP + 1 if beside else STATE)
         length = self.width() if beside else self.height()
         table = length * 2 // 5 if beside else min(rows, length * 2 // 5)
         self._splitter.setSizes([max(length - table, 1), max(table, 1)])
