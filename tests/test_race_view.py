@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from PySide6.QtCore import Qt
@@ -10,10 +12,11 @@ from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 from ui_helpers import lane_history, make_race, make_snapshot
 
+from inspector.race import MAX_LANES
 from inspector.runtime.commands import Command, FrontLane, RaceTogether, StartRace, StopRace
 from inspector.ui import theme
 from inspector.ui.app import application
-from inspector.ui.race_model import COLUMNS, LOSS, STATE, UPDATE, RaceModel
+from inspector.ui.race_model import COLUMNS, LOSS, STATE, UPDATE, RaceModel, lane_style
 from inspector.ui.race_view import PRESETS, RaceView
 
 pytestmark = pytest.mark.qt
@@ -157,3 +160,12 @@ def test_every_column_says_what_it_is() -> None:
     for column in range(model.columnCount()):
         said = model.headerData(column, Qt.Orientation.Horizontal, Qt.ItemDataRole.ToolTipRole)
         assert len(said) > 10
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_eight_lanes_are_told_apart(view: RaceView, scheme: str) -> None:
+    theme.apply(application(), scheme)
+    styles = [lane_style(number) for number in range(MAX_LANES)]
+    for (one, one_dash), (other, other_dash) in combinations(styles, 2):
+        apart = math.dist(one.getRgb()[:3], other.getRgb()[:3])
+        assert one_dash != other_dash or apart > 60, (one.name(), other.name())
