@@ -264,3 +264,18 @@ def test_the_first_step_with_other_numbers_is_named(
     capsys.readouterr()
     assert run(["race", "race.session", "--verify"]) == 1
     assert "others from step 6 on" in capsys.readouterr().out
+
+
+def test_a_race_over_recorded_gradients_runs_as_many_steps_as_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording, path = tmp_path / "run.session", tmp_path / "race.session"
+    assert run(["run", TINY, "--steps", "3", "--save", str(recording), "--capture", "all"]) == 0
+    capsys.readouterr()
+    lanes = ["--lane", "adamw", "--lane", "lion"]
+    document = document_of(capsys, "race", str(recording), *lanes)
+    assert (document["steps"], [lane["steps"] for lane in document["lanes"]]) == (3, [3, 3])
+    # Too many are told before anything runs, and nothing is left of them.
+    assert run(["race", str(recording), *lanes, "--steps", "4", "--save", str(path)]) == 2
+    assert "gradients of 3, up to step 3" in capsys.readouterr().err
+    assert not path.exists()

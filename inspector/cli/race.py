@@ -11,7 +11,15 @@ from typing import Any
 from inspector import __version__
 from inspector.cli.decay import decay_document, show_decay
 from inspector.cli.lane_words import lane_steps, nats
-from inspector.cli.options import interruptible, make_console, make_hyper, make_source, make_table, print_json
+from inspector.cli.options import (
+    interruptible,
+    make_console,
+    make_hyper,
+    make_source,
+    make_table,
+    open_told,
+    print_json,
+)
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker
@@ -32,6 +40,9 @@ OPEN_LOOP = (
     "Open loop: the gradients are the same whatever the weights, so the lanes differ in their updates and not in what "
     "they learn."
 )
+
+
+DEFAULT_STEPS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +105,9 @@ def run_lanes(
     setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None, begun: RaceFile | None = None
 ) -> Outcome:
     """Run every lane, some at a time, and record them; of one that was `begun` in the folder `save` those left."""
-    source = setup.open(LaneSpec())
+    source = open_told(setup.source, setup.schedule, setup.seed)
     # What cannot run is told before anything does.
+    _check_steps(source, setup.steps)
     check_forms(lanes, Variant(**setup.form))
     if save is not None and begun is None:
         check_new(save)
@@ -149,6 +161,21 @@ def run_lanes(
     seconds = time.perf_counter() - began
     in_order = tuple(raced[number] for number in range(len(lanes)))
     return Outcome(setup, kind, file.closed_loop, device, in_order, ran / seconds if ran else None, save)
+
+
+def steps_of(source: Source) -> int | None:
+    """How many steps it has gradients for, None where there is no end."""
+    if source.last_step is None:
+        return None
+    return source.last_step - source.initial_state().finished_steps
+
+
+def _check_steps(source: Source, steps: int) -> None:
+    there = steps_of(source)
+    if there is not None and steps > there:
+        raise UsageError(
+            f"--steps {steps} is too many: {source.name} has gradients of {there:,}, up to step {source.last_step:,}."
+        )
 
 
 def _done_before(lanes: Sequence[LaneSpec], begun: RaceFile, base: Hyper) -> dict[int, Raced]:

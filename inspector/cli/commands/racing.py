@@ -22,7 +22,12 @@ def race(
             "codec, numerics and seed. Two to eight.",
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Steps that each lane runs.")] = 300,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps that each lane runs; 300 if left out, or as many as SOURCE has gradients for."
+        ),
+    ] = None,
     verify: Annotated[
         bool,
         typer.Option("--verify", help="SOURCE is a saved race or sweep: run it again and compare the bits."),
@@ -51,7 +56,7 @@ def race(
     json: o.Json = False,
 ) -> int:
     """Run several optimizers or settings side by side: the same start, the same batches, own weights each."""
-    from inspector.cli.race import Setup, run_race
+    from inspector.cli.race import DEFAULT_STEPS, Setup, run_race, steps_of
     from inspector.cli.race_again import run_again
     from inspector.race import LaneSpec
 
@@ -65,10 +70,12 @@ def race(
         {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
          "max_grad_norm": max_grad_norm}
     )  # fmt: skip
-    o.whole_number("--steps", steps)
+    if steps is None:
+        there = steps_of(o.make_source(source, schedule, seed))
+        steps = DEFAULT_STEPS if there is None else min(DEFAULT_STEPS, there)
     setup = Setup(
         source,
-        steps,
+        o.whole_number("--steps", steps),
         given,
         {"numerics": numerics},
         schedule,
