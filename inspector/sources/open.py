@@ -67,7 +67,7 @@ def open_source(
         from inspector.sources.surface import SurfaceSource
 
         return SurfaceSource.from_text(spec, seed=seed or 0, schedule=schedule)
-    paths = files_of(spec)
+    paths = named_files(spec)
     if not paths:
         missing = [part for part in spec.split("+") if not anything_at(Path(part))]
         if missing and len(missing) < len(spec.split("+")):
