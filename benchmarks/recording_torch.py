@@ -248,6 +248,11 @@ def main() -> None:
                 sys.exit(recording.problem)
             sizes[capture] = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
             shutil.rmtree(path)
+        so_far = ", ".join(f"{c} {1e3 * times[-1]:.2f}" for c, times in recorded.items())
+        print(
+            f"round {round_} of {options.rounds}: {1e3 * plain[-1]:.2f} ms not recorded, {so_far}",
+            file=sys.stderr,
+        )
     if options.folder is None:
         shutil.rmtree(folder, ignore_errors=True)
     # Of the first round pinned memory was taken.

@@ -18,6 +18,7 @@ class StepCosts:
     kernels: tuple[KernelCost, ...]
     step: KernelCost
     span_ms: float
+    through_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,9 @@ class BenchReport:
     name: str = DEFAULT
     between: StepCosts | None = None
     """Those of steps that go without what only some do, of an optimizer that has such: all else is of the others."""
+    through_ms: float = math.nan
+    """Ms of a step as an engine runs it, by the CPU's clock: many one behind the other, each in one pass, with no
+    timestamp between, as the copy is measured that it is held against."""
 
 
 @dataclass(frozen=True, slots=True)

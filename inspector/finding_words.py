@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from inspector.findings import Finding, Severity
+from inspector.number_words import true_minus
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 """From the least to the worst."""
@@ -36,10 +37,10 @@ def number(value: float | int | str) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, int):
-        return f"{value:,}"
+        return true_minus(f"{value:,}")
     if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return f"{value:.6g}"
+        return "NaN" if math.isnan(value) else true_minus("Infinity" if value > 0 else "-Infinity")
+    return true_minus(f"{value:.6g}")
 
 
 def evidence_rows(finding: Finding) -> tuple[tuple[str, str, str], ...]:

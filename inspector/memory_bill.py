@@ -28,7 +28,6 @@ from inspector.optimizers.state_size import Sizes, is_hidden, kept
 from inspector.param_state import ParamState, Shape
 from inspector.plan import SMALL_ELEMENTS
 
-GB = 10**9
 DEVICE_GB = (24, 80, 141)
 STAGES = (0, 1, 2, 3)
 MAX_DEVICES = 1_000_000

@@ -14,6 +14,7 @@ from html import escape
 from inspector.finding_words import ICONS, FindingGroups, Group, cause, evidence_rows, place
 from inspector.findings import Finding
 from inspector.floats import shortest
+from inspector.number_words import nonfinite_counts
 from inspector.policies import STATE_LANES, Outcome, PolicyTable
 from inspector.report_style import STYLE
 from inspector.svg_plot import Event, Line, plot
@@ -180,9 +181,9 @@ def _policies(table: PolicyTable) -> Iterator[str]:
     bad = table.gradients
     yield f"<h2>Policies side by side, step {table.step:,}</h2>"
     yield (
-        f"<p>{bad.total:,} of {table.elements:,} gradients are not finite ({bad.nan:,} NaN, {bad.posinf:,} +Inf, "
-        f"{bad.neginf:,} -Inf), in {table.hit_params:,} of {table.params:,} params. What optimizers that treat them "
-        "differently make of this step, in float32:</p>"
+        f"<p>{bad.total:,} of {table.elements:,} gradients are not finite ("
+        f"{nonfinite_counts(bad.nan, bad.posinf, bad.neginf)}), in {table.hit_params:,} of {table.params:,} params. "
+        "What optimizers that treat them differently make of this step, in float32:</p>"
     )
     yield '<div class="wide"><table>'
     yield (

@@ -89,17 +89,6 @@ def run_use(plan: Plan, allocated: Mapping[str, int]) -> tuple[BufferUse, ...]:
     return tuple(BufferUse(name, computed.get(name, 0), nbytes) for name, nbytes in found.items())
 
 
-def si_bytes(nbytes: int) -> str:
-    """Bytes in three digits and a power of ten: 464 MB, 1.12 TB; whole bytes below 1 kB."""
-    if nbytes < 1000:
-        return f"{nbytes} B"
-    # What would be rounded to 1000 takes the next unit.
-    thousands = next(n for n in range(1, 9) if nbytes < 999.5 * 1000**n or n == 8)
-    value = nbytes / 1000**thousands
-    digits = next(d for d, below in enumerate((99.5, 9.995, 0)) if value >= below)
-    return f"{value:,.{digits}f} {'kMGTPEZY'[thousands - 1]}B"
-
-
 def _lane_of(buffer: str) -> Lane | None:
     """The lane that a buffer is of; None of a state in a shape of its own."""
     return next((lane for lane in LANES if buffer.split("[")[0].split("_")[0] == lane), None)

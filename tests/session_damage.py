@@ -18,6 +18,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -334,7 +335,7 @@ def read_all(path: Path, *, trusted: bool, complete: bool) -> list[str]:
         def captured() -> None:
             for kind in ("gradients", "keyframe"):
                 for t in session.captures(kind):  # type: ignore[arg-type]
-                    attempt(lambda t=t, kind=kind: tensors(t, kind))  # type: ignore[misc]
+                    attempt(partial(tensors, t, kind))
 
         def tensors(t: int, kind: str) -> None:
             got = {"g": session.gradients(t)} if kind == "gradients" else vars_of(session.keyframe(t))
@@ -346,8 +347,8 @@ def read_all(path: Path, *, trusted: bool, complete: bool) -> list[str]:
         for part in (metrics, findings, captured, lambda: [session.notes("mark"), session.info(), None][2]):
             attempt(part)
         for t in [*session.steps[:20], *session.steps[-3:]]:
-            attempt(lambda t=t: step(t))  # type: ignore[misc]
-            attempt(lambda t=t: statistics(t))  # type: ignore[misc]
+            attempt(partial(step, t))
+            attempt(partial(statistics, t))
         attempt(lambda: [session.follow(), None][1])
         if len(session.steps) < 100:
             problems += session.verify()

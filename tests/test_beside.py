@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from test_worker import WAIT_S, Opener, Watched
 from inspector.coding_error import merged_error
 from inspector.gpu.device import Gpu
 from inspector.gpu.opener import StepperMaker
-from inspector.plan import Variant
+from inspector.hyper import Hyper
+from inspector.plan import Reduce, Variant
 from inspector.progress import EndedError
 from inspector.runtime import commands as c
 from inspector.runtime.background import Background
@@ -79,7 +81,7 @@ def test_of_what_waits_under_a_name_the_newest_is_done(news: News) -> None:
     background.do("first", lambda: (began.set(), go.wait(WAIT_S), None)[2])
     assert began.wait(WAIT_S)
     for i in range(5):
-        background.do("look", lambda i=i: done.append(i))  # type: ignore[misc]
+        background.do("look", partial(done.append, i))
     background.do("after", news.moved)
     go.set()
     news.until(lambda: done)
@@ -622,14 +624,13 @@ def test_two_sums_of_the_norm_are_compared(
     gpu: Gpu, diffing: Diffing, news: News, tmp_path: Path, call: Call
 ) -> None:
     a, b = tmp_path / "a.session", tmp_path / "b.session"
+
+    def reduced(reduce: Reduce, step: int) -> tuple[Hyper, Variant]:
+        hyper, form = replays.constant(max_grad_norm=0.5)(step)
+        return hyper, replace(form, reduce=reduce)
+
     for path, reduce in ((a, "two-pass"), (b, "atomic")):
-        form = replays.constant(max_grad_norm=0.5)
-        replays.record(
-            gpu, path, 4,
-            settings=lambda step, form=form, reduce=reduce: (  # type: ignore[misc]
-                form(step)[0], replace(form(step)[1], reduce=reduce)
-            ),
-        )  # fmt: skip
+        replays.record(gpu, path, 4, settings=partial(reduced, reduce))
     picture = compared(diffing, news, a, b)
     report = picture.report
     assert report is not None

@@ -400,7 +400,7 @@ def test_several_that_hold_count_each_and_stop_once_a_moment(gpu: Gpu) -> None:
         ("grad_norm > 0", STEPS),
     ]
     assert picture is engine.breakpoints.picture(engine.stepper.plan)
-    assert [(m.step, m.stop) for m in engine.marks][:3] == [(1, True), (2, True), (2, True)]
+    assert [(m.step, m.stop) for m in engine.marks.all][:3] == [(1, True), (2, True), (2, True)]
 
 
 def test_all_that_hold_at_a_moment_are_named_and_marked(gpu: Gpu) -> None:
@@ -409,7 +409,10 @@ def test_all_that_hold_at_a_moment_are_named_and_marked(gpu: Gpu) -> None:
     assert hit is not None
     assert [str(each.condition) for each in (hit, *hit.also)] == ["nan > 0", "step == 2"]
     assert hit.sentence.endswith("by nan > 0: nan is 1 in a[0, 5]. Also by step == 2: step is 2.")
-    assert [m.text for m in engine.marks] == ["stopped by nan > 0: 1 in a[0, 5]", "stopped by step == 2: 2"]
+    assert [m.text for m in engine.marks.all] == [
+        "stopped by nan > 0: 1 in a[0, 5]",
+        "stopped by step == 2: 2",
+    ]
 
 
 def test_one_that_stops_once_is_disabled_then_and_one_from_a_hit_on_waits_for_it(gpu: Gpu) -> None:
@@ -454,7 +457,7 @@ def test_going_back_before_a_stop_makes_it_stop_again(gpu: Gpu) -> None:
     hit = go(engine)
     assert hit is not None
     assert (hit.step, hit.dispatch) == (3, 0)
-    marks = [m for m in engine.marks if m.step == 3]
+    marks = [m for m in engine.marks.all if m.step == 3]
     assert len(marks) == 1
     assert marks[0].text == "stopped by posinf > 0: 1 in tiny[0]"
 

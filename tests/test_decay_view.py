@@ -93,7 +93,7 @@ def test_it_is_read_without_colour(view: DecayView) -> None:
     assert "median share here 32" in chart.title
     chart.read_out(None)
     assert "decay received / lr·λ·w" in chart.title
-    assert view.words.text() == "steps 1 to 50 · 2 MiB of GPU memory"
+    assert view.words.text() == "steps 1 to 50 · 2.10 MB of GPU memory"
 
 
 def test_it_says_what_is_not_counted(view: DecayView) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -72,13 +73,18 @@ class Ended:
         return [share for name, share in self.told if name == doing]
 
 
+def finished(step: int, snapshot: Snapshot) -> bool:
+    """Whether that is the last step that is complete."""
+    return snapshot.cursor is not None and snapshot.cursor.finished_steps == step
+
+
 @pytest.fixture
 def run() -> Iterator[Ended]:
     made = Watched(Opener())
     made.at(1, 0)
     for step in (1, 2):
         made.worker.send(c.StepIteration())
-        made.until(lambda s, step=step: s.cursor is not None and s.cursor.finished_steps == step)  # type: ignore[misc]
+        made.until(partial(finished, step))
     yield Ended(made)
     assert made.worker.close(WAIT_S)
 
@@ -282,7 +288,7 @@ def test_a_window_that_is_closed_waits_for_what_was_captured(
     # A step waits a quarter of a second for the one before it.
     for step in (3, 4):
         run.watched.worker.send(c.StepIteration())
-        run.watched.until(lambda s, step=step: s.cursor is not None and s.cursor.finished_steps == step)  # type: ignore[misc]
+        run.watched.until(partial(finished, step))
     run.watched.worker.send(c.StopRecording())
     threading.Timer(0.3, gate.set).start()
     assert run.watched.worker.close(WAIT_S)
@@ -300,7 +306,7 @@ def test_the_end_of_a_recording_can_be_ended_and_is_told(
     run.watched.until(lambda s: s.recording is not None)
     for step in (3, 4):
         run.watched.worker.send(c.StepIteration())
-        run.watched.until(lambda s, step=step: s.cursor is not None and s.cursor.finished_steps == step)  # type: ignore[misc]
+        run.watched.until(partial(finished, step))
     threading.Timer(0.5, gate.set).start()
     ended = run.end(c.StopRecording(), "Ending the recording", 3)
     assert ended.recording is None

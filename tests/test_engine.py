@@ -100,7 +100,7 @@ def test_a_setting_changed_within_a_step_holds_from_the_next_one(gpu: Gpu) -> No
     assert engine.set_hyper("beta2", 0.95) == 3
     engine.step_iteration()
     assert metric(engine, "lr") == [1e-3, 1e-3, 0.5]
-    assert list(engine.marks) == [Mark(3, "lr 0.001 → 0.5"), Mark(3, "beta2 0.999 → 0.95")]
+    assert list(engine.marks.all) == [Mark(3, "lr 0.001 → 0.5"), Mark(3, "beta2 0.999 → 0.95")]
     straight = make_stepper(gpu, PARAMS, w=W)
     for hyper, g in zip((Hyper(), Hyper(), Hyper(lr=0.5, beta2=0.95)), G, strict=False):
         straight.begin_step(engine.source.gradients(1, straight.weights).__class__(g))
@@ -143,9 +143,29 @@ def test_a_schedule_multiplies_the_rate_and_can_be_changed(gpu: Gpu) -> None:
     assert engine.set_schedule("constant") == 4
     engine.step_iteration()
     assert metric(engine, "lr") == [0.00025, 0.0005, 0.00075, 0.001]
-    assert list(engine.marks) == [Mark(4, "schedule warmup:4 → constant")]
+    assert list(engine.marks.all) == [Mark(4, "schedule warmup:4 → constant")]
     with pytest.raises(UsageError, match="not a learning-rate schedule"):
         engine.set_schedule("linear")
+
+
+def test_what_is_changed_and_undone_before_a_step_leaves_no_mark(gpu: Gpu) -> None:
+    engine = engine_of(gpu)
+    engine.step_iteration()
+    engine.set_hyper("lr", 0.5)
+    engine.set_variant(ATOMIC)
+    engine.set_schedule("warmup:4")
+    engine.set_hyper("lr", 0.25)
+    assert [m.text for m in engine.marks.all] == [
+        "reduce two-pass → atomic", "schedule constant → warmup:4", "lr 0.001 → 0.25",
+    ]  # fmt: skip
+    engine.set_hyper("lr", 1e-3)
+    engine.set_schedule("constant")
+    engine.set_variant(replace(ATOMIC, reduce="two-pass"))
+    assert engine.marks.all == ()
+    engine.set_hyper("lr", 0.5)
+    engine.step_iteration()
+    engine.set_hyper("lr", 1e-3)
+    assert engine.marks.all == (Mark(2, "lr 0.001 → 0.5"), Mark(3, "lr 0.5 → 0.001")), "a step took it"
 
 
 def test_a_value_nobody_can_mean_changes_nothing(gpu: Gpu) -> None:
@@ -153,7 +173,7 @@ def test_a_value_nobody_can_mean_changes_nothing(gpu: Gpu) -> None:
     with pytest.raises(UsageError, match="--beta1"):
         engine.set_hyper("beta1", 1.5)
     assert engine.hyper == Hyper()
-    assert not engine.marks
+    assert not engine.marks.all
 
 
 def test_another_form_runs_from_the_next_step_on_and_is_marked(gpu: Gpu) -> None:
@@ -163,7 +183,7 @@ def test_another_form_runs_from_the_next_step_on_and_is_marked(gpu: Gpu) -> None
         engine.set_variant(ATOMIC)
     engine.step_iteration()
     engine.set_variant(ATOMIC)
-    assert list(engine.marks) == [Mark(2, "reduce two-pass → atomic")]
+    assert list(engine.marks.all) == [Mark(2, "reduce two-pass → atomic")]
     engine.step_iteration()
     assert len(engine.dispatch_times) == 4
     assert engine.stepper.cursor == Cursor(2, 4, 4)

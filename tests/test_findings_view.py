@@ -296,3 +296,30 @@ def test_empty_says_what_would_fill_it(qtbot: QtBot) -> None:
     assert view.empty.isVisible()
     assert not view.tree.isVisible()
     assert "Nothing found so far" in view.empty.text()
+
+
+def test_in_a_narrow_panel_the_columns_that_the_detail_tells_make_room(qtbot: QtBot) -> None:
+    view = shown(qtbot, make_findings())
+    header = view.tree.header()
+    view.resize(388, 160)
+    assert [c for c in range(header.count()) if header.isSectionHidden(c)] == [COUNT, MESSAGE]
+    bar = view.tree.horizontalScrollBar()
+    qtbot.waitUntil(lambda: not bar.isVisible(), timeout=2000)  # It would take the room of a row.
+    view.resize(760, 160)
+    assert not any(header.isSectionHidden(c) for c in range(header.count()))
+    qtbot.waitUntil(lambda: not view.tree.horizontalScrollBar().isVisible(), timeout=2000)
+
+
+def test_the_detail_has_the_room_that_the_list_does_not_need(qtbot: QtBot) -> None:
+    view = shown(qtbot, (finding(3),))
+    view.resize(500, 700)
+    few = view.tree.height()
+    assert few < 120, "a cause and its finding"
+    assert view.tree.verticalScrollBar().maximum() == 0
+    view.show_snapshot(make_snapshot(findings=tuple(finding(step) for step in range(3, 40))))
+    many = view.tree.height()
+    assert 300 < many < 450, "no more than its part"
+    view._splitter.setSizes([200, 500])
+    view._splitter.splitterMoved.emit(200, 1)
+    view.show_snapshot(make_snapshot(findings=(finding(3),)))
+    assert view.tree.height() > few, "what a person chose stays"

@@ -42,21 +42,6 @@ def test_exact_numbers_read_back_as_the_same_float32(value: float | None, text: 
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, "n/a"),
-        (12, "12 B"),
-        (1536, "1.5 KiB"),
-        (464 << 20, "464 MiB"),
-        (1 << 30, "1 GiB"),
-        ((1 << 40) * 3, "3 TiB"),
-    ],
-)
-def test_bytes(value: float | None, text: str) -> None:
-    assert fmt.nbytes(value) == text
-
-
-@pytest.mark.parametrize(
     ("ms", "text"),
     [
         (None, "n/a"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QByteArray, QSettings, Qt
+from PySide6.QtCore import QByteArray, QSettings, QSize, Qt
 from PySide6.QtGui import QAction
 from pytestqt.qtbot import QtBot
 from test_window import Recording, Shown
@@ -375,3 +375,16 @@ def test_a_layout_that_qt_cannot_read_is_told_and_changes_nothing(qtbot: QtBot, 
     assert seen(shown) == before
     assert any(isinstance(view, Recording) for view in shown.window.views.values())
     shown.bus.blockSignals(True)
+
+
+def test_in_a_low_window_the_map_leaves_room_to_what_is_read_below_it() -> None:
+    """At 1280 × 800, with a message above, three rows of values and one line of a finding were left."""
+
+    def share(arrangement: Arrangement, panel: str) -> float:
+        sizes = next(sizes for sizes, _ in arrangement.shares if "map" in sizes)
+        return sizes[panel] / sum(sizes.values())
+
+    low, high = STEP.fitting(QSize(1280, 800)), STEP.fitting(QSize(1920, 1080))
+    assert share(low, "map") < share(high, "map") == share(STEP, "map")
+    assert low.places == high.places
+    assert STEP.fitting(QSize(900, 600)).places != low.places

@@ -13,6 +13,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 from ui_helpers import make_snapshot, small_layout, small_plan, wide_layout
 
+from inspector.byte_sizes import size_text
 from inspector.coding_error import ParamCodingError, coded_once, merged_error
 from inspector.drift import ParamDrift, merged_drift
 from inspector.history import EMPTY_HISTORY, HistoryRecorder
@@ -20,7 +21,7 @@ from inspector.plan import Variant
 from inspector.runtime.commands import StartLockstep, StopLockstep, ViewEightBit
 from inspector.runtime.lockstep import BlockErrors, EightBitPicture
 from inspector.runtime.snapshots import Snapshot
-from inspector.state_memory import lane_bytes, si_bytes
+from inspector.state_memory import lane_bytes
 from inspector.stepping import Cursor
 from inspector.ui import theme
 from inspector.ui.lockstep_grid import NEXT_STEP, START
@@ -172,13 +173,13 @@ def test_memory_in_float32_and_in_8_bits(qtbot: QtBot) -> None:
     view, _ = shown(qtbot, moment(picture()))
     n = small_layout().elements
     rows = memory(view)
-    assert rows[0][:6] == ["float32", *4 * [si_bytes(4 * n)], si_bytes(16 * n)]
+    assert rows[0][:6] == ["float32", *4 * [size_text(4 * n)], size_text(16 * n)]
     assert rows[0][6] == "100 %"
     assert rows[1][6] == percent(picture().coded_bytes.total / (16 * n))  # type: ignore[union-attr]
     assert rows[1][7] == "–", "no such buffers"
     assert rows[0][7].endswith("B")
     assert view.memory.index(0, 5).data(Qt.ItemDataRole.ToolTipRole) == f"{16 * n:,} bytes"
-    assert [si_bytes(x) for x in (999, 464_071_680, 1_856_286_720)] == ["999 B", "464 MB", "1.86 GB"]
+    assert [size_text(x) for x in (999, 464_071_680, 1_856_286_720)] == ["999 B", "464 MB", "1.86 GB"]
 
 
 def test_before_it_starts_the_plots_say_what_would_fill_them(qtbot: QtBot) -> None:

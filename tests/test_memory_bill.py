@@ -13,15 +13,16 @@ import pytest
 from gpu_helpers import make_stepper
 from safetensors.numpy import save_file
 
+from inspector.byte_sizes import GB
 from inspector.cli import run
 from inspector.errors import UsageError
 from inspector.gpu.device import Gpu
 from inspector.layout import Param
-from inspector.memory_bill import GB, Bill, Shapes, bills_of, parse_count, shapes_of, shapes_of_count
+from inspector.memory_bill import Bill, Shapes, bills_of, parse_count, shapes_of, shapes_of_count
 from inspector.optimizers.state_size import is_hidden
 from inspector.plan import Variant
 from inspector.preset import gpt_116m_params
-from inspector.state_memory import run_use, si_bytes
+from inspector.state_memory import run_use
 
 B70 = 70 * 10**9
 
@@ -164,12 +165,6 @@ def test_counts_that_nobody_can_mean_are_refused(text: str) -> None:
 def test_a_comma_that_may_be_a_decimal_one_is_not_taken_for_nothing(text: str) -> None:
     with pytest.raises(UsageError, match="decimal point"):
         parse_count(text)
-
-
-def test_bytes_in_words() -> None:
-    assert [si_bytes(n) for n in (0, 999, 1000, 999_499, 999_500, 464_071_680, 560 * GB, 12_345 * GB)] == [
-        "0 B", "999 B", "1.00 kB", "999 kB", "1.00 MB", "464 MB", "560 GB", "12.3 TB",
-    ]  # fmt: skip
 
 
 @pytest.mark.gpu

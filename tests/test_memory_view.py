@@ -11,7 +11,8 @@ from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 from ui_helpers import make_snapshot, small_layout, small_plan
 
-from inspector.memory_bill import GB, bills
+from inspector.byte_sizes import GB
+from inspector.memory_bill import bills
 from inspector.runtime.memory_picture import MemoryPicture
 from inspector.state_memory import run_use
 from inspector.ui import theme

@@ -276,6 +276,8 @@ def _prepare(shown: Shown, name: str) -> None:
         window.send(SetHyper("lr", 0.5))
         if name == "redo":
             window.ways.undoing.undo()
+    if name == "text_reset":
+        window.actions_by_name["text_larger"].trigger()
     if name in ("back", "forward"):
         window.select_param("norm.weight")
         window.select_param("tok_embeddings.weight")

@@ -122,6 +122,8 @@ W0 = small_layout().segments[0]
         ("0X1_4", 5),
         ("1k", 256),
         ("4 KiB", 1024),
+        ("4 kB", 1000),
+        ("402 kB", 100_500),
     ],
 )
 def test_an_offset_in_elements_or_bytes(typed: str, element: int) -> None:

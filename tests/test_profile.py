@@ -37,6 +37,7 @@ from inspector.gpu.device import Gpu
 from inspector.gpu.opener import device_layout
 from inspector.gpu.stepper import GpuStepper
 from inspector.gpu.timing import spans_ms
+from inspector.hyper import Hyper
 from inspector.layout import Layout, Param, make_layout
 from inspector.optimizers import OPTIMIZERS, plan_step
 from inspector.plan import (
@@ -51,6 +52,7 @@ from inspector.plan import (
     layout_for,
     required_placement,
 )
+from inspector.preset import drawn_gradients, drawn_state
 from inspector.stepping import KernelTime
 from inspector.variants import changes, comparable
 
@@ -305,8 +307,42 @@ def test_variants_take_turns_and_the_first_step_of_a_turn_is_left_out(gpu: Gpu) 
         assert len(report.last_steps) == 4
         assert all(k.share_of_step > 0 for k in report.kernels)
         assert report.span_ms >= 0.9 * report.step.min_ms or math.isnan(report.span_ms)
+        assert 0 < report.through_ms < math.inf
     assert told[-1] == (4 * len(made.reports), 4 * len(made.reports))
     assert gpu.memory_bytes - before < 1 << 20
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "variant",
+    [Variant(), Variant(reduce="atomic"), Variant(fused=False), Variant(optimizer="shampoo", root_block=8)],
+)
+def test_a_step_that_is_run_through_does_what_its_dispatches_do_one_by_one(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, variant: Variant
+) -> None:
+    def one_step(gpu: Gpu, record: Callable[[Any, int], None], *rest: Any) -> float:
+        encoder = gpu.encoder()
+        record(encoder, 1)
+        gpu.submit(encoder)
+        return 0.25
+
+    monkeypatch.setattr("inspector.gpu.measures.seconds_each", one_step)
+    weights = []
+    for through in (False, True):
+        stepper = GpuStepper(gpu, device_layout(gpu, PARAMS, variant), variant, drawn_state(PARAMS, 3))
+        start = stepper.weights()
+        stepper.begin_step(drawn_gradients(PARAMS, 3, 1))
+        if through:
+            # Its uniforms are those of the first dispatch.
+            stepper.run_dispatch(Hyper(lr=0.1))
+            assert stepper.through_ms(stepper.plan, 1.0, lambda: None) == 250.0
+        else:
+            stepper.run_to_end(Hyper(lr=0.1))
+        weights.append(stepper.weights())
+        stepper.release()
+    for name, values in weights[0].items():
+        assert values.tobytes() == weights[1][name].tobytes()
+        assert (values != start[name]).any()
 
 
 @pytest.mark.gpu
@@ -436,7 +472,7 @@ def test_the_table_for_people_has_every_variant_and_its_kernels(call: Call) -> N
     assert "ratio" in out
     # The default beside itself, in the last column.
     assert next(line for line in lines if line.startswith(" default")).split()[-1] == "1.00"
-    assert len(next(line for line in lines if line.startswith(" default")).split()) == 13
+    assert len(next(line for line in lines if line.startswith(" default")).split()) == 14
     code, out, err = call()
     assert (code, err) == (0, "")
     assert "from the first dispatch to the end of the last" in out

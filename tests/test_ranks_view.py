@@ -19,6 +19,7 @@ from inspector.runtime.snapshots import Recorded, Snapshot
 from inspector.ui import theme
 from inspector.ui.docks import PANELS, _tabs, show_tab
 from inspector.ui.rank_words import holders, parts_list, parts_text
+from inspector.ui.ranks_model import PARTED
 from inspector.ui.ranks_view import RanksView
 
 pytestmark = pytest.mark.qt
@@ -47,7 +48,7 @@ def moment(parts: tuple[RankPart, ...] = PARTS, steps: tuple[RankStep, ...] = ST
 def shown(qtbot: QtBot, snapshot: Snapshot) -> RanksView:
     view = RanksView()
     qtbot.addWidget(view)
-    view.resize(1000, 400)
+    view.resize(1060, 400)
     with qtbot.waitExposed(view):
         view.show()
     view.show_snapshot(snapshot)
@@ -150,3 +151,15 @@ def test_the_table_of_params_says_who_keeps_what() -> None:
         Qt.ItemDataRole.ToolTipRole
     )
     assert model.text(0, at) == ""
+
+
+def test_all_columns_are_seen_in_the_smallest_panel_that_has_the_table_beside_the_curves(
+    qtbot: QtBot,
+) -> None:
+    """As wide as it is in a window of 1280 × 800: what a rank parts in stands last."""
+    view = shown(qtbot, moment())
+    view.resize(946, 190)
+    bar, header = view.table.horizontalScrollBar(), view.table.horizontalHeader()
+    qtbot.waitUntil(lambda: not bar.isVisible(), timeout=2000)
+    assert header.sectionSize(PARTED) >= view.fontMetrics().horizontalAdvance("max_grad_norm")
+    assert view.chart.width() >= 250

@@ -163,6 +163,27 @@ def test_changes_in_between_are_recorded_with_the_step_they_hold_from(gpu: Gpu, 
         ]
 
 
+def test_a_recording_is_told_of_changes_once_and_with_the_step_that_takes_them(
+    gpu: Gpu, tmp_path: Path
+) -> None:
+    engine = engine_of(gpu, hyper=Hyper(lr=1e-3))
+    recording = Recording.start(engine, tmp_path / "run.session", Policy.from_text("all"))
+    engine.step_iteration()
+    engine.set_hyper("lr", 0.5)
+    engine.set_hyper("lr", 1e-3)
+    engine.set_hyper("beta2", 0.9)
+    engine.step_iteration()
+    engine.step_iteration()
+    for finished in (1, 0):
+        assert engine.rewind_to(finished)
+        for _ in range(3 - finished):
+            engine.step_iteration()
+    engine.set_hyper("lr", 0.25)
+    recording.end()
+    with Session.open(tmp_path / "run.session") as session:
+        assert [(n.step, n.text) for n in session.notes("mark")] == [(2, "beta2 0.999 → 0.9")]
+
+
 def test_going_back_drops_what_came_later(gpu: Gpu, tmp_path: Path) -> None:
     path = tmp_path / "run.session"
     engine = engine_of(gpu)

@@ -157,7 +157,10 @@ def test_the_action_starts_and_ends_and_the_status_bar_shows_it(qtbot: QtBot) ->
     window.show()
     for picture, text in (
         (None, ""),
-        (RecordingPicture("/a/run.session", "all", 12, 3 << 20), "recording run.session · 12 steps · 3 MiB"),
+        (
+            RecordingPicture("/a/run.session", "all", 12, 3 << 20),
+            "recording run.session · 12 steps · 3.15 MB",
+        ),
         (None, ""),
     ):
         snapshot = make_snapshot(recording=picture)

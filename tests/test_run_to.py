@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -273,13 +274,17 @@ def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watched
         assert watched.worker.close(WAIT_S)
 
 
+def stands_at(cursor: Cursor, snapshot: Snapshot) -> bool:
+    return snapshot.glance is None and snapshot.cursor == cursor
+
+
 def test_a_recording_goes_to_the_next_finding(recorded: Watched) -> None:
     recorded.worker.send(c.Seek(0))
     recorded.until(lambda s: s.glance is None and s.cursor == Cursor(0, 5, 5))
     for step in BAD:
         shown = after(recorded, c.RunToFinding())
         assert told(shown).startswith(f"The next finding is in step {step}, nonfinite-gradient: 1 of 17")
-        shown = recorded.until(lambda s, step=step: s.glance is None and s.cursor == Cursor(step, 0, 5))  # type: ignore[misc]
+        shown = recorded.until(partial(stands_at, Cursor(step, 0, 5)))
         assert shown.sought is not None
         assert (shown.sought.step, shown.sought.param, shown.sought.index) == (step, "a", 5)
     # Before the dispatch at which it is seen, the finding of the step itself is next.
@@ -306,6 +311,6 @@ def test_a_recording_goes_back_to_before_a_condition(recorded: Watched) -> None:
         recorded.until(lambda s: s.glance is None and s.cursor == Cursor(LAST, 5, 5))
         shown = after(recorded, c.RunBack(parse_condition(text)))
         assert told(shown).startswith(f"Back at the end of step {step},"), text
-        recorded.until(lambda s, step=step: s.glance is None and s.cursor == Cursor(step, 5, 5))  # type: ignore[misc]
+        recorded.until(partial(stands_at, Cursor(step, 5, 5)))
     shown = after(recorded, c.RunBack(parse_condition("w_norm@nobody > 0")))
     assert "No param matches 'nobody'" in told(shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -329,9 +330,12 @@ def test_a_replay_does_not_differ_and_a_what_if_does_from_its_first_step(
 @pytest.mark.gpu
 def test_two_forms_are_compared_by_what_codes_stand_for(gpu: Gpu, call: Call, tmp_path: Path) -> None:
     a, b = tmp_path / "a.session", tmp_path / "b.session"
-    hyper = Hyper(lr=1e-3)
+
+    def in_form(form: Variant, step: int) -> tuple[Hyper, Variant]:
+        return Hyper(lr=1e-3), form
+
     for path, variant in ((a, Variant()), (b, Variant(kernel="8bit", codec="dynamic"))):
-        replays.record(gpu, path, 3, settings=lambda step, form=variant: (hyper, form))  # type: ignore[misc]
+        replays.record(gpu, path, 3, settings=partial(in_form, variant))
     report = document(call("diff", a, b, "--json"))
     assert {s["name"] for s in report["settings"]} == {"kernel", "codec"}
     assert report["first_difference"]["step"] == 1

@@ -450,7 +450,7 @@ def test_a_full_disk_ends_the_recording_in_order(tmp_path: Path) -> None:
     left[0] = 1 << 20
     recorder.offer(recorded(7), gradients=values(7, "g"))
     recorder.flush()
-    assert recorder.problem == f"The recording {path} has ended, the disk is full: 1 MiB were left."
+    assert recorder.problem == f"The recording {path} has ended, the disk is full: 1.05 MB were left."
     assert told == [recorder.problem]
     recorder.offer(recorded(8), gradients=values(8, "g"))
     recorder.close()

@@ -67,7 +67,11 @@ def test_every_option_is_kept_and_read_back(tmp_path: Path) -> None:
         ),
     )
 )
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
 def test_whatever_was_kept_the_options_can_be_meant(tmp_path: Path, kept: dict[str, object]) -> None:
     (tmp_path / "w.ini").unlink(missing_ok=True)
     writer = open_at(tmp_path)
@@ -122,6 +126,37 @@ def test_the_theme_is_changed_on_the_page_and_from_the_palette(qtbot: QtBot, tmp
     shown.bus.blockSignals(True)
 
 
+def test_the_size_of_text_is_changed_from_the_palette(qtbot: QtBot, tmp_path: Path) -> None:
+    """Kept as the page keeps it, said with when it holds, and refused with a reason at either end."""
+    shown, page = with_page(qtbot, tmp_path)
+    acts = shown.window.actions_by_name
+    sizes = page.findChild(QComboBox, "font_scale_option")
+    assert isinstance(sizes, QComboBox)
+    assert not acts["text_reset"].isEnabled()
+    assert "100 %" in acts["text_reset"].toolTip()
+    acts["text_larger"].trigger()
+    assert read_options(open_at(tmp_path)).font_scale == 1.15 == sizes.currentData()
+    assert shown.window.banner.text == "Text size 115 %, from the next start of the window."
+    acts["text_smaller"].trigger()
+    assert shown.window.banner.text == "Text size 100 %, as it is now."
+    for _ in FONT_SCALES:
+        acts["text_smaller"].trigger()
+    assert read_options(open_at(tmp_path)).font_scale == FONT_SCALES[0]
+    assert "the smallest" in acts["text_smaller"].toolTip()
+    assert not acts["text_smaller"].isEnabled()
+    for _ in FONT_SCALES:
+        acts["text_larger"].trigger()
+    assert read_options(open_at(tmp_path)).font_scale == FONT_SCALES[-1]
+    assert not acts["text_larger"].isEnabled()
+    acts["text_reset"].trigger()
+    assert read_options(open_at(tmp_path)) == Options()
+    assert not acts["text_reset"].isEnabled()
+    sizes.setFocus()
+    qtbot.keyClick(sizes, Qt.Key.Key_End)
+    assert not acts["text_larger"].isEnabled(), "the page changes what is possible as well"
+    shown.bus.blockSignals(True)
+
+
 def test_everything_on_the_page_is_kept(qtbot: QtBot, tmp_path: Path) -> None:
     shown, page = with_page(qtbot, tmp_path)
     adapter, undo = page.findChild(QLineEdit, "adapter_field"), page.findChild(QLineEdit, "undo_option")
@@ -153,7 +188,7 @@ def test_a_memory_that_cannot_be_meant_is_told_and_not_kept(qtbot: QtBot, tmp_pa
     shown, page = with_page(qtbot, tmp_path)
     page.undo_mb.setText(typed)
     page.undo_mb.editingFinished.emit()
-    assert "whole number of MiB" in page.note.text()
+    assert "whole number of MB" in page.note.text()
     assert read_options(open_at(tmp_path)).undo_mb is None
     shown.bus.blockSignals(True)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PySide6.QtTest import QTest
@@ -12,6 +14,9 @@ from ui_helpers import make_race, make_snapshot
 from inspector.cli import run
 from inspector.errors import UsageError
 from inspector.history import HistoryRecorder
+from inspector.layout import Param, make_layout
+from inspector.optimizers import Instead, plan_step, runs_as
+from inspector.plan import Limits, Variant
 from inspector.race import LaneSpec
 from inspector.runtime.commands import Command, StartRace
 from inspector.runtime.race_pictures import LanePicture, RacePicture
@@ -21,6 +26,8 @@ from inspector.stepping import HostGradients
 from inspector.surfaces import SURFACES, Surface, surface_of
 from inspector.ui import theme
 from inspector.ui.app import application
+from inspector.ui.race_model import LANE, STATE
+from inspector.ui.race_view import RaceView
 from inspector.ui.surface_view import SurfaceView
 
 each_surface = pytest.mark.parametrize("surface", SURFACES.values(), ids=SURFACES)
@@ -140,3 +147,92 @@ def test_each_lane_is_a_path_from_the_start(qtbot: QtBot) -> None:
     QTest.qWait(1)
     assert view.map.height() > 110
     assert view.map.width() > 300
+
+
+MUON_AS = Instead("AdamW", "no param is a hidden matrix")
+SHAMPOO_AS = Instead("AdamW", "no param is a matrix")
+
+
+def test_an_optimizer_of_matrices_runs_as_another_where_there_is_none() -> None:
+    one, matrix, head = Param("xy", (2,)), Param("h.0.weight", (4, 4)), Param("lm_head.weight", (4, 4))
+    muon, shampoo = Variant(optimizer="muon"), Variant(optimizer="shampoo")
+    assert (runs_as(muon, [one]), runs_as(shampoo, [one])) == (MUON_AS, SHAMPOO_AS)
+    # A head is a matrix, and Muon leaves it to AdamW.
+    assert (runs_as(muon, [one, head]), runs_as(shampoo, [one, head])) == (MUON_AS, None)
+    assert runs_as(muon, [one, matrix]) is None
+    assert runs_as(Variant(), [one]) is None
+    assert runs_as(Variant(optimizer="muon", no_muon="h.*"), [one, matrix]) == MUON_AS
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "said"), [("muon", MUON_AS), ("shampoo", SHAMPOO_AS)])
+def test_on_a_surface_it_takes_the_steps_of_the_other_and_says_so(name: str, said: str) -> None:
+    race = started("adamw:lr=0.1", f"{name}:lr=0.1", source="surface:valley")
+    try:
+        for _ in range(5):
+            race.step()
+        first, second = race.lanes
+        assert (first.runs_as, second.runs_as) == (None, said)
+        assert first.digest() == second.digest()
+    finally:
+        race.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("words", "who"),
+    [
+        (("run", "surface:valley", "--steps", "1", "--optimizer", "muon"), "muon"),
+        (("layout", "surface:valley", "--optimizer", "muon"), "muon"),
+        (("race", "surface:saddle", "--steps", "1", "--lane", "sgd", "--lane", "muon"), "the lane muon"),
+        (("sweep", "surface:valley", "--steps", "1", "--lane", "muon", "--lr", "0.1,0.2"), "the lane muon"),
+    ],
+)  # fmt: skip
+def test_commands_say_so_once(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], who: str) -> None:
+    assert run(list(words)) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "AdamW" in line]
+    assert said == [f"inspector: {who} steps {words[1]} as AdamW: no param is a hidden matrix."]
+
+
+@pytest.mark.qt
+def test_the_legend_of_a_surface_says_so(qtbot: QtBot) -> None:
+    view = SurfaceView()
+    qtbot.addWidget(view)
+    view.resize(800, 500)
+    view.show()
+    history = HistoryRecorder().freeze()
+    lanes = (LanePicture("sgd", "sgd", 2, history), LanePicture("muon", "muon", 2, history, runs_as=MUON_AS))
+    view.show_snapshot(make_snapshot(source="surface:valley", race=RacePicture(lanes, 0, True, True)))
+    said = [label.text() for _, label in view._rows]
+    assert said == ["sgd · step 2", "muon as AdamW · step 2 · as AdamW: no param is a hidden matrix"]
+
+
+@pytest.mark.qt
+def test_a_race_says_so_of_lanes_that_are_written_and_of_those_that_run(qtbot: QtBot) -> None:
+    view = RaceView()
+    qtbot.addWidget(view)
+    view.resize(1200, 500)
+    view.show()
+    layout = make_layout([Param("xy", (2,))])
+    shown = make_snapshot(source="surface:valley", plan=plan_step(layout, Limits(), Variant()))
+    view.show_snapshot(shown)
+    assert view.words.text() == ""
+    view.load("adamw muon:lr=0.1 muon:lr=0.2 sham")
+    assert view.words.text() == "muon runs as AdamW: no param is a hidden matrix"
+    view.load("adamw shampoo")
+    assert view.words.text() == "shampoo runs as AdamW: no param is a matrix"
+    history = HistoryRecorder().freeze()
+    lanes = (
+        LanePicture("adamw", "adamw", 2, history),
+        LanePicture("shampoo", "shampoo", 2, history, runs_as=SHAMPOO_AS),
+    )
+    view.show_snapshot(replace(shown, race=RacePicture(lanes, 0, True, True)))
+    # The row of the lane says it now.
+    assert view.words.text() == "adamw in front"
+    assert view.model.text(1, STATE) == "runs, as AdamW: no param is a matrix"
+    assert view.model.text(0, STATE) == "runs"
+    assert [view.model.text(row, LANE) for row in range(2)] == ["adamw", "shampoo as AdamW"]
+    matrix = plan_step(make_layout([Param("h.0.weight", (8, 8))]), Limits(), Variant())
+    view.load("adamw muon")
+    view.show_snapshot(make_snapshot(plan=matrix))
+    assert view.words.text() == ""

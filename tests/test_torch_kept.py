@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from inspector.session import tensor_files, writing_threads
 from inspector.session.reader import Session
 from inspector.session.writer import SessionWriter
 
@@ -194,3 +195,28 @@ def test_a_recording_that_ends_by_itself_is_not_waited_for(
 
     with pytest.warns(UserWarning, match="Input/output error"):
         assert train().problem is not None
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("policy", ["stats+flight:4", "keyframes:3"])
+def test_a_script_does_not_wait_for_large_tensors(
+    path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    going, write = threading.Event(), tensor_files.write_file
+
+    def held(*arguments: Any) -> Any:
+        assert going.wait(50)
+        return write(*arguments)
+
+    monkeypatch.setattr(tensor_files, "write_file", held)
+    monkeypatch.setattr(writing_threads, "LARGE_BYTES", 1)
+    monkeypatch.setattr(keeping, "PATIENCE_S", 1e6)
+    model = runs.Net()
+    optimizer = AdamW(runs.split(model), lr=3e-3)
+    with record(optimizer, path, model, policy) as recording:
+        runs.train(model, optimizer, range(1, 13), recording=recording)
+        assert steps_on_disk(path) >= 11
+        going.set()
+    with Session.open(path) as session:
+        assert session.captures("keyframe")[0] == 0
+        assert session.verify() == []

@@ -298,8 +298,10 @@ def test_no_setting_can_be_changed_where_nothing_can_run_with_it(qtbot: QtBot) -
     view.show_snapshot(make_snapshot(**as_recorded(glance=Glance(50, missing=MISSING))))
     assert not view.fields["lr"].isEnabled()
     assert view.note.toolTip() == f"Nothing can run on from here with other settings. {MISSING}"
+    assert {view.fields[name].toolTip() for name in ("lr", "schedule")} == {view.note.toolTip()}
     view.show_snapshot(make_snapshot(**as_recorded()))
     assert view.fields["lr"].isEnabled()
+    assert view.fields["lr"].toolTip().startswith("Learning rate")
     assert "applies from step 51" in view.note.toolTip()
 
 

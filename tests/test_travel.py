@@ -71,12 +71,16 @@ class Shared(GpuStepper):
         self.release()
 
 
-def travel(gpu: Gpu, path: Path, *, undo_bytes: int = 0, stats: Any = "light") -> Travel:
+def travel(
+    gpu: Gpu, path: Path, *, undo_bytes: int = 0, stats: Any = "light", said: list[str] | None = None
+) -> Travel:
     opener = Here(gpu, undo_bytes)
     source = Recording(path)
     form = source.recorded_variant(source.first_step) or source.session.about.variant
     engine = opened(opener, source, form, stats)  # type: ignore[arg-type]
-    made = Travel(engine, engine.step_iteration, lambda severity, text: None)
+    made = Travel(
+        engine, engine.step_iteration, lambda severity, text: None if said is None else said.append(text)
+    )
     made.start()
     return made
 
@@ -118,6 +122,45 @@ def test_every_step_is_rebuilt_to_the_bit_in_any_order(gpu: Gpu, pair: tuple[Pat
             record_ = made.engine.record
             assert record_ is not None
             assert (record_.step, record_.grad_norm) == (step, truth.step(step).grad_norm)
+
+
+def test_a_dispatch_that_a_step_does_not_have_is_told_and_ends_at_the_end(
+    gpu: Gpu, pair: tuple[Path, Session]
+) -> None:
+    path, truth = pair
+    said: list[str] = []
+    made = travel(gpu, path, said=said)
+    count = made.engine.stepper.cursor.count
+    for step, dispatch in ((7, count), (8, count - 1), (3, 0)):
+        arrive(made, step, dispatch)
+        cursor = made.engine.stepper.cursor
+        assert (cursor.step, cursor.dispatch) == (step, dispatch)
+    assert said == []
+    arrive(made, 12, 99)
+    assert made.engine.stepper.cursor.at_end
+    same_state(made.engine, truth, 12)
+    assert said == [f"Step 12 has dispatches 1 to {count}, and no dispatch 99: this is the end of the step."]
+
+
+def test_the_dispatches_of_a_step_are_its_own_not_those_of_the_step_on_show(gpu: Gpu, tmp_path: Path) -> None:
+    """Steps of Shampoo in which no roots are taken, here 3 and 5, have fewer."""
+    path = tmp_path / "roots.session"
+    record(gpu, path, 5, "all", constant(Variant(optimizer="shampoo", root_block=32, root_every=2)))
+    said: list[str] = []
+    made = travel(gpu, path, said=said)
+    counts = {}
+    for step in (4, 3):
+        arrive(made, step, 0)
+        counts[step] = made.engine.stepper.cursor.count
+    assert counts[3] < counts[4]
+    arrive(made, 3)
+    arrive(made, 4, counts[3] + 1)
+    assert (made.engine.stepper.cursor.step, made.engine.stepper.cursor.dispatch) == (4, counts[3] + 1)
+    assert said == []
+    arrive(made, 5, counts[4] - 1)
+    assert made.engine.stepper.cursor.at_end
+    assert made.engine.stepper.cursor.step == 5
+    assert [text.partition(",")[0] for text in said] == [f"Step 5 has dispatches 1 to {counts[3]}"]
 
 
 def test_the_nearest_state_is_gone_from(gpu: Gpu, pair: tuple[Path, Session]) -> None:

@@ -500,11 +500,11 @@ def test_a_lost_device_is_told_until_it_is_back(shown: Shown) -> None:
 def test_the_status_bar_has_units(shown: Shown) -> None:
     status = shown.window.status
     assert status.adapter.text() == "llvmpipe (LLVM 15, 256 bits) · Vulkan · runs on the CPU"
-    assert status.memory.text() == "GPU memory 181 MiB"
+    assert status.memory.text() == "GPU memory 190 MB"
     assert status.speed.text() == "paused"
     shown.post(mode="running")
     assert status.speed.text() == "42.3 steps/s"
-    assert status.undo.text() == "undo 24 steps, 3 dispatches · 48 MiB of 512 MiB"
+    assert status.undo.text() == "undo 24 steps, 3 dispatches · 50.3 MB of 537 MB"
     shown.post(device=None, steps_per_second=None, mode="failed")
     assert status.memory.text() == "GPU memory n/a"
     assert status.speed.text() == "no run"

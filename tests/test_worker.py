@@ -23,7 +23,7 @@ from inspector.plan import Variant
 from inspector.runtime import commands as c
 from inspector.runtime import publishing, viewer
 from inspector.runtime.mailbox import coalesce
-from inspector.runtime.snapshots import Snapshot
+from inspector.runtime.snapshots import Heading, Snapshot
 from inspector.runtime.worker import Worker
 from inspector.schedule import Schedule
 from inspector.sources.base import EndOfSourceError, ReadWeights, Source
@@ -257,6 +257,18 @@ def test_a_copy_that_cannot_be_measured_is_told_and_the_run_is_kept(
     assert (told.copy_gbps, told.mode) == (None, "paused")
     watched.worker.send(c.StepIteration())
     watched.at(1, 5)
+
+
+def test_a_run_on_its_way_to_a_step_says_where_to_and_from(watched: Watched) -> None:
+    watched.worker.send(c.StepIteration())
+    watched.at(1, 5)
+    watched.worker.send(c.Seek(4))
+    there = watched.at(4, 5)
+    assert there.heading is None
+    watched.worker.send(c.Seek(1_000_000))
+    watched.until(lambda s: s.heading == Heading(4, 1_000_000))
+    watched.worker.send(c.Pause())
+    assert watched.until(lambda s: s.mode == "paused").heading is None
 
 
 def test_a_setting_holds_from_the_next_step_and_is_marked(watched: Watched) -> None:

@@ -27,10 +27,11 @@ from inspector.runtime.commands import (
     StepIteration,
     ViewMap,
 )
-from inspector.runtime.snapshots import CloseUp, Comparing, Glance, Searching, Snapshot
+from inspector.runtime.snapshots import CloseUp, Comparing, Glance, Heading, Searching, Snapshot
 from inspector.runtime.sweeping import SweepPicture
 from inspector.runtime.value_finding import Working as At
 from inspector.runtime.weighing import Weighing
+from inspector.stepping import Cursor
 from inspector.ui.going_on import going_on
 from inspector.ui.working import AFTER_MS, KEY_AFTER_MS, Working
 
@@ -168,6 +169,10 @@ def test_how_far_it_is_is_told_and_it_can_be_ended(
         (
             {"beside": BesidePicture(sweep=SweepPicture("a", "charlm", 5, (), 1, 4, True))},
             "Sweeping", "25 %", CancelSweep(),
+        ),
+        (
+            {"mode": "running", "cursor": Cursor(300, 2, 5), "heading": Heading(99, 1099)},
+            "Going to step 1,099", "20 %", Pause(),
         ),
         ({"closeup": CloseUp(working=At("Looking for 1 in w", 1, 2))}, "Looking for 1 in w", "50 %", CancelWork()),
     ],

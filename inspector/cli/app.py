@@ -9,6 +9,7 @@ import typer
 
 from inspector import __version__
 from inspector.cli.commands import measuring, racing, running, sessions, window
+from inspector.cli.option_groups import with_options_apart
 
 COMMANDS: dict[str, Callable[..., int]] = {
     "window": window.window,
@@ -57,4 +58,4 @@ def _main(
 
 
 for name, command in COMMANDS.items():
-    app.command(name)(command)
+    app.command(name)(with_options_apart(command))

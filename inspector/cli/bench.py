@@ -17,6 +17,7 @@ from rich.table import Table
 
 from inspector.cli.options import as_dict, interruptible, make_console, make_table
 from inspector.cli.shaders import form_of, shaders_of
+from inspector.cli.step_options import tell_runs_as
 from inspector.comparison import BenchReport, Comparison, StepCosts
 from inspector.cost import costs_csv
 from inspector.errors import UsageError
@@ -60,6 +61,7 @@ def _measure(request: Request, check: Callable[[], None]) -> dict[str, Any]:
     if request.drift_steps and not request.every:
         raise UsageError("--drift-steps compares variants: give --all with it.")
     variant = request.variant
+    tell_runs_as(variant.optimizer, variant, source)
     gpu = Gpu(request.adapter)
     seed = request.seed or 0
     try:
@@ -132,6 +134,7 @@ def _costs(of: BenchReport | StepCosts) -> dict[str, Any]:
         "kernels": [as_dict(kernel) for kernel in of.kernels],
         "step": as_dict(of.step),
         "span_ms": of.span_ms,
+        "through_ms": of.through_ms,
     }
 
 
@@ -189,17 +192,11 @@ def show(report: dict[str, Any]) -> None:
     for name, file in report.get("shaders", report.get("variants", [report])[0]["shaders"]).items():
         console.print(f"own kernel {name} from {file}", soft_wrap=True)
     if "variants" not in report:
-        console.print(_kernel_table(report))
-        console.print(
-            f"from the first dispatch to the end of the last: {_figure(report['span_ms'], '.3f')} ms"
-        )
+        _show_costs(console, report, report["copy_gbps"])
         between = report.get("between")
         if between is not None:
             console.print("steps between, which go without what only some do:")
-            console.print(_kernel_table(between))
-            console.print(
-                f"from the first dispatch to the end of the last: {_figure(between['span_ms'], '.3f')} ms"
-            )
+            _show_costs(console, between, report["copy_gbps"])
         return
     console.print(_variant_table(report["variants"]))
     for skipped in report["skipped"]:
@@ -210,6 +207,18 @@ def show(report: dict[str, Any]) -> None:
             f"{each['max_abs']:.3g} at {each['param']}[{each['index']}]; ‖Δw‖ is {each['relative']:.3g} of ‖w‖ and "
             f"{each['relative_to_path']:.3g} of the way trained"
         )
+
+
+def _show_costs(console: Console, costs: dict[str, Any], copy_gbps: float) -> None:
+    console.print(_kernel_table(costs))
+    console.print(f"from the first dispatch to the end of the last: {_figure(costs['span_ms'], '.3f')} ms")
+    through, step = costs["through_ms"], costs["step"]
+    gbps = step["bytes_per_element"] * step["elements"] / through / 1e6
+    console.print(
+        f"run through, one step behind the other in a pass each and nothing timed inside: {through:.3f} ms, "
+        f"{gbps:,.1f} GB/s, {gbps / copy_gbps:.0%} of the copy, which is measured so",
+        soft_wrap=True,
+    )
 
 
 def _kernel_table(report: dict[str, Any]) -> Table:
@@ -236,13 +245,14 @@ def _kernel_table(report: dict[str, Any]) -> Table:
 def _variant_table(variants: Sequence[dict[str, Any]]) -> Table:
     """One line a variant, its kernels below it. The span reaches from the first dispatch to the end of the last."""
     right = ("calls", "min ms", "median ms", "p95 ms", "samples", "cold", "B/element", "GB/s", "of copy", "of step",
-             "span ms", "ratio")  # fmt: skip
+             "span ms", "through ms", "ratio")  # fmt: skip
     table = make_table("variant, its kernels", right=right)
     for variant in variants:
-        whole = (_figure(variant["span_ms"], ".3f"), _figure(variant["ratio"], ".2f"))
+        whole = tuple(_figure(variant[name], ".3f") for name in ("span_ms", "through_ms"))
+        whole += (_figure(variant["ratio"], ".2f"),)
         table.add_row(variant["name"], *_cells(variant["step"]), *whole, style="bold")
         for k in variant["kernels"]:
-            table.add_row(f"  {k['name']}", *_cells(k), "", "")
+            table.add_row(f"  {k['name']}", *_cells(k), "", "", "")
         table.add_section()
     return table
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from inspector.cli.options import as_dict, interruptible, left_out, make_console, print_json
+from inspector.cli.options import as_dict, interruptible, make_console, print_json
 from inspector.cli.shaders import form_of, shaders_of
 from inspector.diagnosis.diagnosis import SEVERITIES
 from inspector.errors import UsageError
@@ -33,23 +32,12 @@ DEFAULT_STEPS = 100
 SHOWN_STEPS = 6
 """Steps of one rule that are named before the rest is counted."""
 Shapes = Mapping[str, tuple[int, ...]]
-OF_RECORDINGS = ("source", "first", "last", "json")
 WORDS: dict[Severity, str] = {"error": "Error", "warning": "Warning", "info": "Note"}
 
 
 def is_recorded(source: str) -> bool:
     """True where `source` is a recording, which is read and not run."""
     return is_recording(Path(source))
-
-
-def check_typed(context: typer.Context) -> None:
-    """UsageError where something was typed that a recording, which is read as it is, has no use for."""
-    typed = [name for name in context.params if name not in OF_RECORDINGS and not left_out(context, name)]
-    if typed:
-        option = "--" + typed[0].replace("_", "-")
-        raise UsageError(
-            f"A recording is diagnosed as it was recorded: leave {option} out, or run it again with inspector replay."
-        )
 
 
 def diagnose_recording(path: Path, first: int | None, last: int | None, *, json: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from inspector.byte_sizes import limit_text
 from inspector.cli.options import as_dict, make_console, make_table
 from inspector.errors import InspectorError
 from inspector.gpu.copying import copy_gbps
@@ -66,8 +67,8 @@ def show(report: dict[str, Any]) -> None:
             adapter["backend"],
             adapter["type"],
             "yes" if adapter["usable"] else f"no: {adapter['problem']}",
-            f"{limits['max_storage_buffer_binding_size'] >> 20:,} MiB",
-            f"{limits['max_buffer_size'] >> 20:,} MiB",
+            limit_text(limits["max_storage_buffer_binding_size"]),
+            limit_text(limits["max_buffer_size"]),
             "yes" if "timestamp-query" in features else "no",
             "yes" if "shader-f16" in features else "no",
         )

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inspector import __version__
+from inspector.byte_sizes import size_text
 from inspector.cli.options import open_told
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import F32Array
 from inspector.hyper import Hyper
 from inspector.layout import Layout, make_layout
 from inspector.plan import Limits, Variant, required_placement
-from inspector.runtime.recording import check_new
+from inspector.session.new_place import check_new
 from inspector.session.policy import ALL, Policy
-from inspector.session.recorder import Recorder, check_room, size_text
+from inspector.session.recorder import Recorder, check_room
 from inspector.session.records import About, RecordedLayout, RecordedStep
 from inspector.sources.base import Source, remarks_of
 from inspector.sources.checkpoint.source import Checkpoint

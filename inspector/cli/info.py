@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from inspector.byte_sizes import limit_text, size_text
 from inspector.cli.options import make_console
+from inspector.cli.race_info import describe_race, show_race_info
 from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.hyper import HYPER_NAMES
 from inspector.session.archive import pack
+from inspector.session.race_file import is_race
 from inspector.session.reader import Session
-from inspector.session.recorder import size_text
 from inspector.session.session_info import how_to_go_on
 from inspector.settings import SETTING_NAMES
 
@@ -27,10 +29,12 @@ _STATES = {
 
 
 def describe(path: Path, *, check: bool = False) -> dict[str, Any]:
-    """The document; UsageError where there is no session, or it is damaged.
+    """The document; UsageError where there is no session, or it is damaged. Of a race and of a sweep it is another one.
 
     `problems` is there with `check`, for which every row and file is read.
     """
+    if is_race(path):
+        return describe_race(path, check=check)
     with Session.open(path) as session:
         document = _document(session)
         if check:
@@ -89,6 +93,9 @@ def pack_session(path: Path, out: Path | None) -> dict[str, Any]:
 
 def show(document: dict[str, Any]) -> None:
     """The same for people."""
+    if "kind" in document:
+        show_race_info(document)
+        return
     console = make_console()
     for name, text in _lines(document):
         console.print(f"{name:<11} {text}", soft_wrap=True)
@@ -113,7 +120,7 @@ def _layout_words(layout: dict[str, Any] | None, *, grown: bool) -> str:
     return (
         f"{when}aligned to {layout['align_bytes']:,} bytes, {layout['padded_elements']:,} elements with gaps in "
         f"{pages} page{'s' if pages != 1 else ''}, {blocks}{state}; bindings of at most "
-        f"{layout['max_binding_bytes'] >> 20:,} MiB"
+        f"{limit_text(layout['max_binding_bytes'])}"
     )
 
 

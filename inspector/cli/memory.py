@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inspector.byte_sizes import GB, size_text
 from inspector.cli.options import make_console, make_table
 from inspector.files import anything_at
 from inspector.layout import Param
 from inspector.memory_bill import (
     DEVICE_GB,
-    GB,
     KINDS,
     LEFT_OUT,
     PRECISIONS,
@@ -27,7 +27,6 @@ from inspector.memory_bill import (
 from inspector.preset import GPT_116M, gpt_116m_params
 from inspector.session.tensorfile import FLOAT_TYPES, TensorFile
 from inspector.sources.open import open_source
-from inspector.state_memory import si_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +117,10 @@ def show(document: dict[str, Any]) -> None:
         table.add_row(
             ", ".join((row["optimizer"], *row["also"])),
             row["precision"],
-            *(si_bytes(row[kind]) if row[kind] else "–" for kind in KINDS),
-            si_bytes(row["total"]),
+            *(size_text(row[kind]) if row[kind] else "–" for kind in KINDS),
+            size_text(row["total"]),
             f"{row['bytes_per_element']:.4g}",
-            *((si_bytes(row["per_device"]),) if several else ()),
+            *((size_text(row["per_device"]),) if several else ()),
             *("none" if n is None else f"{n:,}" for n in row["devices_needed"].values()),
         )
     console.print(table)

@@ -6,28 +6,21 @@ import dataclasses
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from inspector import codecs, hyper, plan
-from inspector.adamw_settings import AdamwSettings
-from inspector.adamw_settings import parse as parse_adamw
-from inspector.cli.shaders import with_shaders
 from inspector.errors import UsageError
 from inspector.floats import to_json
-from inspector.hyper import Hyper, check_value
 from inspector.layout import StateType
 from inspector.optimizers import OPTIMIZERS, optimizer
-from inspector.own_kernels import NO_OWN_KERNELS
-from inspector.race import LaneSpec
 from inspector.schedule import Schedule
 from inspector.sources.base import Source, remarks_of
-from inspector.sources.open import form_of, open_source
+from inspector.sources.open import open_source
 from inspector.statistics import StatsLevel
 
 if TYPE_CHECKING:
@@ -159,104 +152,9 @@ Lockstep = Annotated[
     codecs.Codec | None,
     typer.Option("--lockstep", help="Run 8-bit state by this codec beside, on the same gradients."),
 ]
-UndoMb = Annotated[int | None, typer.Option("--undo-mb", help="MiB of GPU memory for going back.", min=0)]
-
-
-def make_variant(
-    optimizer_name: str,
-    kernel: plan.Kernel,
-    numerics: hyper.Numerics,
-    reduce: plan.Reduce,
-    dispatch: plan.DispatchForm,
-    unfused: bool = False,
-    codec: codecs.Codec = "linear",
-    small_state: StateType = "f32",
-    grid: plan.Grid = "capped",
-    no_muon: str = "",
-    root_block: int = plan.DEFAULT_ROOT_BLOCK,
-    root_every: int = plan.DEFAULT_ROOT_EVERY,
-    factors: plan.Factors = "mean",
-) -> plan.Variant:
-    """The variant that the options name."""
-    return plan.Variant(
-        optimizer=optimizer_name, kernel=kernel, numerics=numerics, reduce=reduce, dispatch=dispatch,
-        fused=not unfused, codec=codec, small_state=small_state, grid=grid, no_muon=no_muon,
-        root_block=root_block, root_every=root_every, factors=factors,
-    )  # fmt: skip
-
-
-def note_idle(context: typer.Context, variant: plan.Variant) -> None:
-    """One line on standard error for each part of what was asked for that holds for another optimizer or form."""
-    usual = plan.Variant()
-    for name in hyper.HYPER_NAMES:
-        if context.params.get(name) is not None and name not in optimizer(variant.optimizer).settings:
-            option = "--" + name.replace("_", "-")
-            print(f"inspector: {option} does nothing with --optimizer {variant.optimizer}.", file=sys.stderr)
-    for each in OPTIMIZERS.values():
-        for part in each.form if each.name != variant.optimizer else ():
-            if getattr(variant, part) != getattr(usual, part):
-                option = "--" + part.replace("_", "-")
-                print(f"inspector: {option} does nothing without --optimizer {each.name}.", file=sys.stderr)
-    if variant.kernel == "8bit":
-        return
-    given = {"--codec": variant.codec, "--small-state": variant.small_state}
-    left = {"--codec": usual.codec, "--small-state": usual.small_state}
-    idle = [f"{name} {value}" for name, value in given.items() if value != left[name]]
-    if idle:
-        verb = "does" if len(idle) == 1 else "do"
-        print(f"inspector: {' and '.join(idle)} {verb} nothing without --kernel 8bit.", file=sys.stderr)
-
-
-def note_idle_lanes(lanes: Sequence[LaneSpec]) -> None:
-    """The same of the settings of lanes."""
-    for lane in lanes:
-        if idle := lane.idle:
-            verb = "does" if len(idle) == 1 else "do"
-            print(f"inspector: {' and '.join(idle)} {verb} nothing in the lane {lane}.", file=sys.stderr)
-
-
-_FORM_OPTIONS = {
-    "optimizer": "optimizer", "kernel": "kernel", "codec": "codec", "small_state": "small_state",
-    "no_muon": "no_muon", "root_block": "root_block", "root_every": "root_every", "factors": "factors",
-    "numerics": "numerics", "reduce": "reduce", "dispatch": "dispatch", "unfused": "fused",
-}  # fmt: skip
-"""The parameters of a command that say in which form a step runs, and the part of the variant each gives."""
-
-
-def left_out(context: typer.Context, parameter: str) -> bool:
-    """True where a parameter has its default, not something typed."""
-    return getattr(context.get_parameter_source(parameter), "name", "DEFAULT") == "DEFAULT"
-
-
-def given_form(context: typer.Context, variant: plan.Variant) -> dict[str, Any]:
-    """The parts of `variant` that were typed, not left at their default; with own kernels all that they ask for."""
-    typed = {
-        part
-        for parameter, part in _FORM_OPTIONS.items()
-        if parameter in context.params and not left_out(context, parameter)
-    }
-    given = {part: getattr(variant, part) for part in typed}
-    if context.params.get("shaders") is not None:
-        given |= variant_changes(dataclasses.replace(variant, own=NO_OWN_KERNELS), variant)
-    return given
-
-
-def variant_changes(old: plan.Variant, new: plan.Variant) -> dict[str, Any]:
-    """The parts of `new` that are not as in `old`."""
-    return {name: value for name, value in as_dict(new).items() if value != getattr(old, name)}
-
-
-def form_for(context: typer.Context, source: Source, variant: plan.Variant) -> plan.Variant:
-    """`variant`, or the form that a recording or a checkpoint comes with, with what was typed in its place."""
-    names = [p.name for p in source.params]
-    for glob in (each.strip() for each in variant.no_muon.split(",") if each.strip()):
-        if not any(fnmatchcase(name, glob) for name in names):
-            raise UsageError(f"--no-muon {glob!r} names none of the {len(names):,} params of {source.name}.")
-    recorded = form_of(source)
-    if recorded is None:
-        return variant
-    typed = dataclasses.replace(recorded, **given_form(context, variant))
-    return with_shaders(typed, context.params.get("shaders"))
+UndoMb = Annotated[
+    int | None, typer.Option("--undo-mb", help="MB (10⁶ bytes) of GPU memory for going back.", min=0)
+]
 
 
 def make_source(spec: str, schedule: str | None = None, seed: int | None = None) -> Source:
@@ -275,30 +173,6 @@ def open_told(
     for remark in remarks_of(made, steps=steps):
         print(f"inspector: {remark}", file=sys.stderr)
     return made
-
-
-def make_hyper(source: Source, **given: float | None) -> Hyper:
-    """The source's hyper-parameters with those given in their place. Only what was typed is checked."""
-    return hyper.with_values(source.hyper, checked(given))
-
-
-def adamw_settings(variant: plan.Variant, text: str | None) -> AdamwSettings | None:
-    """What --adamw says, for a run in that form."""
-    return None if text is None else AdamwSettings(parse_adamw(text), variant)
-
-
-def with_adamw(settings: Hyper, source: Source, variant: plan.Variant, text: str | None) -> Hyper:
-    """`settings` with those of --adamw for the params that Muon leaves to AdamW."""
-    own = adamw_settings(variant, text)
-    return settings if own is None else own.of(settings, source.params)
-
-
-def checked(given: Mapping[str, float | None]) -> dict[str, float]:
-    """The hyper-parameters that were typed; UsageError for a value that nobody can mean."""
-    changes = {name: value for name, value in given.items() if value is not None}
-    for name, value in changes.items():
-        check_value(name, value)
-    return changes
 
 
 def whole_number(name: str, value: int) -> int:

@@ -18,6 +18,7 @@ from inspector.cli.options import make_console, make_table
 from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.hyper import Hyper
+from inspector.number_words import nonfinite_counts
 from inspector.plan import Variant
 from inspector.policies import STATE_LANES, Outcome, PolicyTable
 from inspector.runtime.weighing import weigh_on_device, weigh_on_host
@@ -185,7 +186,7 @@ def show(document: dict[str, Any]) -> None:
     total = bad["nan"] + bad["posinf"] + bad["neginf"]
     console.print(
         f"Step {document['step']:,} of {document['source']}: {total:,} of {document['elements']:,} gradients are not "
-        f"finite ({bad['nan']:,} NaN, {bad['posinf']:,} +Inf, {bad['neginf']:,} -Inf), in {bad['params']:,} of "
+        f"finite ({nonfinite_counts(bad['nan'], bad['posinf'], bad['neginf'])}), in {bad['params']:,} of "
         f"{document['params']:,} params.",
         soft_wrap=True,
     )

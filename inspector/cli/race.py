@@ -10,16 +10,17 @@ from typing import Any
 
 from inspector import __version__
 from inspector.cli.decay import decay_document, show_decay
-from inspector.cli.lane_words import lane_steps, nats
+from inspector.cli.lane_progress import lane_steps
 from inspector.cli.options import (
     interruptible,
     make_console,
-    make_hyper,
     make_source,
     make_table,
     open_told,
     print_json,
 )
+from inspector.cli.step_options import make_hyper, tell_runs_as, tell_seeds
+from inspector.cli.sweep_table import loss_text
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker
@@ -30,11 +31,12 @@ from inspector.race import MAX_LANES, LaneSpec, check_forms, lane_names
 from inspector.runtime.decay_watch import DecayPicture, read_bins
 from inspector.runtime.race_recording import RaceRecording, result_of
 from inspector.runtime.racing import Lane, Race, norms_level
-from inspector.runtime.recording import check_new
+from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
 from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile, lanes_at_once
 from inspector.sources.base import EndOfSourceError, Source, is_closed_loop
 from inspector.statistics import StatsLevel
+from inspector.sweep import base_of
 
 OPEN_LOOP = (
     "Open loop: the gradients are the same whatever the weights, so the lanes differ in their updates and not in what "
@@ -82,6 +84,7 @@ def run_race(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json
     """Race, print, save; 1 where a lane ended before the others."""
     if not 2 <= len(lanes) <= MAX_LANES:
         raise UsageError(f"A race has 2 to {MAX_LANES} lanes, not {len(lanes)}: give --lane as often.")
+    tell_lanes(setup, lanes, "race", setup.open(LaneSpec()))
     outcome = run_lanes(setup, lanes, "race", save)
     document = race_document(outcome)
     print_json(document) if json else show_race(document)
@@ -185,6 +188,24 @@ def _done_before(lanes: Sequence[LaneSpec], begun: RaceFile, base: Hyper) -> dic
         if begun.is_done(number) and lane.result is not None:
             found[number] = Raced(spec, lane.result, (), spec.hyper_of(base))
     return found
+
+
+def tell_lanes(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, source: Source) -> None:
+    """On standard error what of the lanes is not as it was asked for."""
+    tell_seeds(_seeds(setup, lanes, kind), source)
+    called = {base_of(lane) if kind == "sweep" else str(lane): lane for lane in lanes}
+    for text, lane in called.items():
+        tell_runs_as(f"the lane {text}", lane.variant_of(Variant(**setup.form)), source)
+
+
+def _seeds(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind) -> list[str]:
+    """What was asked of seeds, each as what it comes to where nothing is drawn."""
+    if kind == "sweep":
+        count = len({lane.seed for lane in lanes})
+        return [f"--seeds {count} runs each alike"] if count > 1 else []
+    of_all = ["--seed does nothing"] if setup.seed is not None else []
+    own = [f"seed does nothing in the lane {lane}" for lane in lanes if lane.seed is not None]
+    return of_all + own
 
 
 def _start(setup: Setup, lanes: Sequence[LaneSpec]) -> Race:
@@ -307,8 +328,8 @@ def show_race(document: dict[str, Any]) -> None:
     for lane in document["lanes"]:
         first, last = (lane["history"][i] if lane["history"] else {} for i in (0, -1))
         table.add_row(
-            lane["name"], shortest(lane["hyper"]["lr"]), f"{lane['steps']:,}", nats(first.get("loss")),
-            nats(lane["final_loss"]), *(_figure(last.get(k)) for k in ("grad_norm", "update_norm", "weight_norm")),
+            lane["name"], shortest(lane["hyper"]["lr"]), f"{lane['steps']:,}", loss_text(first.get("loss")),
+            loss_text(lane["final_loss"]), *(_figure(last.get(k)) for k in ("grad_norm", "update_norm", "weight_norm")),
         )  # fmt: skip
     console.print(table)
     show_decay(console, document["lanes"])

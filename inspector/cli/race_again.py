@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inspector.cli.lane_words import lane_steps, nats
+from inspector.cli.lane_progress import lane_steps
 from inspector.cli.options import interruptible, make_console, make_source, make_table, print_json
+from inspector.cli.sweep_table import loss_text
 from inspector.errors import UsageError
 from inspector.gpu.opener import StepperMaker
 from inspector.hyper import KERNELS_REVISION
@@ -166,7 +167,7 @@ def _show(document: dict[str, Any]) -> None:
         others = "others" if since is None else f"others from step {since:,} on"
         table.add_row(
             row["lane"], "the same" if row["bit_exact"] else others, f"{row['steps']:,}",
-            nats(row["final_loss"]), nats(row["final_loss_again"]),
+            loss_text(row["final_loss"]), loss_text(row["final_loss_again"]),
         )  # fmt: skip
     console.print(table)
     if document["bit_exact"]:

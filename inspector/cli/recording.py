@@ -8,15 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from inspector.byte_sizes import size_text
 from inspector.errors import InspectorError, UsageError
 from inspector.files import anything_at
 from inspector.hyper import HYPER_NAMES, Hyper, scheduled
 from inspector.plan import Variant
 from inspector.runtime.engine import Engine
-from inspector.runtime.recording import Recording, check_new, described
+from inspector.runtime.recording import Recording, described
+from inspector.session.database import DATABASE_NAME
+from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
+from inspector.session.race_file import is_race, kind_of
 from inspector.session.reader import Session
-from inspector.session.recorder import Recorder, check_room, free_bytes, size_text
+from inspector.session.recorder import Recorder, check_room, free_bytes
 from inspector.sources.base import Source
 from inspector.statistics import StatsLevel
 from inspector.stepping import HostState
@@ -44,16 +48,30 @@ def make_save(path: Path | None, capture: str | None, resume: bool = False) -> S
     """What the options say together; UsageError before any work is done where they cannot be carried out."""
     if path is None:
         if capture is not None or resume:
-            option = "--resume" if resume else "--capture"
-            raise UsageError(f"{option} needs a session to record to: name it with --save NAME.session.")
+            check_saved("--resume" if resume else "--capture", path)
         return None
     policy = None if capture is None else Policy.from_text(capture)
     if not resume:
+        if anything_at(path) and (path / DATABASE_NAME).exists():
+            raise UsageError(
+                f"{path} exists: name another session, or continue it with inspector run … --save … --resume."
+            )
         check_new(path)
         policy = policy or Policy()
     elif not anything_at(path):
         raise UsageError(f"{path} does not exist, so nothing is continued: leave --resume out.")
+    elif is_race(folder := path.absolute().parent):
+        raise UsageError(
+            f"{path} is a lane of the saved {kind_of(folder)} {folder}, which tells what it ran: save to another "
+            "session."
+        )
     return Save(path, policy, resume)
+
+
+def check_saved(option: str, path: Path | None) -> None:
+    """UsageError where `option`, which is of a recording, was given and no place for one."""
+    if path is None:
+        raise UsageError(f"{option} needs a session to record to: name it with --save NAME.session.")
 
 
 def level_of(stats: StatsLevel | None, save: Save | None) -> StatsLevel:

@@ -19,8 +19,8 @@ from inspector.cli.options import interruptible, make_console, make_table, print
 from inspector.cli.reexecute import reexecute
 from inspector.cli.reexecute import show as show_reexecuted
 from inspector.cli.shaders import form_of, shaders_of
+from inspector.cli.step_options import tell_idle, tell_runs_as
 from inspector.errors import UsageError
-from inspector.files import anything_at, check_writable
 from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker
 from inspector.hyper import KERNELS_REVISION
@@ -29,6 +29,7 @@ from inspector.runtime.breakpoints import Breakpoints
 from inspector.runtime.replay import Changes, Replay, ReplayedStep
 from inspector.runtime.saved_replay import SavedReplay
 from inspector.session.compare import Difference, first_of, float_ulp
+from inspector.session.new_place import check_new
 from inspector.session.reader import Session
 from inspector.session.records import RecordedStep
 from inspector.sources.recording import Recording, Stretch
@@ -61,10 +62,8 @@ def replay(request: Request) -> int:
             f"--verify compares with what was recorded, and other settings were given ({request.changes}): leave out "
             "one or the other."
         )
-    if request.save is not None and anything_at(request.save):
-        raise UsageError(f"{request.save} exists: name another session, or delete it first.")
     if request.save is not None:
-        check_writable(request.save)
+        check_new(request.save)
     with interruptible() as check, Session.open(request.session) as session:
         # What another program computed is held against it step by step, not bit for bit over all of them.
         foreign = request.verify and bool(session.about.origin)
@@ -130,6 +129,8 @@ def _replay(request: Request, session: Session, check: Callable[[], None]) -> di
         raise UsageError(f"--save takes steps that follow each other: give {texts}.")
     maker = StepperMaker(request.adapter, undo_bytes=0)
     form = request.changes.variant_of(session.step(found[0].first).variant)
+    tell_idle(form, request.changes.hyper, request.changes.variant)
+    tell_runs_as(form.optimizer, form, source)
     breakpoints = Breakpoints(make_conditions(request.breaks, source.params, form))
     runner = Replay(source, maker, request.changes, breakpoints)
     steps: list[dict[str, Any]] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import sys
 from collections.abc import Sequence
@@ -10,25 +9,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from inspector.cli.lane_words import nats
-from inspector.cli.options import make_console, make_table, print_json
-from inspector.cli.race import Outcome, Setup, head, lane_row, run_lanes, show_ends
+from inspector.cli.options import make_console, print_json
+from inspector.cli.race import Outcome, Setup, head, lane_row, run_lanes, show_ends, tell_lanes
+from inspector.cli.sweep_table import rate_rows, show_rates
 from inspector.errors import InspectorError, UsageError
-from inspector.floats import shortest
 from inspector.race import LaneSpec
 from inspector.session.race_file import RaceFile, is_race, lane_folder
 from inspector.session.reader import Session
 from inspector.sources.base import is_closed_loop
-from inspector.sweep import Point, best_of, points
+from inspector.sweep import points
 
 
 def run_sweep(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json: bool) -> int:
     """Run every lane, some at a time, print and save; 0."""
-    if not is_closed_loop(setup.open(LaneSpec())):
+    source = setup.open(LaneSpec())
+    if not is_closed_loop(source):
         raise UsageError(
             f"A sweep compares final losses, and {setup.source} has none that follows from the weights: sweep charlm "
             "or a surface."
         )
+    tell_lanes(setup, lanes, "sweep", source)
     _told(_ran(setup, lanes, save), json=json)
     return 0
 
@@ -86,31 +86,10 @@ def sweep_document(outcome: Outcome) -> dict[str, Any]:
     found = points(
         [(each.spec, each.result.final_loss, each.result.diverged is not None) for each in outcome.raced]
     )
-    best = best_of(found)
-    rates = [_rate_row(point) for point in found]
-    at_best = [_rate_row(best[lane]) for lane in dict.fromkeys(point.lane for point in found) if lane in best]
-    return head(outcome) | {"lanes": runs, "rates": rates, "best": at_best}
-
-
-def _rate_row(point: Point) -> dict[str, Any]:
-    losses = point.losses or (math.nan,)
-    return {
-        "lane": point.lane, "lr": point.lr, "final_loss": point.mean, "low": min(losses), "high": max(losses),
-        "seeds": len(point.losses), "diverged": point.diverged,
-    }  # fmt: skip
+    return head(outcome) | {"lanes": runs, **rate_rows(found)}
 
 
 def show_sweep(document: dict[str, Any]) -> None:
     """Final loss by learning rate for people; the best of each lane is marked."""
-    console = make_console()
-    for name in dict.fromkeys(row["lane"] for row in document["rates"]):
-        table = make_table(right=("lr", "final loss", "lowest", "highest", "seeds", ""), title=name)
-        for row in document["rates"]:
-            if row["lane"] == name:
-                best = "best" if row in document["best"] else ""
-                table.add_row(
-                    shortest(row["lr"]), nats(row["final_loss"]), nats(row["low"]), nats(row["high"]),
-                    str(row["seeds"]), best,
-                )  # fmt: skip
-        console.print(table)
+    show_rates(make_console(), document)
     show_ends(document)

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inspector.adamw_settings import AdamwSettings
+from inspector.byte_sizes import MB
 from inspector.cli.breakpoints import make_conditions
 from inspector.cli.display import display_problem
-from inspector.cli.options import make_hyper, make_source
+from inspector.cli.options import make_source
+from inspector.cli.step_options import make_hyper
 from inspector.codecs import Codec
 from inspector.comparison import Comparison
 from inspector.errors import UsageError
@@ -107,7 +109,7 @@ class RunOpener:
         from inspector.gpu.opener import StepperMaker
 
         undo_mb = self.chosen.undo_mb() if self.undo_mb is None else self.undo_mb
-        undo = None if undo_mb is None else undo_mb << 20
+        undo = None if undo_mb is None else undo_mb * MB
         return StepperMaker(self._adapter(), undo).make(
             source.params, variant, state, layout, **placing(source.hyper)
         )

@@ -143,7 +143,7 @@ _ALL = (
     _kind("nonfinite", "gradients that are NaN or infinite"),
     _kind("nan", "gradients that are NaN"),
     _kind("posinf", "gradients that are +Inf"),
-    _kind("neginf", "gradients that are -Inf"),
+    _kind("neginf", "gradients that are −Inf"),
     Metric("grad_max", "of g", "largest finite magnitude of the gradients",
            Counted(lambda c: c.max_abs), FromTable(lambda t: t.lanes["g"].max_abs)),
     Metric("grad_zeros", "elements", "gradients that are 0",

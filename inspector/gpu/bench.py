@@ -35,6 +35,8 @@ PATIENCE_S = 60.0
 """So long, or four times what was asked for, the least number of samples is waited for."""
 COLD_TURN_S = 3.0
 """A turn that gets no warm sample ends after so long."""
+THROUGH_S = {True: 0.05, False: 0.3}
+"""So long steps run with nothing timed inside, by `software`."""
 KEPT_STEPS = 5
 """Steps whose times are kept one by one."""
 
@@ -144,7 +146,9 @@ def _take_turns(
                 all(r.warm >= MIN_SAMPLES for r in runners) or spent > max(4 * seconds, PATIENCE_S)
             ):
                 break
-        return Comparison(tuple(_report(gpu, runner, copied) for runner in runners), tuple(skipped))
+        # Last, since what it leaves in the buffers is no state of a run.
+        reports = tuple(_report(gpu, runner, copied, told) for runner in runners)
+        return Comparison(reports, tuple(skipped))
 
 
 @contextmanager
@@ -216,12 +220,16 @@ def _turn(
             break
 
 
-def _report(gpu: Gpu, runner: _Runner, copied: float) -> BenchReport:
+def _report(gpu: Gpu, runner: _Runner, copied: float, told: Callable[[], None]) -> BenchReport:
+    stepper, seconds = runner.stepper, THROUGH_S[gpu.info.software]
+    if stepper.plan.variant != runner.variant:
+        stepper.set_variant(runner.variant)
     kernels, step = step_costs(runner.plan, runner.taken, copied)
     layout, between = runner.plan.layout, None
     if runner.plan_between is not None:
         costs = step_costs(runner.plan_between, runner.between, copied)
-        between = StepCosts(*costs, span_ms(runner.between))
+        through = stepper.through_ms(runner.plan_between, seconds, told)
+        between = StepCosts(*costs, span_ms(runner.between), through)
     return BenchReport(
         device=gpu.info.name,
         elements=layout.elements,
@@ -231,6 +239,7 @@ def _report(gpu: Gpu, runner: _Runner, copied: float) -> BenchReport:
         kernels=kernels,
         step=step,
         span_ms=span_ms(runner.taken),
+        through_ms=stepper.through_ms(runner.plan, seconds, told),
         plan=runner.plan,
         last_steps=tuple(runner.last),
         name=runner.name,

@@ -41,6 +41,24 @@ def record_dispatches(
         compute.end()
 
 
+def record_step(encoder: Any, dispatches: Sequence[Prepared], buffers: Mapping[str, Any]) -> None:
+    """Record dispatches as an engine would: in one pass, but for what has to be cleared before one."""
+    compute = None
+    for each in dispatches:
+        if each.dispatch.clears and compute is not None:
+            compute.end()
+            compute = None
+        for clear in each.dispatch.clears:
+            encoder.clear_buffer(buffers[clear.buffer], clear.offset, clear.size)
+        if compute is None:
+            compute = encoder.begin_compute_pass(label="step")
+        compute.set_pipeline(each.pipeline)
+        compute.set_bind_group(0, each.group)
+        compute.dispatch_workgroups(*each.dispatch.groups)
+    if compute is not None:
+        compute.end()
+
+
 class ClassPlans:
     """What was planned lately, and what each step that can be gone back to ran with."""
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 from inspector.gpu.device import Gpu
 from inspector.gpu.pipelines import Pipelines
+from inspector.gpu.repeating import seconds_each
 from inspector.plan import WORKGROUP_SIZE, Access, split_grid
-from inspector.progress import advanced
 
 WARM_UP_S = 1.5
 """A GPU needs more than a second of work to reach its clocks."""
-MAX_COPIES = 4096
 COPY_BYTES = {True: 128 << 20, False: 1 << 30}
 """By `software`: large enough to leave the caches, small enough to be quick."""
 
@@ -56,37 +54,5 @@ def copy_gbps(gpu: Gpu, seconds: float = 0.3, *, between: Callable[[], None] = l
 
         # The first way warms the clocks for the second.
         warm_up = 0.0 if gpu.info.software else WARM_UP_S
-        first = _seconds_each(gpu, by_kernel, seconds, warm_up, between)
-        return 2 * nbytes / min(first, _seconds_each(gpu, by_queue, seconds, 0.0, between)) / 1e9
-
-
-def _seconds_each(
-    gpu: Gpu,
-    record: Callable[[Any, int], None],
-    seconds: float,
-    warm_up: float,
-    between: Callable[[], None],
-) -> float:
-    """Seconds of one of what `record` records, by the CPU's clock over at least `seconds` of them."""
-
-    def run(count: int) -> float:
-        between()
-        advanced(
-            int(1e3 * min(time.perf_counter() - began, seconds + warm_up)), int(1e3 * (seconds + warm_up))
-        )
-        encoder = gpu.encoder()
-        record(encoder, count)
-        started = time.perf_counter()
-        gpu.submit(encoder)
-        gpu.wait()
-        return time.perf_counter() - started
-
-    count, spent = 1, 0.0
-    began = time.perf_counter()
-    while spent < seconds or time.perf_counter() - began < warm_up:
-        spent = run(count)
-        if spent < seconds:
-            count = min(count * 2, MAX_COPIES)
-            if count == MAX_COPIES and time.perf_counter() - began > seconds + warm_up:
-                break
-    return min(run(count), run(count)) / count
+        first = seconds_each(gpu, by_kernel, seconds, warm_up, between)
+        return 2 * nbytes / min(first, seconds_each(gpu, by_queue, seconds, 0.0, between)) / 1e9

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import wgpu
 from wgpu.backends.wgpu_native._ffi import lib as wgpu_native
 
+from inspector.byte_sizes import size_text
 from inspector.errors import DeviceLostError, InspectorError, OutOfMemoryError, UsageError
 from inspector.plan import Limits
 from inspector.stepping import DeviceInfo
@@ -150,8 +151,8 @@ class Gpu:
             )
         if self.memory_limit is not None and self.memory_bytes + size > self.memory_limit:
             raise OutOfMemoryError(
-                f"Not enough memory: {label} takes {size / 2**30:,.1f} GiB beside {self.memory_bytes / 2**30:,.1f} "
-                f"GiB in use, this computer has {self.memory_limit / 2**30:,.1f} GiB; choose a smaller model."
+                f"Not enough memory: {label} takes {size_text(size)} beside {size_text(self.memory_bytes)} in "
+                f"use, this computer has {size_text(self.memory_limit)}; choose a smaller model."
             )
         with explained(f"allocating {size:,} bytes for {label}"):
             made = self.device.create_buffer(label=label, size=size, usage=usage)

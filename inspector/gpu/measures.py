@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from inspector.decay import OPTIMIZERS as DECAY_OPTIMIZERS
 from inspector.drift import ParamDrift
 from inspector.errors import UsageError
 from inspector.floats import F32Array
-from inspector.gpu.class_plans import record_dispatches
+from inspector.gpu.class_plans import record_dispatches, record_step
 from inspector.gpu.coding_error import CodingErrorKernel
 from inspector.gpu.copying import copy_gbps
 from inspector.gpu.decay import GpuDecayMeter
@@ -25,6 +26,7 @@ from inspector.gpu.memory import LaneMemory
 from inspector.gpu.param_statistics import ParamStatsKernel
 from inspector.gpu.pipelines import Pipelines
 from inspector.gpu.plan_runner import PlanRunner
+from inspector.gpu.repeating import seconds_each
 from inspector.gpu.segment_uniforms import rules_of
 from inspector.gpu.statistics import StatsKernel
 from inspector.gpu.timing import now
@@ -33,14 +35,17 @@ from inspector.hyper import Hyper
 from inspector.layout import Layout
 from inspector.optimizers import optimizer
 from inspector.param_statistics import ParamTable
+from inspector.plan import Plan
 from inspector.statistics import BufferStats
 from inspector.stepping import Cursor, GradStats
 from inspector.stores import Lane
 
 
 class Measures:
-    """Leaves the step as it is: what has to run for a measure is put back. `at` gives the cursor; `mapper` is told of
-    errors of coding, which the map can show."""
+    """Leaves the step as it is: what has to run for a measure is put back, but by `through_ms`.
+
+    `at` gives the cursor; `mapper` is told of errors of coding, which the map can show.
+    """
 
     def __init__(
         self,
@@ -259,6 +264,16 @@ class Measures:
         # The device was busy all the while: what runs next runs at high clocks.
         clocks.done_at(now())
         return measured
+
+    def through_ms(self, plan: Plan, seconds: float, between: Callable[[], None]) -> float:
+        """Ms of a step by `plan`, of many one behind the other with no timestamp between; leaves other buffers."""
+        prepared, buffers = self._runner.plans.prepared(plan), self._memory.buffers
+
+        def steps(encoder: Any, count: int) -> None:
+            for _ in range(count):
+                record_step(encoder, prepared, buffers)
+
+        return 1e3 * seconds_each(self._gpu, steps, seconds, 0.0, between)
 
     # --- where in the step
 

@@ -438,6 +438,13 @@ class GpuStepper:
         """GB/s, bytes read plus written, that a plain copy reaches on this device; takes seconds."""
         return self._measures.copy_gbps()
 
+    def through_ms(self, plan: Plan, seconds: float, between: Callable[[], None]) -> float:
+        """Ms of a step by `plan`, one it ran in this form, of many for `seconds` with no timestamp between.
+
+        `between` is called between submissions. The state that is left is none of a run: nothing goes on from it.
+        """
+        return self._measures.through_ms(plan, seconds, between)
+
     def release(self) -> None:
         """Give back the memory of everything on the device, which stays open for another stepper."""
         self._undo.clear()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from inspector.errors import UsageError
 from inspector.layout import Layout, Param
@@ -40,6 +41,30 @@ def optimizer(name: str) -> Optimizer:
 def optimizer_of(variant: Variant, param: Param) -> Optimizer:
     """What steps a param in that form: of Muon AdamW, for all but the hidden matrices."""
     return optimizer(variant.optimizer).of(param, variant)
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """The optimizer that steps all params in another's place, by its title, and why."""
+
+    title: str
+    why: str
+
+    @property
+    def brief(self) -> str:
+        """What stands behind the name of the one that was chosen."""
+        return f"as {self.title}"
+
+    def __str__(self) -> str:
+        return f"{self.brief}: {self.why}"
+
+
+def runs_as(variant: Variant, params: Iterable[Param]) -> Instead | None:
+    """What steps all params where the optimizer that was chosen takes none of them itself; else None."""
+    chosen = optimizer(variant.optimizer)
+    if chosen.rest is None or any(chosen.takes(param, variant) for param in params):
+        return None
+    return Instead(chosen.rest.title, f"no param is a {chosen.taken}")
 
 
 def is_between(variant: Variant, step: int) -> bool:

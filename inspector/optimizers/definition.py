@@ -132,6 +132,8 @@ class Optimizer:
     """What steps the params that it does not take itself; it has the same uniforms. `update` and `rule` are its own."""
     takes: Callable[[Param, Variant], bool] = lambda param, variant: True
     """Whether it steps a param itself."""
+    taken: str = "param"
+    """What such a param is, in words."""
 
     between: Callable[[Variant, int], bool] | None = None
     """Of an optimizer whose steps are not all alike: whether a step goes without what only some of them do."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 
 from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.hyper import Hyper, check_value
 from inspector.layout import Layout
+from inspector.number_words import true_minus
 from inspector.plan import Variant
 from inspector.progress import part
 from inspector.runtime.breakpoints import higher
@@ -36,14 +38,14 @@ class Changing:
         run = self._run
         old = getattr(run.hyper, name)
         step = self._takes_setting(run.course.changed(name, value), run.schedule)
-        run.mark(step, f"{name} {shortest(old)} → {shortest(value)}")
+        run.marks.change(step, name, float(old), float(value), partial(_setting_words, name))
         return step
 
     def set_schedule(self, text: str) -> int:
         """Change the schedule; returns the first step it holds for. UsageError for text that is none."""
         old, schedule = self._run.schedule, Schedule.from_text(text)
         step = self._takes_setting(self._run.hyper, schedule)
-        self._run.mark(step, f"schedule {old} → {schedule}")
+        self._run.marks.change(step, "schedule", old, schedule, lambda a, b: f"schedule {a} → {b}")
         return step
 
     def set_stats(self, level: StatsLevel) -> None:
@@ -97,7 +99,7 @@ class Changing:
         run = self._run
         wanted = run.course.form_at(step, run.stepper.plan.variant)
         if not self.take_form(wanted, run.course.layout_at(step)):
-            run.mark(
+            run.note(
                 step, "the recording goes on in another form, for which the params are laid out otherwise"
             )
 
@@ -126,19 +128,12 @@ class Changing:
     def _mark_variant(self, old: Variant, new: Variant) -> None:
         """Put a mark where another form begins, with what changed."""
         run = self._run
-        pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(Variant)]
-        changed = ", ".join(
-            # Of a kernel that was edited once more the name stays.
-            f"{name} {was} → {now}" if str(was) != str(now) else f"{now} edited"
-            for name, was, now in pairs
-            if was != now
-        )
-        if changed:
+        if old != new:
             run.form_since = self._applies_from()
             run.course.choose(run.form_since, new)
             self.part(run.form_since)
             run.checkpoints.hurry()
-            run.mark(run.form_since, changed)
+            run.marks.change(run.form_since, "form", old, new, _form_words)
 
     # --- the form, with the params laid out anew
 
@@ -188,3 +183,17 @@ class Changing:
         # Its elements are those of the old layout.
         run.log.counted = None
         run.log.reformed(stepper.cursor.count)
+
+
+def _setting_words(name: str, old: float, new: float) -> str:
+    return f"{name} {true_minus(shortest(old))} → {true_minus(shortest(new))}"
+
+
+def _form_words(old: Variant, new: Variant) -> str:
+    pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(Variant)]
+    return ", ".join(
+        # Of a kernel that was edited once more the name stays.
+        f"{name} {was} → {now}" if str(was) != str(now) else f"{now} edited"
+        for name, was, now in pairs
+        if was != now
+    )

@@ -15,7 +15,7 @@ from inspector.runtime.pace import Pace
 from inspector.runtime.race_host import RaceHost
 from inspector.runtime.run_to import RunTo
 from inspector.runtime.shaders import Shaders
-from inspector.runtime.snapshots import Mode, Notice
+from inspector.runtime.snapshots import Heading, Mode, Notice
 from inspector.runtime.travel import Travel
 from inspector.runtime.viewer import Viewer
 from inspector.runtime.worked_out import WorkedOut
@@ -38,8 +38,8 @@ class CurrentRun:
         self.engine: Engine | None = None
         self.travel: Travel | None = None
         self.mode: Mode = "starting"
-        self.until: int | None = None
-        """The step after which a run that goes on is to pause."""
+        self.heading: Heading | None = None
+        """Where a run that goes on is to pause."""
         self.opened = 0
         """How many have been opened so far."""
         self.stale = False
@@ -75,14 +75,19 @@ class CurrentRun:
         """Stand still, on the way to nothing."""
         if self.mode == "running":
             self.mode = "paused"
-        self.until = None
+        self.heading = None
         self.to.stop()
         if self.travel is not None:
             self.travel.pause()
 
-    def go_on(self, until: int | None = None) -> None:
-        """Run from here on, to the end of step `until` where one is given."""
-        self.mode, self.until = "running", until
+    def go_on(self, until: int | None = None, since: int | None = None) -> None:
+        """Run from here on, to the end of step `until` where one is given.
+
+        The way begins at the end of step `since`, here where none is given.
+        """
+        here = self.engine.stepper.cursor.finished_steps if self.engine is not None else 0
+        self.mode = "running"
+        self.heading = None if until is None else Heading(here if since is None else since, until)
         self.pace.restart()
 
     @property

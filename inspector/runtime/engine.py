@@ -189,6 +189,7 @@ class Engine(RunState):
         self._diagnosis.finished()
         self.checkpoints.make(self.stepper)
         if self.follower is not None:
+            self.marks.tell(record.step, self.follower.marked)
             self.follower.completed(self, record, self.step_hyper)
 
     def _plot(self, step: int) -> None:
@@ -218,7 +219,7 @@ class Engine(RunState):
             return False
         for each in (hit, *hit.also):
             if not each.aimed:
-                self.mark(each.step, each.mark, stop=True)
+                self.note_stop(each.step, each.mark)
         # One that stops once is disabled by now.
         self.breakpoints_changed()
         if self.follower is not None:

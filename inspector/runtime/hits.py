@@ -14,6 +14,7 @@ from inspector.diagnosis.watchpoints import Condition, Verdict
 from inspector.findings import Finding
 from inspector.floats import shortest
 from inspector.layout import Layout
+from inspector.number_words import true_minus
 from inspector.plan import Plan
 from inspector.stepping import Cursor
 
@@ -71,11 +72,11 @@ class Hit:
         metric = METRICS[self.condition.metric]
         single = isinstance(metric.whole, Scalar) and metric.whole.single and self.condition.glob is None
         if self.value.is_integer() and abs(self.value) < 1e15:
-            text = f"{int(self.value):,}"
+            text = true_minus(f"{int(self.value):,}")
         elif single or not math.isfinite(self.value):
-            text = shortest(np.float32(self.value))
+            text = true_minus(shortest(np.float32(self.value)))
         else:
-            text = f"{self.value:.6g}"
+            text = true_minus(f"{self.value:.6g}")
         return f"{text} {metric.unit}" if metric.unit in ("lr", "nats") else text
 
     @property

@@ -57,7 +57,7 @@ class Moving:
         if run.race.behind:
             run.race.catch_up()
             return
-        if run.until is not None and cursor.finished_steps >= run.until:
+        if run.heading is not None and cursor.finished_steps >= run.heading.to:
             run.pause()
             return
         if run.to.place is not None:
@@ -77,7 +77,7 @@ class Moving:
             travel.step_s = took
             run.pace.step_s = took if engine.source.last_step is None else 0.0
         run.pace.count()
-        if run.until is not None and engine.stepper.cursor.finished_steps >= run.until:
+        if run.heading is not None and engine.stepper.cursor.finished_steps >= run.heading.to:
             run.pause()
 
     def _timed(self, act: Callable[[], None]) -> None:
@@ -131,7 +131,7 @@ class Moving:
         travel.seek(step, dispatch)
         if travel.busy and travel.recorded is None:
             # Nothing but the way there is on show: it runs, and can be paused.
-            run.go_on(step)
+            run.go_on(step, travel.way_start)
         run.viewer.moved()
 
     def travel_on(self) -> None:
@@ -149,7 +149,7 @@ class Moving:
         run.viewer.moved()
         if not travel.busy:
             if run.mode == "running" and not run.playing:
-                run.mode, run.until = "paused", None
+                run.mode, run.heading = "paused", None
             self._mail.put_first(travel.after)
             travel.after.clear()
 

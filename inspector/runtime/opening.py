@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from inspector.errors import DeviceLostError, InspectorError
-from inspector.optimizers import optimizer
+from inspector.optimizers import optimizer, runs_as
 from inspector.plan import Variant
 from inspector.progress import EndedError, part
 from inspector.runtime import commands as c
@@ -147,6 +147,8 @@ class Opening:
         run.on_the_way.start()
         if remarks := remarks_of(source):
             run.say("warning", _in_brief(remarks))
+        elif not lanes and (stepped := runs_as(wanted, source.params)):
+            run.say("info", f"{optimizer(wanted.optimizer).title} steps {spec} {stepped}.")
 
     def _move(self, engine: Engine) -> None:
         """From here on commands are for this engine."""

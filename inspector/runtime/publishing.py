@@ -221,6 +221,7 @@ class Publisher:
             policies=run.worked_out.policies.latest,
             shaders=run.shaders.picture,
             searching=run.to.picture,
+            heading=run.heading,
             sought=run.to.found,
             last_times=tuple(engine.last_times),
             last_step=engine.source.last_step,

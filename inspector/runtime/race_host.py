@@ -69,6 +69,7 @@ class RaceHost:
                 lane.history,
                 lane.diverged,
                 lane.ended,
+                lane.runs_as,
             )
             for lane in self._race.lanes
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inspector.history import History
+from inspector.optimizers import Instead
 
 METRICS = ("loss", "grad_norm", "update_norm", "weight_norm", "lr", "clip_scale")
 """Of a lane's history."""
@@ -14,7 +15,8 @@ METRICS = ("loss", "grad_norm", "update_norm", "weight_norm", "lr", "clip_scale"
 class LanePicture:
     """One lane: `name` among the others, `spec` as a person writes it, the steps that are complete, its history.
 
-    `diverged` is the step at which it was seen to diverge and by what, `ended` why it runs no further.
+    `diverged` is the step at which it was seen to diverge and by what, `ended` why it runs no further. `runs_as` is
+    there where its optimizer takes none of the params: what steps them all instead, and why.
     """
 
     name: str
@@ -23,6 +25,7 @@ class LanePicture:
     history: History
     diverged: tuple[int, str] | None = None
     ended: str | None = None
+    runs_as: Instead | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,8 +15,9 @@ from inspector.hyper import HYPER_NAMES, Hyper
 from inspector.progress import EndedError, part, watched
 from inspector.race import LaneSpec
 from inspector.runtime.racing import Lane
-from inspector.runtime.recording import Recording, check_new
+from inspector.runtime.recording import Recording
 from inspector.runtime.snapshots import RecordingPicture
+from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
 from inspector.session.race_file import LaneResult, RacedLane, RaceFile, is_race, lane_folder
 from inspector.sources.base import is_closed_loop, seed_of
@@ -85,7 +86,7 @@ class RaceRecording:
                     recordings.append(
                         Recording.start(
                             lane.engine, path / lane_folder(number), policy,
-                            planned_steps=planned_steps, patience_s=patience_s,
+                            planned_steps=planned_steps, patience_s=patience_s, lane_of=path,
                         )
                     )  # fmt: skip
         except InspectorError:

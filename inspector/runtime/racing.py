@@ -19,6 +19,7 @@ from inspector.errors import DeviceLostError, InspectorError
 from inspector.floats import F32Array
 from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper
+from inspector.optimizers import runs_as
 from inspector.plan import Variant
 from inspector.progress import EndedError, part
 from inspector.race import LaneSpec, lane_names
@@ -101,6 +102,8 @@ class Lane:
         """Why it runs no further, in a sentence."""
         self.diverged: tuple[int, str] | None = None
         """The step at which it was first seen to diverge, and by what."""
+        self.runs_as = runs_as(engine.stepper.plan.variant, source.params)
+        """What steps its params where its optimizer takes none of them, and why."""
         self.latest: LaneStep | None = None
         self._source = source
         self._weights: Weights | None = None

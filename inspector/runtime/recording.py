@@ -10,14 +10,13 @@ from pathlib import Path
 from inspector import __version__
 from inspector.diagnosis.findings import Finding
 from inspector.errors import UsageError
-from inspector.files import anything_at, check_writable
 from inspector.floats import F32Array
 from inspector.hyper import KERNELS_REVISION, Hyper
 from inspector.layout import Layout
 from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import RecordingPicture, StepRecord
-from inspector.session.database import DATABASE_NAME
-from inspector.session.places import OF_A_RUN, open_places
+from inspector.session.new_place import check_new
+from inspector.session.places import open_places
 from inspector.session.policy import Policy
 from inspector.session.recorder import Recorder, check_room
 from inspector.session.records import About, RecordedLayout, RecordedStep
@@ -70,13 +69,17 @@ class Recording:
         *,
         planned_steps: int | None = None,
         patience_s: float | None = None,
+        lane_of: Path | None = None,
     ) -> Recording:
-        """A new recording at `path` from where the run stands; UsageError where it cannot be made or has no room."""
+        """A new recording at `path` from where the run stands; UsageError where it cannot be made or has no room.
+
+        That of a lane lies in the folder of its race, `lane_of`.
+        """
         stepper = engine.stepper
         if not stepper.cursor.between_steps:
             raise UsageError("A recording can start only between steps: finish this one first.")
         start = stepper.cursor.finished_steps
-        check_new(path)
+        check_new(path, lane_of=lane_of)
         expected = policy.expected_bytes(
             stepper.layout, planned_steps or 1, stats=engine.stats_level, start=start
         )
@@ -271,22 +274,6 @@ def described(source: Source) -> str:
     state = source.initial_state()
     drawn = isinstance(state, GeneratedState) and state.seed
     return f"{source.description}, seed {state.seed}" if drawn else source.description  # type: ignore[union-attr]
-
-
-def check_new(path: Path) -> None:
-    """UsageError where no new session can be made at `path`."""
-    if anything_at(path):
-        # What a run recorded may be continued; a race, a sweep or any other folder may not.
-        resumed = (
-            ", or continue it with inspector run … --save … --resume"
-            if (path / DATABASE_NAME).exists()
-            else ""
-        )
-        raise UsageError(f"{path} exists: name another session{resumed}.")
-    for folder in path.absolute().parents:
-        if any((folder / name).exists() for name in OF_A_RUN):
-            raise UsageError(f"{path} lies inside the session {folder}: name a place outside of it.")
-    check_writable(path)
 
 
 def _found_in(engine: Engine, step: int) -> list[Finding]:

@@ -129,6 +129,7 @@ class Returning:
         run.eight_bit.moved_back(run.stepper)
         run.decay.moved_back(run.stepper)
         course.rerun_to = 0
+        run.marks.moved_back(finished)
         run.checkpoints.forget_after(finished)
         run.log.forget_after(cursor.step)
         if not course.as_recorded:

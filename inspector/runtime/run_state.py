@@ -16,6 +16,7 @@ from inspector.runtime.checkpoints import Checkpoints
 from inspector.runtime.course import Course
 from inspector.runtime.decay_watch import DecayWatch
 from inspector.runtime.lockstep import EightBit
+from inspector.runtime.marks import Marks
 from inspector.runtime.parts import Follower
 from inspector.runtime.plotting import Plotting
 from inspector.runtime.recorded import RecordedRun
@@ -26,7 +27,6 @@ from inspector.sources.base import Source
 from inspector.statistics import StatsLevel
 from inspector.stepping import HostState, KernelTime, Stepper
 
-MAX_MARKS = 1000
 MAX_FINDINGS = 1000
 
 
@@ -55,7 +55,7 @@ class RunState:
         self.decay = DecayWatch()
         self.follower: Follower | None = None
         self.plotting: Plotting | None = None
-        self.marks: deque[Mark] = deque(maxlen=MAX_MARKS)
+        self.marks = Marks()
         self.findings: deque[Finding] = deque(maxlen=MAX_FINDINGS)
         self.log = StepLog(stepper.cursor.count)
         self.own_history = HistoryRecorder()
@@ -145,8 +145,8 @@ class RunState:
     def all_marks(self) -> tuple[Mark, ...]:
         """What was changed at which step, in a recording as well."""
         if self.recorded is None:
-            return tuple(self.marks)
-        return (*(m for m in self.recorded.marks if not self.course.is_own(m.step)), *self.marks)
+            return self.marks.all
+        return (*(m for m in self.recorded.marks if not self.course.is_own(m.step)), *self.marks.all)
 
     def uniforms(self) -> Mapping[str, tuple[float, ...]]:
         """The uniforms of the step at the cursor, by key; those of step 1 before it."""
@@ -168,11 +168,13 @@ class RunState:
 
     # --- marks
 
-    def mark(self, step: int, text: str, *, stop: bool = False) -> None:
-        """Put a mark on the time axis; that of a breakpoint once, however often the run goes back before it."""
-        mark = Mark(step, text, stop)
-        if stop and mark in self.marks:
-            return
-        self.marks.append(mark)
+    def note(self, step: int, text: str) -> None:
+        """Put a mark on the time axis, and into a recording."""
+        self.marks.note(step, text)
         if self.follower is not None:
+            self.follower.marked(step, text)
+
+    def note_stop(self, step: int, text: str) -> None:
+        """Put the mark of a breakpoint there, once."""
+        if self.marks.stop(step, text) and self.follower is not None:
             self.follower.marked(step, text)

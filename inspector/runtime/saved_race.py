@@ -13,6 +13,7 @@ import numpy as np
 from inspector.errors import UsageError
 from inspector.floats import F64Array
 from inspector.history import EMPTY_HISTORY, History, HistoryRecorder
+from inspector.optimizers import runs_as
 from inspector.progress import counting
 from inspector.race import lane_names
 from inspector.runtime.race_pictures import LanePicture, RacePicture
@@ -77,14 +78,15 @@ def _picture(path: Path, name: str, lane: RacedLane, *, done: bool) -> LanePictu
     try:
         with Session.open(path) as session:
             history, steps, state = _history(session), session.steps.stop - 1, session.state
+            stepped = runs_as(session.about.variant, session.about.params)
     except UsageError as error:
         return LanePicture(name, lane.spec, 0, EMPTY_HISTORY, None, str(error))
     result = lane.result
     if result is None or not done:
-        return LanePicture(name, lane.spec, steps, history, None, _UNFINISHED[state])
+        return LanePicture(name, lane.spec, steps, history, None, _UNFINISHED[state], stepped)
     if result.diverged is not None:
-        return LanePicture(name, lane.spec, steps, history, (result.diverged, result.why))
-    return LanePicture(name, lane.spec, steps, history, None, result.why or None)
+        return LanePicture(name, lane.spec, steps, history, (result.diverged, result.why), None, stepped)
+    return LanePicture(name, lane.spec, steps, history, None, result.why or None, stepped)
 
 
 def _norms(session: Session) -> dict[str, F64Array]:

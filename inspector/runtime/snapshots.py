@@ -219,6 +219,14 @@ class Searching:
 
 
 @dataclass(frozen=True, slots=True)
+class Heading:
+    """A run that goes on to the end of step `to` and pauses there; it set out from the end of step `start`."""
+
+    start: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
 class Playing:
     """Going through the steps at a chosen speed; in a loop from `first` to `last` where these are given."""
 
@@ -330,6 +338,8 @@ class Snapshot:
     """None while no step is looked for."""
     sought: Finding | None = None
     """The finding of a recording that was gone to last, as the next one."""
+    heading: Heading | None = None
+    """None where the run stands, or goes on until it is paused."""
     playing: Playing | None = None
     following: bool = False
     """True while each new step of a recording in progress is shown as it comes."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from inspector.errors import UsageError
 from inspector.race import LaneSpec, log_grid, sweep_lanes
 from inspector.runtime.commands import StartSweep
-from inspector.runtime.recording import check_new
+from inspector.session.new_place import check_new
 from inspector.session.race_file import RaceFile, is_race
 from inspector.sweep import Point, points
 
@@ -151,10 +151,5 @@ class Sweeping:
 
 
 def _picture(path: Path, file: RaceFile, *, running: bool) -> SweepPicture:
-    runs = []
-    done = [file.is_done(number) for number in range(len(file.lanes))]
-    for spec, lane, complete in zip(file.specs, file.lanes, done, strict=True):
-        result = lane.result if complete else None
-        loss = None if result is None else result.final_loss
-        runs.append((spec, loss, result is not None and result.diverged is not None))
-    return SweepPicture(str(path), file.source, file.steps, points(runs), sum(done), len(runs), running)
+    done = sum(file.is_done(number) for number in range(len(file.lanes)))
+    return SweepPicture(str(path), file.source, file.steps, points(file.runs), done, len(file.lanes), running)

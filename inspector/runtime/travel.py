@@ -94,6 +94,11 @@ class Travel:
         return self._going is not None
 
     @property
+    def way_start(self) -> int | None:
+        """The step at whose end the way begins that it is on."""
+        return self._going.way.start if self._going is not None else None
+
+    @property
     def shown(self) -> int:
         """The step on show, its end or a point in it."""
         cursor = self.engine.stepper.cursor
@@ -158,11 +163,14 @@ class Travel:
             step = min(max(step, first - 1), last)
             if step != wanted:
                 self._say("info", f"The recording holds steps {first:,} to {last:,}, and no step {wanted:,}.")
-        count = self.engine.stepper.cursor.count
-        if dispatch is not None and dispatch >= count:
-            dispatch = None
         way = self.engine.way_to(step if dispatch is None else step - 1)
         missing = self._missing(step, dispatch, way)
+        if missing and dispatch is not None and dispatch >= self.engine.stepper.cursor.count:
+            # Nothing leads into the step, but its end may have been captured.
+            self._tell_no_dispatch(step, dispatch, self.engine.stepper.cursor.count)
+            dispatch = None
+            way = self.engine.way_to(step)
+            missing = self._missing(step, dispatch, way)
         if recorded is not None and step in recorded.steps:
             self.glance = Glance(step, missing, 0, 0 if missing else max(way.steps, 1) if way else 0)
         elif missing:
@@ -219,18 +227,37 @@ class Travel:
             engine.set_off(going.way, self._restored)
         elif cursor.finished_steps < going.way.to:
             self._run()
-        elif going.dispatch is not None and (cursor.step, cursor.dispatch) != (going.step, going.dispatch):
+        elif not self._arrived(going, cursor):
             if cursor.at_end:
                 engine.begin()
             else:
                 engine.step_dispatch()
         else:
             self._going = self.glance = None
+            if going.dispatch is not None:
+                self._tell_no_dispatch(going.step, going.dispatch, cursor.count)
             engine.tell_again(self._found)
             return
         if self.glance is not None:
             done = max(engine.stepper.cursor.finished_steps - going.way.start, 0) if going.off else 0
             self.glance = replace(self.glance, done=min(done, self.glance.of), restored=None)
+
+    def _arrived(self, going: _Going, cursor: Cursor) -> bool:
+        """True where the steps have been run and the dispatches too: all of the step where it has fewer than asked for.
+
+        Steps differ in how many they have (params may sit a step out), so that only the step itself knows.
+        """
+        if going.dispatch is None:
+            return True
+        return cursor.step == going.step and (cursor.dispatch == going.dispatch or cursor.at_end)
+
+    def _tell_no_dispatch(self, step: int, dispatch: int, count: int) -> None:
+        if dispatch > count:
+            self._say(
+                "info",
+                f"Step {step:,} has dispatches 1 to {count}, and no dispatch {dispatch:,}: this is the end of the "
+                "step.",
+            )
 
     def _restored(self, share: float) -> None:
         """So much of a state is on the device."""

@@ -7,7 +7,6 @@ from dataclasses import fields
 from pathlib import Path
 
 from inspector.errors import UsageError
-from inspector.files import anything_at, check_writable
 from inspector.hyper import HYPER_NAMES
 from inspector.plan import Variant
 from inspector.progress import EndedError
@@ -15,6 +14,7 @@ from inspector.runtime.engine import Engine
 from inspector.runtime.parts import OpenRun
 from inspector.runtime.replay import Changes, Replay
 from inspector.runtime.saved_replay import SavedReplay
+from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
 from inspector.sources.recording import Recording, Stretch
 
@@ -56,9 +56,7 @@ def check_what_if(engine: Engine, path: Path, policy: str | None) -> tuple[Recor
         raise UsageError(
             "Settings and form are those of the recording: change what is to be different first, then ask what if."
         )
-    if anything_at(path):
-        raise UsageError(f"{path} exists: name another session, or delete it first.")
-    check_writable(path)
+    check_new(path)
     if policy is not None:
         Policy.from_text(policy)
     return source, changes

@@ -13,7 +13,7 @@ from inspector.errors import UsageError
 from inspector.session import ranks_file
 from inspector.session.database import DATABASE_NAME, ReadDatabase
 from inspector.session.lock import is_recording
-from inspector.session.race_file import RACE_NAME, is_race, lane_folder
+from inspector.session.race_file import RACE_NAME, is_race, kind_of, lane_folder
 from inspector.session.ranks_file import RANKS_NAME
 from inspector.session.records import StoredFile
 from inspector.session.tensor_store import FOLDER, NAME
@@ -21,10 +21,8 @@ from inspector.session.tensor_store import FOLDER, NAME
 MAX_DIRECTORY_BYTES = 32 << 20
 """Of a zip file's list of members."""
 
-OF_A_RUN = (DATABASE_NAME, RANKS_NAME)
-"""What lies at the top of a session: of one process, of several."""
-TOP_NAMES = (*OF_A_RUN, RACE_NAME)
-"""The same, or at that of a race, whose lanes are sessions in it."""
+TOP_NAMES = (DATABASE_NAME, RANKS_NAME, RACE_NAME)
+"""What lies at the top of a session: of one process, of several, of a race, whose lanes are sessions in it."""
 _ZIP_BEGINS = b"PK\x03\x04"
 _END = struct.Struct("<4s4H2IH")
 _END64 = struct.Struct("<4sQ2H2I4Q")
@@ -87,8 +85,10 @@ def open_places(path: Path) -> Places:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if stat.S_ISDIR(mode):
         if is_race(path):
+            kind = kind_of(path)
+            each = "run" if kind == "sweep" else "lane"
             raise UsageError(
-                f"{path} is a race, which has a session for each lane: name one of them, as in "
+                f"{path} is a {kind}, which has a session for each {each}: name one of them, as in "
                 f"{path / lane_folder(0)}, or open all in the window."
             )
         return FolderPlaces(path)

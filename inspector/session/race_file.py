@@ -126,6 +126,16 @@ class RaceFile:
         return result is not None and (result.steps >= self.steps or bool(result.why))
 
     @property
+    def runs(self) -> tuple[tuple[LaneSpec, float | None, bool], ...]:
+        """Of each lane what it runs, its final loss (None where it is not done or has none), whether it diverged."""
+        found = []
+        for number, (spec, lane) in enumerate(zip(self.specs, self.lanes, strict=True)):
+            result = lane.result if self.is_done(number) else None
+            loss = None if result is None else result.final_loss
+            found.append((spec, loss, result is not None and result.diverged is not None))
+        return tuple(found)
+
+    @property
     def specs(self) -> tuple[LaneSpec, ...]:
         """What the lanes run."""
         return tuple(LaneSpec.from_text(lane.spec) for lane in self.lanes)
@@ -134,6 +144,14 @@ class RaceFile:
 def is_race(path: Path) -> bool:
     """True for the folder of a race."""
     return (path / RACE_NAME).is_file()
+
+
+def kind_of(folder: Path) -> Kind:
+    """What the folder of a race says that it is, for a sentence: a race where its file cannot be read."""
+    try:
+        return RaceFile.read(folder).kind
+    except UsageError:
+        return "race"
 
 
 def _parsed(document: Any, path: Path) -> RaceFile:

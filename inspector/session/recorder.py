@@ -1,46 +1,36 @@
-"""A recording that goes on: takes what a run offers without making it wait, and writes it on a thread of its own.
+"""A recording that goes on: takes what a run offers without making it wait, and writes it on threads of its own.
 
 The queue is bounded by bytes. Where the disk is too slow for it, the tensors of a step are left out and a note in the
-session says so; scalars are always kept, and statistics as long as they fit. Tensors are taken as they are, without a
-copy: who offers them must not change them afterwards.
+session says so; scalars are always kept, and statistics as long as they fit. Tensors that take a disk long are written
+beside the rows, which do not wait for them: a killed process has lost those that were under way, and no number. Tensors
+are taken as they are, without a copy: who offers them must not change them afterwards.
 """
 
 from __future__ import annotations
 
-import errno
 import shutil
-import sqlite3
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from inspector.byte_sizes import size_text
 from inspector.errors import UsageError
 from inspector.findings import Finding
 from inspector.floats import F32Array
 from inspector.layout import Param
 from inspector.param_statistics import ParamTable
-from inspector.progress import EndedError, advanced
 from inspector.session.flight import MAX_WRITTEN, FlightRing
 from inspector.session.policy import Policy, Wanted
 from inspector.session.records import About, Note, RecordedStep, Shard
 from inspector.session.tensor_store import DTYPES, Capture
-from inspector.session.write_queue import WriteQueue
-from inspector.session.writer import AddParams, DropState, Item, Rewind, SessionWriter, StepItem
+from inspector.session.writer import AddParams, DropState, Rewind, SessionWriter, StepItem
+from inspector.session.writing_threads import FreeBytes, WritingThreads, is_large
 from inspector.stepping import HostState
 
 QUEUE_BYTES = 1 << 30
 RESERVE_BYTES = 64 << 20
 """Left free on the disk, so that the recording can be ended in order and others still find room."""
-FULL_BYTES = 1 << 20
-"""A disk with less left than this is full: SQLite asks for so little at a time."""
 _TOO_SLOW = "{} not captured, the disk was too slow"
-_DISK_FULL = "the disk was full"
-_CUT_SHORT = "the recording was ended before it was written"
-TELL_S = 0.05
-"""So often it is told how far the writing is at the end."""
-
-FreeBytes = Callable[[Path], int]
 
 
 def free_bytes(folder: Path) -> int:
@@ -69,21 +59,12 @@ class Recorder:
         self.about = writer.about
         self.policy = Policy.from_text(writer.about.policy)
         self.last_step = writer.last_step
-        self.problem: str | None = None
-        self.cut_short = False
-        """True where it was ended before all tensors that had been offered were written."""
         self._writer = writer
         self._numel = {p.name: p.numel for p in writer.about.params}
-        self._reserve = reserve_bytes
-        self._free = free
-        self._on_problem = on_problem
-        self.on_written: Callable[[], None] | None = None
-        """Called on the writing thread whenever more is durable, and when the recording has ended."""
         self._ring = FlightRing(self.policy.flight) if self.policy.flight else None
-        self._queue: WriteQueue[Item] = WriteQueue(queue_bytes)
-        self._reason: str | None = None
-        self._thread = threading.Thread(target=self._run, name="session-writer", daemon=True)
-        self._thread.start()
+        self._threads = WritingThreads(
+            writer, queue_bytes=queue_bytes, reserve_bytes=reserve_bytes, free=free, on_problem=on_problem
+        )
 
     @classmethod
     def create(cls, path: Path, about: About, **settings: object) -> Recorder:
@@ -95,6 +76,20 @@ class Recorder:
     def resume(cls, path: Path, **settings: object) -> Recorder:
         """Go on with a recording after its last sound step, `last_step`. Waits for the disk."""
         return cls(SessionWriter.resume(path), **settings)  # type: ignore[arg-type]
+
+    @property
+    def problem(self) -> str | None:
+        """Why it has ended before `close`, a sentence."""
+        return self._threads.problem
+
+    @property
+    def cut_short(self) -> bool:
+        """True where it was ended before all tensors that had been offered were written."""
+        return self._threads.cut_short
+
+    def call_when_written(self, told: Callable[[], None]) -> None:
+        """Have `told` called on the writing thread whenever more is durable, and when the recording has ended."""
+        self._threads.on_written = told
 
     @property
     def durable_step(self) -> int:
@@ -109,7 +104,7 @@ class Recorder:
     @property
     def waiting_bytes(self) -> int:
         """Bytes of tensors and statistics that wait to be written."""
-        return self._queue.nbytes
+        return self._threads.waiting_bytes
 
     def wants(self, step: int) -> Wanted:
         """The tensors of `step` that have to be read back and offered; of the start its state alone."""
@@ -124,7 +119,7 @@ class Recorder:
         if self._ring:
             self._ring.add(None, capture)
         if self.policy.stores(state.finished_steps, self.about.finished_steps).keyframe:
-            self._queue.put(capture, capture.nbytes)
+            self._threads.put_tensors([capture])
 
     def offer(
         self,
@@ -151,7 +146,7 @@ class Recorder:
         stores = self.policy.stores(step.step, self.about.finished_steps)
         item = StepItem(step, statistics, tuple(findings))
         size = 0 if statistics is None else _statistics_bytes(statistics)
-        if size and not self._queue.has_room(size):
+        if size and not self._threads.has_room(size):
             item, size = self._without_statistics(item), 0
         wanted = tuple(
             capture
@@ -159,13 +154,16 @@ class Recorder:
             if capture is not None and stored
         )
         more = sum(capture.nbytes for capture in wanted)
-        if self._queue.has_room(size + more):
-            item, size = replace(item, captures=wanted), size + more
-        else:
+        large = is_large(wanted)
+        if not self._threads.has_room(more if large else size + more, large=large):
             kinds = " and ".join(capture.kind for capture in wanted)
             gap = Note("gap", step.step, _TOO_SLOW.format(kinds))
-            item = replace(item, notes=(*item.notes, gap))
-        self._queue.put(item, size)
+            item, wanted, more = replace(item, notes=(*item.notes, gap)), (), 0
+        if large:
+            self._threads.put(item, size)
+            self._threads.put_tensors(wanted)
+        else:
+            self._threads.put(replace(item, captures=wanted), size + more)
         self.last_step = step.step
         if self._ring:
             self._ring.add(taken, state)
@@ -194,12 +192,12 @@ class Recorder:
         more = AddParams(step, tuple(params), tuple(dtypes), tuple(shards))
         self.about = self.about.with_params(step, more.params, more.dtypes, more.shards)
         self._numel |= {p.name: p.numel for p in params}
-        self._queue.put(more, 0)
+        self._threads.put(more)
         capture = self._checked(Capture.of_state(state))
         if self._ring:
             self._ring.add(None, capture)
         if self.policy.captures:
-            self._queue.put(capture, capture.nbytes)
+            self._threads.put_tensors([capture])
 
     def put_in_place(self, state: HostState) -> None:
         """The script loaded another state after the last step: `state`, from which the next step goes on."""
@@ -208,8 +206,8 @@ class Recorder:
         if self._ring:
             self._ring.add(None, capture)
         if self.policy.captures:
-            self._queue.put(DropState(state.finished_steps), 0)
-            self._queue.put(capture, capture.nbytes)
+            self._threads.put(DropState(state.finished_steps))
+            self._threads.put_tensors([capture])
 
     @property
     def has_ring(self) -> bool:
@@ -226,31 +224,30 @@ class Recorder:
         self._ring.fire()
         self._write_ring(ending=False)
         if state is not None and state.finished_steps == self.last_step:
-            capture = self._checked(Capture.of_state(state))
-            self._queue.put(capture, capture.nbytes)
+            self._threads.put_tensors([self._checked(Capture.of_state(state))])
 
     def mark(self, step: int, text: str) -> None:
         """A person changed something that holds from `step` on."""
-        self._queue.put(Note("mark", step, text), 0)
+        self._threads.put(Note("mark", step, text))
 
     def gap(self, step: int, text: str) -> None:
         """Something of `step` could not be captured."""
-        self._queue.put(Note("gap", step, text), 0)
+        self._threads.put(Note("gap", step, text))
 
     def bookmark(self, step: int, text: str) -> None:
         """A place that a person wants to find again."""
-        self._queue.put(Note("bookmark", step, text), 0)
+        self._threads.put(Note("bookmark", step, text))
 
     def rewind(self, step: int) -> None:
         """The run went back to the end of step `step`: what was recorded after it is dropped."""
         self.last_step = min(self.last_step, max(step, self.about.finished_steps))
         if self._ring:
             self._ring.rewind(step)
-        self._queue.put(Rewind(step), 0)
+        self._threads.put(Rewind(step))
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until all that was offered is durable; False where that takes longer than `timeout_s`."""
-        return self._queue.wait_until_written(timeout_s)
+        return self._threads.flush(timeout_s)
 
     def close(self, reason: str | None = None) -> None:
         """End the recording once all that was offered is written; `reason` says why, if not because it was done.
@@ -259,16 +256,7 @@ class Recorder:
         """
         if self._ring:
             self._write_ring(ending=True)
-        self._reason = reason
-        self._queue.close()
-        waiting = self._queue.nbytes
-        try:
-            while self._thread.is_alive():
-                self._thread.join(TELL_S)
-                advanced(waiting - self._queue.nbytes, waiting)
-        except EndedError:
-            self._queue.lighten(self._cut)
-            self._thread.join()
+        self._threads.close(reason)
 
     def __enter__(self) -> Recorder:
         return self
@@ -302,116 +290,11 @@ class Recorder:
     def _write_ring(self, *, ending: bool) -> None:
         assert self._ring is not None
         captures = self._ring.take(self.last_step, ending=ending)
-        for capture in captures:
-            # In memory already, so it is never left out.
-            self._queue.put(capture, capture.nbytes)
+        # In memory already, so none is left out.
+        self._threads.put_tensors(captures)
         if captures and self._ring.exhausted:
             text = f"flight recorder stopped, it has been written {MAX_WRITTEN} times"
-            self._queue.put(Note("mark", self.last_step, text), 0)
-
-    def _cut(self, items: Sequence[Item]) -> list[Item]:
-        self.cut_short = any(
-            isinstance(i, Capture) or (isinstance(i, StepItem) and i.captures) for i in items
-        )
-        return _without_captures(items, _CUT_SHORT)
-
-    def _run(self) -> None:
-        """The writing thread."""
-        # What is not foreseen here leaves a traceback, and must not pass for an end in order.
-        reason: str | None = f"The recording {self.path} has ended by a fault of the inspector."
-        try:
-            while items := self._queue.take():
-                self._write(items)
-                self._queue.written()
-                if self.on_written is not None:
-                    self.on_written()
-            reason = self._reason
-        except _FullError as end:
-            reason = str(end)
-        except (OSError, sqlite3.Error) as error:
-            reason = self._sentence(error)
-        finally:
-            if reason != self._reason:
-                self.problem = reason
-            try:
-                self._writer.finish(reason)
-            except (OSError, sqlite3.Error) as error:
-                self.problem = self.problem or self._sentence(error)
-            self._queue.abandon()
-            if self.problem is not None and self._on_problem is not None:
-                self._on_problem(self.problem)
-            if self.on_written is not None:
-                self.on_written()
-
-    def _write(self, items: Sequence[Item]) -> None:
-        """Rewinds, params added and states dropped are carried out between what came before and after them."""
-        batch: list[Item] = []
-        for item in items:
-            if isinstance(item, (Rewind, AddParams, DropState)):
-                self._write_batch(batch)
-                batch = []
-                if isinstance(item, Rewind):
-                    self._writer.rewind(item.step)
-                elif isinstance(item, DropState):
-                    self._writer.drop_state(item.step)
-                else:
-                    self._writer.add_params(item)
-            else:
-                batch.append(item)
-        self._write_batch(batch)
-
-    def _write_batch(self, items: Sequence[Item]) -> None:
-        if not items:
-            return
-        left = self._free(self.path)
-        needed = sum(item.nbytes for item in items if isinstance(item, Capture)) + sum(
-            capture.nbytes for item in items if isinstance(item, StepItem) for capture in item.captures
-        )
-        full = self._full(left)
-        if left - needed < self._reserve:
-            self._writer.write(_without_captures(items, _DISK_FULL))
-            raise _FullError(full)
-        try:
-            self._writer.write(items)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            self._writer.write(_without_captures(items, _DISK_FULL))
-            raise _FullError(full) from None
-
-    def _full(self, left: int) -> str:
-        return f"The recording {self.path} has ended, the disk is full: {left >> 20:,} MiB were left."
-
-    def _sentence(self, error: Exception) -> str:
-        try:
-            left = self._free(self.path)
-        except OSError:  # Gone, folder and all: then there is room, and the error says what is the matter.
-            left = FULL_BYTES
-        # SQLite calls it an I/O error where its log or the index of that cannot grow.
-        if (
-            getattr(error, "sqlite_errorname", "").startswith(("SQLITE_FULL", "SQLITE_IOERR"))
-            and left < FULL_BYTES
-        ):
-            return self._full(left)
-        text = getattr(error, "strerror", None) or str(error)
-        return f"The recording {self.path} has ended, it cannot be written: {text}."
-
-
-class _FullError(Exception):
-    """The recording has to end, there is no room for more; the text says so."""
-
-
-def _without_captures(items: Sequence[Item], why: str) -> list[Item]:
-    kept: list[Item] = []
-    for item in items:
-        if isinstance(item, Capture):
-            kept.append(Note("gap", item.step, f"{item.kind} not captured, {why}"))
-        elif isinstance(item, StepItem) and item.captures:
-            gaps = tuple(Note("gap", c.step, f"{c.kind} not captured, {why}") for c in item.captures)
-            kept.append(replace(item, captures=(), notes=(*item.notes, *gaps)))
-        else:
-            kept.append(item)
-    return kept
+            self._threads.put(Note("mark", self.last_step, text))
 
 
 def _statistics_bytes(table: ParamTable) -> int:
@@ -426,13 +309,3 @@ def check_room(path: Path, expected: int, free: FreeBytes = free_bytes) -> None:
             f"{path} would take {size_text(expected)}, and the disk has {size_text(left)} left, of which "
             f"{size_text(RESERVE_BYTES)} stay free: record fewer steps, or capture less."
         )
-
-
-def size_text(nbytes: int) -> str:
-    """Bytes for people: 12 B, 3.4 MB."""
-    size = float(nbytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"

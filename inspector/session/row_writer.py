@@ -14,9 +14,16 @@ from inspector.findings import Finding
 from inspector.param_statistics import ParamTable
 from inspector.session import jsonform, statistics_rows
 from inspector.session.database import get_meta, set_meta
-from inspector.session.records import About, Form, Note, RecordedLayout, RecordedStep, StoredFile
+from inspector.session.records import (
+    About,
+    CaptureKind,
+    Form,
+    Note,
+    RecordedLayout,
+    RecordedStep,
+    StoredFile,
+)
 from inspector.session.step_rows import HAS_STATISTICS, STEP, checksum, pack_step
-from inspector.session.tensor_store import Capture
 from inspector.settings import ParamSettings
 
 Numbers = tuple[
@@ -97,12 +104,10 @@ class RowWriter:
         """A tensor file that is complete and durable."""
         self._insert("files", number, jsonform.to_text(file))
 
-    def capture(self, number: int, capture: Capture) -> None:
+    def capture(self, number: int, step: int, kind: CaptureKind) -> None:
         """A capture that lies in file `number`."""
-        crc = checksum("captures", f"{capture.step}:{capture.kind}", str(number))
-        self.connection.execute(
-            "INSERT INTO captures VALUES (?, ?, ?, ?)", (capture.step, capture.kind, number, crc)
-        )
+        crc = checksum("captures", f"{step}:{kind}", str(number))
+        self.connection.execute("INSERT INTO captures VALUES (?, ?, ?, ?)", (step, kind, number, crc))
 
     def drop_capture(self, step: int, kind: str) -> None:
         """Forget a capture; the file stays, for it may hold others."""
@@ -166,7 +171,7 @@ class RowWriter:
 
     def load_captures(
         self, is_there: Callable[[StoredFile], bool]
-    ) -> tuple[dict[int, StoredFile], set[tuple[int, str]]]:
+    ) -> tuple[dict[int, StoredFile], set[tuple[int, CaptureKind]]]:
         """The tensor files by number, and the captures in them; entries whose file is lost are dropped with a note."""
         run = self.connection.execute
         files: dict[int, StoredFile] = {}
@@ -176,7 +181,7 @@ class RowWriter:
                 files[number] = file
             else:
                 run("DELETE FROM files WHERE id = ?", (number,))
-        captures: set[tuple[int, str]] = set()
+        captures: set[tuple[int, CaptureKind]] = set()
         for step, kind, number, crc in run("SELECT * FROM captures ORDER BY kind, step").fetchall():
             if number in files and crc == checksum("captures", f"{step}:{kind}", str(number)):
                 captures.add((step, kind))

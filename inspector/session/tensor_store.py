@@ -189,7 +189,8 @@ def remove_strangers(folder: Path, known: Iterable[str]) -> int:
 
 def _make_folder(path: Path) -> None:
     if not path.is_dir():
-        path.mkdir(parents=True)
+        # Another thread may make it at the same time.
+        path.mkdir(parents=True, exist_ok=True)
         _sync(path.parent)
         _sync(path.parent.parent)
 

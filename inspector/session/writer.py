@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 from inspector.errors import UsageError
@@ -23,10 +22,8 @@ from inspector.session.database import get_meta, reading, set_meta
 from inspector.session.lock import RecordingLock, recorder_pid
 from inspector.session.records import About, Ending, Note, RecordedStep, Shard, StoredFile
 from inspector.session.row_writer import RowWriter
-from inspector.session.tensor_store import FOLDER, MAX_TENSORS, Capture, remove_strangers, write_file
-
-MAX_FILE_BYTES = 256 << 20
-"""Captures are put in one file up to so many bytes; a larger one has a file of its own."""
+from inspector.session.tensor_files import Stored, TensorFiles
+from inspector.session.tensor_store import FOLDER, Capture, remove_strangers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +61,7 @@ class DropState:
     step: int
 
 
-Item = StepItem | Capture | Note | Rewind | AddParams | DropState
+Item = StepItem | Capture | Stored | Note | Rewind | AddParams | DropState
 
 
 class SessionWriter:
@@ -78,9 +75,9 @@ class SessionWriter:
         self._connection = connection
         self._rows = RowWriter(connection, about)
         self._lock = lock
-        self._shapes = {p.name: p.shape for p in about.params}
-        self._captured: set[tuple[int, str]] = set()
-        self._serial = 0
+        self._files = TensorFiles(path, {p.name: p.shape for p in about.params})
+        self._last_file = 0
+        """The number in the index of the last tensor file."""
 
     @classmethod
     def create(cls, path: Path, about: About) -> SessionWriter:
@@ -139,32 +136,37 @@ class SessionWriter:
 
     def write(self, items: Sequence[Item]) -> None:
         """Write `items` in order. All of them are committed together, or none: then OSError or sqlite3.Error."""
-        captures = self._new_captures(items)
-        files: dict[int, StoredFile] = {}
-        named: list[tuple[int, Capture]] = []
-        numbers = self._rows.numbers()
+        stored = [item for item in items if isinstance(item, Stored)]
+        numbers, last_file = self._rows.numbers(), self._last_file
         try:
-            for group in _grouped(captures):
-                number = self._serial + len(files) + 1
-                files[number] = write_file(self.path, number, group, self._shapes)
-                named += [(number, capture) for capture in group]
+            stored += self._files.write(_captures(items))
             with self._transaction():
-                for number, file in files.items():
-                    self._rows.file(number, file)
-                for number, capture in named:
-                    self._rows.capture(number, capture)
+                for each in stored:
+                    last_file += 1
+                    self._rows.file(last_file, each.file)
+                    for step, kind in each.captures:
+                        self._rows.capture(last_file, step, kind)
                 for item in items:
                     self._write_item(item)
         except BaseException:
             self._rows.restore(numbers)
-            for file in files.values():
-                (self.path / file.name).unlink(missing_ok=True)
+            self._files.remove(stored)
             raise
-        self._serial += len(files)
-        self._captured |= {(c.step, c.kind) for c in captures}
-        self.bytes_written += sum(file.size for file in files.values())
+        self._last_file = last_file
+        self.bytes_written += sum(each.file.size for each in stored)
         steps = [item.step.step for item in items if isinstance(item, StepItem)]
         self.last_step = max(steps, default=self.last_step)
+
+    def write_tensors(self, captures: Sequence[Capture]) -> list[Stored]:
+        """Write captures as files, durable once this returns; `write` takes what it gives. OSError where it fails.
+
+        From another thread than the one that writes rows, but not beside a rewind, params added or a state dropped.
+        """
+        return self._files.write(captures)
+
+    def remove_tensors(self, stored: Sequence[Stored]) -> None:
+        """Delete files of `write_tensors` that `write` was not given."""
+        self._files.remove(stored)
 
     def rewind(self, step: int) -> None:
         """Drop what was recorded after step `step`."""
@@ -172,7 +174,7 @@ class SessionWriter:
             dropped = self._rows.drop_after(step)
             self._rows.renew()
         self.last_step = min(self.last_step, step)
-        self._captured = {(at, kind) for at, kind in self._captured if at <= step}
+        self._files.forget_after(step)
         for name in dropped:
             (self.path / name).unlink(missing_ok=True)
 
@@ -183,15 +185,15 @@ class SessionWriter:
             self._rows.params_added(about)
             self._rows.drop_capture(more.step - 1, "keyframe")
         self.about = about
-        self._shapes |= {p.name: p.shape for p in more.params}
-        self._captured.discard((more.step - 1, "keyframe"))
+        self._files.shapes |= {p.name: p.shape for p in more.params}
+        self._files.forget(more.step - 1, "keyframe")
 
     def drop_state(self, step: int) -> None:
         """Forget the state that was captured after `step`."""
         with self._transaction():
             self._rows.drop_capture(step, "keyframe")
             self._rows.renew()
-        self._captured.discard((step, "keyframe"))
+        self._files.forget(step, "keyframe")
 
     def finish(self, reason: str | None) -> None:
         """Say that the recording is complete, and why it ended if not because it was done; close it."""
@@ -229,25 +231,19 @@ class SessionWriter:
         with self._transaction():
             self.last_step = self._rows.load()
             self._rows.drop_after(self.last_step)
-            files, self._captured = self._rows.load_captures(self._is_there)
+            files, captured = self._rows.load_captures(self._is_there)
             self._connection.execute("DELETE FROM meta WHERE key = 'end'")
             self._rows.renew()
-        self._serial = max(files, default=0)
-        remove_strangers(self.path, (file.name for file in files.values()))
+        self._last_file = max(files, default=0)
+        names = [file.name for file in files.values()]
+        remove_strangers(self.path, names)
+        self._files.take_up(names, captured)
 
     def _is_there(self, file: StoredFile) -> bool:
         try:
             return (self.path / file.name).lstat().st_size == file.size
         except (OSError, ValueError):
             return False
-
-    def _new_captures(self, items: Iterable[Item]) -> list[Capture]:
-        found: dict[tuple[int, str], Capture] = {}
-        for item in items:
-            for capture in item.captures if isinstance(item, StepItem) else (item,):
-                if isinstance(capture, Capture) and (capture.step, capture.kind) not in self._captured:
-                    found[capture.step, capture.kind] = capture
-        return list(found.values())
 
     def _write_item(self, item: Item) -> None:
         if isinstance(item, StepItem):
@@ -258,16 +254,11 @@ class SessionWriter:
             self._rows.note(item)
 
 
-def _grouped(captures: Sequence[Capture]) -> list[list[Capture]]:
-    """Captures of one kind that follow each other, up to MAX_FILE_BYTES and MAX_TENSORS a group."""
-    groups: list[list[Capture]] = []
-    ordered = sorted(captures, key=lambda c: (c.kind, c.step))
-    for _, same in groupby(ordered, key=lambda c: c.kind):
-        size, count = MAX_FILE_BYTES + 1, 0
-        for capture in same:
-            size, count = size + capture.nbytes, count + len(capture.tensors)
-            if size > MAX_FILE_BYTES or count > MAX_TENSORS:
-                groups.append([])
-                size, count = capture.nbytes, len(capture.tensors)
-            groups[-1].append(capture)
-    return groups
+def _captures(items: Iterable[Item]) -> list[Capture]:
+    """Those that are written with the rows of `items`."""
+    return [
+        capture
+        for item in items
+        for capture in (item.captures if isinstance(item, StepItem) else (item,))
+        if isinstance(capture, Capture)
+    ]

@@ -102,6 +102,19 @@ def is_closed_loop(source: Source) -> bool:
 
 
 @runtime_checkable
+class FromSeed(Protocol):
+    """A source of which something may be drawn: weights, batches, gradients or their noise."""
+
+    seeded: bool
+    """Whether its seed makes a difference."""
+
+
+def is_seeded(source: Source) -> bool:
+    """True where another seed gives another run."""
+    return isinstance(source, FromSeed) and source.seeded
+
+
+@runtime_checkable
 class HasRemarks(Protocol):
     """A source that was taken with reservations."""
 
@@ -122,7 +135,7 @@ class MakesGradients(Protocol):
 
 
 @runtime_checkable
-class Seeded(Protocol):
+class HasSeed(Protocol):
     """A source of which something is drawn, the same for the same seed."""
 
     @property
@@ -131,7 +144,7 @@ class Seeded(Protocol):
 
 def seed_of(source: Source) -> int | None:
     """That of what it draws; None where it draws nothing."""
-    return source.seed if isinstance(source, Seeded) else None
+    return source.seed if isinstance(source, HasSeed) else None
 
 
 def remarks_of(source: Source, *, steps: bool = True) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ class SurfaceSource:
         self.hyper = Hyper(lr=surface.lr, beta2=0.99, weight_decay=0.0, max_grad_norm=float("inf"))
         self.last_step: int | None = None
         self.schedule = schedule or Schedule()
+        self.seeded = bool(surface.noise)
         self.seed = seed
 
     @classmethod

@@ -22,6 +22,8 @@ class Synthetic:
     What is drawn is described in inspector.preset.
     """
 
+    seeded = True
+
     def __init__(
         self, name: str, params: tuple[Param, ...], *, seed: int = 0, schedule: Schedule | None = None
     ) -> None:

@@ -13,6 +13,8 @@ Side = Literal["down", "right"]
 Place = Literal["down", "right", "behind"]
 _ALONG = {"down": Qt.Orientation.Vertical, "right": Qt.Orientation.Horizontal}
 
+LOW = 860
+"""Pixels of height of a window below which the map leaves room to what has to be read below it."""
 ROOM = QSize(1100, 700)
 """Of a window in which every panel of an arrangement can be read at once; in less, some stand behind others."""
 
@@ -23,7 +25,8 @@ class Arrangement:
 
     `places` are put one after the other: a panel, the one that it splits off from ("" for none), and on which side, or
     "behind" for a tab with that one. `shares` are parts of a length, in pixels of the window as it is by default;
-    `front` the views before others that share their panel. `small` is the form for less than ROOM.
+    `front` the views before others that share their panel. `small` is the form for less than ROOM, `low` are the shares
+    in a window lower than LOW.
     """
 
     name: str
@@ -33,11 +36,14 @@ class Arrangement:
     shares: tuple[tuple[Mapping[str, int], Side], ...]
     front: tuple[str, ...] = ()
     small: Arrangement | None = None
+    low: tuple[tuple[Mapping[str, int], Side], ...] = ()
 
     def fitting(self, size: QSize) -> Arrangement:
         """The form of it for a window of this size, in pixels."""
         roomy = size.width() >= ROOM.width() and size.height() >= ROOM.height()
-        return self if roomy or self.small is None else self.small
+        if not roomy and self.small is not None:
+            return self.small
+        return replace(self, shares=self.low) if self.low and size.height() < LOW else self
 
 
 def _small(
@@ -69,6 +75,14 @@ STEP = _small(
             ({"values": 560, "findings": 390}, "right"),
         ),
         ("plots", "findings"),
+        # A message takes from these as well: the map keeps its four lanes, a finding more than its first line.
+        low=(
+            ({"map": 220, "pipeline": 515, "timeline": 96}, "down"),
+            ({"plots": 250, "values": 265}, "down"),
+            ({"pipeline": 325, "hyper": 190}, "down"),
+            ({"pipeline": 330, "plots": 950}, "right"),
+            ({"values": 560, "findings": 390}, "right"),
+        ),
     ),
     (
         ("map", "", "down"),

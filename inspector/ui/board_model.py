@@ -19,6 +19,7 @@ from inspector.runtime.plotted import MEASURES, PERCENTS, Fall, Line, meaning, u
 from inspector.runtime.snapshots import Snapshot
 from inspector.statistics import BINS, EXPONENT_BIAS
 from inspector.stores import LANES, Lane
+from inspector.ui import format as fmt
 
 MOST_PLOTS = 500
 MOST_IN_ONE = 12
@@ -183,7 +184,7 @@ def told(board: Board, snapshot: Snapshot, cursors: tuple[float | None, float | 
         words.append(f"{abs(b - a):,.0f} steps apart")
     plotted = snapshot.plotted
     if plotted.share is not None:
-        words.append(f"reading the recording: {plotted.share:.0%}")
+        words.append(f"reading the recording: {fmt.percent(plotted.share, 0)}")
     elif plotted.since is not None and plotted.since > 1:
         words.append(f"metrics of params are kept from step {plotted.since:,} on")
     count = len(board.plots)

@@ -192,7 +192,9 @@ class BoardPlot(QFrame):
                 one = Waterfall(fall.stride, fall.first[i : i + 1], fall.counts[i : i + 1], fall.zeros[i : i + 1],
                                 fall.nonfinite[i : i + 1])  # fmt: skip
                 found = [(q, float(quantiles_log2(one, q)[0])) for q in SHOWN]
-                words = "  ".join(f"{q:.0%} ≤ {fmt.number(2.0**v, 3)}" for q, v in found if not math.isnan(v))
+                words = "  ".join(
+                    f"{fmt.percent(q, 0)} ≤ {fmt.number(2.0**v, 3)}" for q, v in found if not math.isnan(v)
+                )
                 total = float(one.counts.sum() + one.zeros[0] + one.nonfinite[0]) or 1.0
                 words += f"  zeros {fmt.percent(float(one.zeros[0]) / total)}"
                 words += f"  non-finite {int(one.nonfinite[0]):,}" if one.nonfinite[0] else ""

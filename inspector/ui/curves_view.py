@@ -38,6 +38,8 @@ class CurvesView(LazyView):
         self._splitter.setChildrenCollapsible(False)
         self._splitter.addWidget(self.chart)
         self._splitter.addWidget(self.table)
+        self._splitter.splitterMoved.connect(self._on_parted)
+        self._parted_by_hand = False
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Home shows all steps; plus, minus and the arrows zoom and move."""
@@ -53,9 +55,15 @@ class CurvesView(LazyView):
         beside = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
         if beside != self._splitter.orientation() or not event.oldSize().isValid():
             self._splitter.setOrientation(beside)
+            self._parted_by_hand = False
+        if not self._parted_by_hand:
             whole = self.width() if wide else self.height()
             second = self._table_width() if wide else whole * 2 // 5
             self._splitter.setSizes([whole - second, second])
+
+    def _on_parted(self) -> None:
+        # What a person chose is kept in its proportion.
+        self._parted_by_hand = True
 
     def _table_width(self) -> int:
         """Pixels that the table takes beside the chart."""

@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QToolButton, QVBoxLayout, QWidget
 
+from inspector.byte_sizes import size_text
 from inspector.decay import deciles
 from inspector.runtime.commands import StartRace, WatchDecay
 from inspector.runtime.decay_watch import DecayPicture
@@ -188,7 +189,7 @@ def _summary(pictures: tuple[DecayPicture, ...]) -> str:
         words.append("begun again where the run went back")
     elif any(p.since and p.optimizer == "adam-l2" for p in known):
         words.append(LATE)
-    words.append(f"{fmt.nbytes(sum(p.nbytes for p in known))} of GPU memory")
+    words.append(f"{size_text(sum(p.nbytes for p in known))} of GPU memory")
     return " · ".join(word for word in words if word)
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
-from PySide6.QtGui import QGuiApplication, QKeySequence, QResizeEvent, QShowEvent
+from PySide6.QtGui import QGuiApplication, QKeySequence, QShowEvent
 from PySide6.QtWidgets import (
-    QAbstractItemView,
     QLabel,
     QScrollArea,
-    QSplitter,
-    QTreeView,
     QVBoxLayout,
     QWidget,
 )
@@ -23,6 +20,7 @@ from inspector.ui import theme
 from inspector.ui.finding_detail import detail_html
 from inspector.ui.findings_bar import FindingsBar
 from inspector.ui.findings_model import FindingsModel
+from inspector.ui.findings_tree import FindingsTree, TreeAndDetail
 from inspector.ui.shortcuts import Keys, bind
 from inspector.ui.tables import LEAST_ROWS, row_height
 from inspector.ui.view import View
@@ -42,9 +40,6 @@ OPEN_UP_TO = 30
 """While there are no more findings than this, causes show theirs from the start."""
 AROUND = 16.0
 """Steps that the plots show before and after the one of a finding."""
-SAMPLES = ("Non-finite gradients", "▲ warning", "10,000", "findings", "h.11.attn.qkv.weight", "")
-BESIDE_FROM = 800
-"""Pixels of width from which on the detail is beside the list."""
 
 
 class FindingsView(View):
@@ -62,6 +57,8 @@ class FindingsView(View):
         self._shown: tuple[Finding, ...] | None = None
         self._sought: Finding | None = None
         self._opened: set[str] = set()
+        self._moved = False
+        """True once a person has moved what parts list and detail."""
         self.model = FindingsModel(self)
         self._make_tree()
         self._make_bar()
@@ -83,26 +80,7 @@ class FindingsView(View):
         self._show_emptiness()
 
     def _make_tree(self) -> None:
-        tree = self.tree = QTreeView()
-        tree.setObjectName("findings-tree")
-        tree.setAccessibleName("Findings by cause")
-        tree.setModel(self.model)
-        tree.setUniformRowHeights(True)
-        tree.setAlternatingRowColors(True)
-        tree.setFrameShape(QTreeView.Shape.NoFrame)
-        tree.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        tree.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        tree.setExpandsOnDoubleClick(False)
-        tree.setMinimumHeight(LEAST_ROWS * row_height())
-        tree.setIndentation(4 * theme.GRID)
-        header = tree.header()
-        metrics = tree.fontMetrics()
-        for column, sample in enumerate(SAMPLES):
-            if sample:
-                header.resizeSection(
-                    column, metrics.horizontalAdvance(sample) + (4 if column else 8) * theme.GRID
-                )
-        header.setStretchLastSection(True)
+        tree = self.tree = FindingsTree(self.model)
         tree.selectionModel().currentRowChanged.connect(self._show_detail)
         tree.clicked.connect(self._on_clicked)
         tree.activated.connect(self._on_activated)
@@ -130,26 +108,13 @@ class FindingsView(View):
         scroll.setWidgetResizable(True)
         scroll.setWidget(self.detail)
         scroll.setMinimumHeight(LEAST_ROWS * row_height())
-        self._splitter = QSplitter(Qt.Orientation.Vertical)
-        self._splitter.addWidget(self.tree)
-        self._splitter.addWidget(scroll)
-        self._splitter.setChildrenCollapsible(False)
-        self._splitter.setSizes([1200, 800])
+        self._splitter = TreeAndDetail(self.tree, scroll)
         self.empty = QLabel(EMPTY)
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.empty.setWordWrap(True)
         self.empty.setContentsMargins(8, 8, 8, 8)
 
     # --- from outside
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """The detail beside the list where there is room, else below it."""
-        super().resizeEvent(event)
-        wide = self.width() >= theme.scaled(BESIDE_FROM)
-        along = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
-        if self._splitter.orientation() != along:
-            self._splitter.setOrientation(along)
-            self._splitter.setSizes([1200, 800])
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """List what has been found up to this moment."""
@@ -235,6 +200,7 @@ class FindingsView(View):
         self.empty.setVisible(not self.model.shown)
         self.empty.setText(FILTERED if self.model.findings else EMPTY)
         self.bar.setVisible(bool(self.model.findings))
+        self._splitter.share_room()
 
     def _show_detail(self) -> None:
         index, finding = self.tree.currentIndex(), self.current()

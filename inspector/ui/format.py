@@ -8,14 +8,13 @@ import numpy as np
 
 from inspector.floats import shortest
 from inspector.layout import StateType
+from inspector.number_words import true_minus
 
 NA = "n/a"
-MINUS = "−"
 STATES: dict[StateType, str] = {"f32": "float32", "8bit": "8-bit"}
 """How m and v of a param are kept, in words."""
 
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -35,7 +34,7 @@ def number(value: float | None, digits: int = 4) -> str:
         mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
         mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
         text = f"{mantissa}e{int(exponent)}"
-    return text.replace("-", MINUS)
+    return true_minus(text)
 
 
 def exact(value: float | np.float32 | None) -> str:
@@ -43,27 +42,17 @@ def exact(value: float | np.float32 | None) -> str:
     if value is None:
         return NA
     as_f32 = np.float32(value)
-    return shortest(as_f32).replace("-", MINUS) if np.isfinite(as_f32) else _special(float(as_f32))
+    return true_minus(shortest(as_f32)) if np.isfinite(as_f32) else _special(float(as_f32))
 
 
 def count(value: int | None) -> str:
     """A whole number with thousands separators."""
-    return NA if value is None else f"{value:,}".replace("-", MINUS)
+    return NA if value is None else true_minus(f"{value:,}")
 
 
 def short_count(value: float) -> str:
     """A count in three digits and an SI prefix: 116 M, 20 k, 256."""
     return f"{_scaled(value, _LARGE)}".strip()
-
-
-def nbytes(value: float | None) -> str:
-    """Bytes in binary units: 464 MiB, 1.5 KiB, 12 B."""
-    if value is None:
-        return NA
-    for unit, name in _BINARY:
-        if abs(value) >= unit:
-            return f"{_three_digits(value / unit)} {name}"
-    return f"{value:.0f} B"
 
 
 def milliseconds(ms: float | None) -> str:
@@ -87,9 +76,9 @@ def bandwidth(gbps: float | None) -> str:
     return f"{gbps:,.{decimals}f}" if gbps >= 0.005 else "< 0.01"
 
 
-def percent(share: float | None) -> str:
+def percent(share: float | None, decimals: int = 1) -> str:
     """A fraction of 1 in percent; n/a where it is not known."""
-    return NA if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
+    return NA if share is None or not math.isfinite(share) else f"{100 * share:.{decimals}f} %"
 
 
 def ratio(value: float | None) -> str:
@@ -127,7 +116,7 @@ def multi_index(flat: int, extents: tuple[int, ...]) -> str:
 def _special(value: float) -> str:
     if math.isnan(value):
         return "NaN"
-    return "inf" if value > 0 else MINUS + "inf"
+    return true_minus("inf" if value > 0 else "-inf")
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
@@ -143,4 +132,4 @@ def _three_digits(value: float) -> str:
     decimals = 0 if magnitude >= 99.95 else 1 if magnitude >= 9.995 else 2
     text = f"{value:,.{decimals}f}"
     text = text.rstrip("0").rstrip(".") if "." in text else text
-    return text.replace("-", MINUS)
+    return true_minus(text)

@@ -45,6 +45,13 @@ def going_on(snapshot: Snapshot) -> GoingOn | None:
         return GoingOn("Looking for a step", abs(searching.at - searching.start), way, c.CancelSeek())
     if glance is not None and glance.of and not glance.missing:
         return GoingOn(f"Rebuilding step {glance.step:,}", glance.done, glance.of, c.CancelSeek())
+    if (
+        (heading := snapshot.heading) is not None
+        and snapshot.mode == "running"
+        and snapshot.cursor is not None
+    ):
+        done = max(snapshot.cursor.finished_steps - heading.start, 0)
+        return GoingOn(f"Going to step {heading.to:,}", done, max(heading.to - heading.start, 0), c.Pause())
     if beside.diff is not None and beside.diff.share is not None:
         return GoingOn("Comparing recordings", round(1000 * beside.diff.share), 1000, c.CancelDiff())
     if beside.sweep is not None and beside.sweep.running:

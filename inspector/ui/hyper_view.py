@@ -39,6 +39,12 @@ SETTINGS = (
     _Setting("max_grad_norm", "max grad norm", "The gradient norm is clipped to this; inf clips nothing."),
 )
 
+SCHEDULE = _Setting(
+    "schedule",
+    "schedule",
+    "Factor on lr by step: constant, warmup:100, cosine:1500 or cosine:1500:warmup=100:floor=0.1.",
+)
+NO_WAY_ON = "Nothing can run on from here with other settings."
 TYPING_HINT = "Enter applies, Esc reverts"
 NOTE_LINES = 2
 LEAST_HEIGHT = 40
@@ -170,6 +176,7 @@ class HyperView(View):
         self._optimizer = "adamw"
         self.fields: dict[str, Field] = {}
         self._symbols: dict[str, str] = {}
+        self._names: dict[str, QLabel] = {}
         self.hints: dict[str, str] = {}
         """What is to be said about a field, by name; "" for nothing."""
         self._hinted = ""
@@ -182,12 +189,7 @@ class HyperView(View):
             field = self._add_row(grid, row, setting, partial(parse_value, setting.name))
             field.entered.connect(partial(self._send_value, setting.name))
         row = len(SETTINGS)
-        schedule = _Setting(
-            "schedule",
-            "schedule",
-            "Factor on lr by step: constant, warmup:100, cosine:1500 or cosine:1500:warmup=100:floor=0.1.",
-        )
-        field = self._add_row(grid, row, schedule, Schedule.from_text)
+        field = self._add_row(grid, row, SCHEDULE, Schedule.from_text)
         field.setPlaceholderText("constant")
         field.entered.connect(self._send_schedule)
         self.used_label = QLabel("–")
@@ -256,10 +258,16 @@ class HyperView(View):
     def _show_usable(self, rule: Optimizer) -> None:
         """Grey out what cannot be changed at this step, or is not used by the optimizer."""
         for setting in SETTINGS:
-            field, used = self.fields[setting.name], setting.name in rule.settings
-            field.setEnabled(used and not self._why_not)
-            field.setToolTip(setting.tooltip if used else f"{rule.title} does not use {setting.symbol}.")
-        self.fields["schedule"].setEnabled(not self._why_not)
+            used = setting.name in rule.settings
+            self._allow(setting, "" if used else f"{rule.title} does not use {setting.symbol}.")
+        self._allow(SCHEDULE, "")
+
+    def _allow(self, setting: _Setting, unused: str) -> None:
+        """Whether a field takes a value; its tooltip, and that of its name, say why where it does not."""
+        why_not = unused or (f"{NO_WAY_ON} {self._why_not}" if self._why_not else "")
+        self.fields[setting.name].setEnabled(not why_not)
+        for widget in (self.fields[setting.name], self._names[setting.name]):
+            widget.setToolTip(why_not or setting.tooltip)
 
     def _add_row(
         self, grid: QGridLayout, row: int, setting: _Setting, check: Callable[[str], object]
@@ -276,7 +284,7 @@ class HyperView(View):
         grid.addWidget(label, row, 0)
         grid.addWidget(field, row, 1)
         self.fields[setting.name], self.hints[setting.name] = field, ""
-        self._symbols[setting.name] = setting.symbol
+        self._symbols[setting.name], self._names[setting.name] = setting.symbol, label
         return field
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -304,7 +312,7 @@ class HyperView(View):
         if self.groups.model.rows:
             text += " lr scales that of every group; another setting replaces the value where a group has the old one."
         if self._why_not:
-            text = f"Nothing can run on from here with other settings. {self._why_not}"
+            text = f"{NO_WAY_ON} {self._why_not}"
         elif name is not None:
             text = f"{self._symbols[name]}: {self.hints[name]}"
         room = NOTE_LINES * self.note.contentsRect().width() - 48

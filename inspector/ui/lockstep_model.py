@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from PySide6.QtCore import Qt
 
+from inspector.byte_sizes import size_text
 from inspector.coding_error import ParamCodingError
 from inspector.drift import ParamDrift
 from inspector.floats import F64Array
 from inspector.runtime.lockstep import EightBitPicture
-from inspector.state_memory import LaneBytes, si_bytes
+from inspector.state_memory import LaneBytes
 from inspector.stores import LANES
 from inspector.ui import format as fmt
 from inspector.ui.tables import AnyIndex, ColumnsModel
@@ -187,7 +188,7 @@ class MemoryRows(ColumnsModel):
             nbytes = found.computed[column]
         if nbytes is None:
             return "–" if role == Qt.ItemDataRole.DisplayRole else "No such run is on the device."
-        return si_bytes(nbytes) if role == Qt.ItemDataRole.DisplayRole else f"{nbytes:,} bytes"
+        return size_text(nbytes) if role == Qt.ItemDataRole.DisplayRole else f"{nbytes:,} bytes"
 
 
 def percent(share: float) -> str:

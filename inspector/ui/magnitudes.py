@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inspector.floats import F64Array
+from inspector.number_words import nonfinite_counts
 from inspector.statistics import BINS, EXPONENT_BIAS, BufferStats
 from inspector.stores import Lane
 from inspector.ui import format as fmt
@@ -69,5 +70,5 @@ def counts_text(lane: Lane, stats: BufferStats) -> str:
     if not bad.total:
         return f"{text}, all finite"
     ink = theme.ink(theme.NONFINITE, theme.colours().window).name()
-    counts = f"{bad.nan:,} NaN, {bad.posinf:,} +Inf, {bad.neginf:,} −Inf"
+    counts = nonfinite_counts(bad.nan, bad.posinf, bad.neginf)
     return f'{text}, <span style="color:{ink}"><b>{counts}</b></span>'

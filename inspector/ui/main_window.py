@@ -316,6 +316,7 @@ class MainWindow(QMainWindow):
         self.ways.param_wanted.connect(self.select_param)
         self.ways.element_wanted.connect(self.select_element)
         self.ways.layouts.told.connect(self.tell_problem)
+        self.preferences.told.connect(lambda text: self.banner.tell("info", text))
         self.ways.recent_sources = self.opening.recent
         theme.changes().changed.connect(acts.refresh_icons)
         for view in self.views.values():

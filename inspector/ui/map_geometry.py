@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from inspector.byte_sizes import BINARY_UNITS
 from inspector.layout import F32_BYTES, Layout, Segment
 from inspector.mapping import MapRequest, Quantity
 from inspector.plan import Binding, Plan
@@ -131,7 +132,7 @@ def ticks(view: Viewport, unit: str, spacing: int = 96) -> Iterator[Tick]:
         yield Tick(i * step, _tick_text(int(i * step) * size, int(step) * size, units))
 
 
-BYTE_UNITS = ((1 << 30, " GiB"), (1 << 20, " MiB"), (1 << 10, " KiB"), (1, " B"))
+BYTE_UNITS = (*((size, f" {name}") for size, name in BINARY_UNITS), (1, " B"))
 COUNT_UNITS = ((1_000_000_000, " G"), (1_000_000, " M"), (1_000, " k"), (1, ""))
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from PySide6.QtCore import Qt
 
-from inspector.memory_bill import DEVICE_GB, GB, Bill, Part
-from inspector.state_memory import si_bytes
+from inspector.byte_sizes import GB, size_text
+from inspector.memory_bill import DEVICE_GB, Bill, Part
 from inspector.ui import format as fmt
 from inspector.ui.tables import AnyIndex, ColumnsModel
 
@@ -80,9 +80,9 @@ class BillRows(ColumnsModel):
         if column == PRECISION:
             return bill.precision.name
         if column == TOTAL:
-            return si_bytes(bill.total)
+            return size_text(bill.total)
         if column == ON_EACH:
-            return si_bytes(bill.on_each(self.devices, self.stage))
+            return size_text(bill.on_each(self.devices, self.stage))
         if column == PER_ELEMENT:
             return f"{fmt.number(bill.total / bill.elements)} B" if bill.elements else fmt.NA
         needed = bill.devices_of(DEVICE_GB[column - DEVICES] * GB, self.stage)
@@ -97,7 +97,7 @@ class BillRows(ColumnsModel):
         if column == ON_EACH:
             return f"{bill.on_each(self.devices, self.stage):,} bytes on each of {self.devices:,}"
         if column == BAR:
-            lines = (f"{part.name} {si_bytes(nbytes)}" for part, nbytes in self.parts(row))
+            lines = (f"{part.name} {size_text(nbytes)}" for part, nbytes in self.parts(row))
             return "On each: " + ", ".join(lines)
         if DEVICES <= column < BAR:
             text, capacity = self._text(bill, column), DEVICE_GB[column - DEVICES]

@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from inspector.byte_sizes import size_text
 from inspector.errors import UsageError
 from inspector.memory_bill import (
     LEFT_OUT,
@@ -29,7 +30,7 @@ from inspector.memory_bill import (
 )
 from inspector.runtime.memory_picture import MemoryPicture
 from inspector.runtime.snapshots import Snapshot
-from inspector.state_memory import MIRROR, BufferUse, si_bytes
+from inspector.state_memory import MIRROR, BufferUse
 from inspector.ui import theme
 from inspector.ui.memory_bars import BarDelegate, Legend
 from inspector.ui.memory_model import BAR, SAMPLES, BillRows
@@ -199,17 +200,17 @@ class MemoryView(LazyView):
             self.run.setText("What the run itself has allocated stands here once a source is on a device.")
             self.run.setToolTip("")
             return
-        lanes = " · ".join(f"{_name(u)} {si_bytes(u.computed)}" for u in use)
+        lanes = " · ".join(f"{_name(u)} {size_text(u.computed)}" for u in use)
         for lane, what, nbytes in self._picture.in_place if self._picture else ():
-            lanes += f" ({si_bytes(nbytes)} of {lane}: {what})"
+            lanes += f" ({size_text(nbytes)} of {lane}: {what})"
         scratch = self._picture.scratch_bytes if self._picture else 0
         looking = (self._picture.map_bytes, self._picture.undo_bytes) if self._picture else (0, 0)
         computed, allocated = sum(u.computed for u in use), sum(u.allocated for u in use)
         self.run.setText(
-            f"This run: {lanes} = {si_bytes(computed)} computed; {si_bytes(allocated)} allocated on the device, "
-            f"of which {si_bytes(allocated - computed)} are gaps between params. Beside it "
-            f"{si_bytes(looking[0])} for the map, {si_bytes(looking[1])} for going back"
-            + (f", {si_bytes(scratch)} of scratch buffers." if scratch else ".")
+            f"This run: {lanes} = {size_text(computed)} computed; {size_text(allocated)} allocated on the device, "
+            f"of which {size_text(allocated - computed)} are gaps between params. Beside it "
+            f"{size_text(looking[0])} for the map, {size_text(looking[1])} for going back"
+            + (f", {size_text(scratch)} of scratch buffers." if scratch else ".")
         )
         rows = "".join(
             f"<tr><td>{_name(u)}</td><td align='right'>{u.computed:,}</td><td align='right'>{u.allocated:,}</td></tr>"

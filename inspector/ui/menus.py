@@ -43,6 +43,7 @@ GO: Groups = (
 )
 HELP: Groups = (("guide", "keys"),)
 THEMES: Groups = (("theme_system", "theme_light", "theme_dark"),)
+TEXT_SIZES: Groups = (("text_larger", "text_smaller", "text_reset"),)
 LAYOUTS: Groups = (
     ("layout_step", "layout_profile", "layout_diagnose", "layout_compare"),
     ("save_layout", "rename_layout", "delete_layout", "restore_layout"),
@@ -84,6 +85,7 @@ class Menus(QObject):
         self._layout_menu.setObjectName("layout_menu")
         self._layout_menu.addSeparator()
         add_menu(self.view, "&Theme", THEMES, actions)
+        add_menu(self.view, "Te&xt size", TEXT_SIZES, actions)
         self._actions = actions
         add_menu(bar, "&Help", HELP, actions)
         layouts.changed.connect(self._show_layouts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from inspector.byte_sizes import GB, GIB, KB, KIB, MB, MIB
 from inspector.errors import UsageError
 from inspector.layout import Layout, Segment
 from inspector.ui import format as fmt
@@ -14,7 +15,9 @@ ELEMENT_BYTES = 4
 HINT = "an element as in 4096, or a byte of a float32 buffer as in 16384b, 16 KiB or 0x4000"
 _DECIMAL = re.compile(r"([0-9][0-9_,]{0,24})\s*(?:elements?|(b|bytes?|ki?b?|mi?b?|gi?b?))?", re.IGNORECASE)
 _HEX = re.compile(r"0x[0-9a-f_]{1,20}", re.IGNORECASE)
-_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_UNITS = {"b": 1, "bytes": 1, "byte": 1, "kb": KB, "mb": MB, "gb": GB}
+_BINARY = {"k": KIB, "m": MIB, "g": GIB}
+"""With an i, and of a letter alone, as places in buffers are multiples of powers of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ def parse_offset(text: str, layout: Layout) -> Spot:
     elif match := _DECIMAL.fullmatch(typed):
         element = int(re.sub("[_,]", "", match[1]))
         if match[2]:
-            element = element * _UNITS[match[2][0].lower()] // ELEMENT_BYTES
+            element = element * _unit_bytes(match[2]) // ELEMENT_BYTES
     else:
         raise UsageError(f"Type {HINT}.")
     if element >= layout.padded_elements:
@@ -58,3 +61,8 @@ def described(element: int, layout: Layout) -> str:
     if segment is not None:
         return f"{segment.name}{fmt.multi_index(element - segment.offset, segment.param.shape)} · {where}"
     return f"a gap between params, where nothing is stored · {where}"
+
+
+def _unit_bytes(unit: str) -> int:
+    name = unit.lower()
+    return _UNITS[name] if name in _UNITS else _BINARY[name[0]]

@@ -11,8 +11,8 @@ from PySide6.QtCore import QSettings
 ThemeName = Literal["system", "light", "dark"]
 THEMES: tuple[ThemeName, ...] = get_args(ThemeName)
 FONT_SCALES = (0.8, 0.9, 1.0, 1.15, 1.3, 1.5, 1.75, 2.0)
-UNDO_MB = (0, 1 << 20)
-"""The least and the most memory for going back, in MiB."""
+UNDO_MB = (0, 1_000_000)
+"""The least and the most memory for going back, in MB of 10⁶ bytes."""
 MOST_LETTERS = 200
 GROUP = "options"
 
@@ -21,7 +21,7 @@ GROUP = "options"
 class Options:
     """Where nothing usable was kept, what stands here holds.
 
-    `adapter` is a part of a name, "" for the best; `undo_mb` MiB of memory for going back, None for what the device
+    `adapter` is a part of a name, "" for the best; `undo_mb` MB of memory for going back, None for what the device
     has room for.
     """
 
@@ -56,13 +56,23 @@ def write_options(settings: QSettings, options: Options) -> None:
     settings.sync()
 
 
+def larger(scale: float) -> float | None:
+    """The next larger size of text beside `scale`; None where there is none."""
+    return next((each for each in FONT_SCALES if each > scale), None)
+
+
+def smaller(scale: float) -> float | None:
+    """The next smaller one."""
+    return next((each for each in reversed(FONT_SCALES) if each < scale), None)
+
+
 def parse_undo(text: str) -> int | None:
-    """MiB as typed; None for "" or what is no such number. Raises ValueError for one out of range."""
+    """MB as typed; None for "" or what is no such number. Raises ValueError for one out of range."""
     if not text.strip():
         return None
     value = int(text.strip())
     if not UNDO_MB[0] <= value <= UNDO_MB[1]:
-        raise ValueError(f"{UNDO_MB[0]} to {UNDO_MB[1]:,} MiB")
+        raise ValueError(f"{UNDO_MB[0]} to {UNDO_MB[1]:,} MB")
     return value
 
 

@@ -14,6 +14,7 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt
 from PySide6.QtGui import QColor, QFont
 
 from inspector.layout import Layout
+from inspector.number_words import nonfinite_counts
 from inspector.param_statistics import ParamTable
 from inspector.ranks import Held
 from inspector.runtime.snapshots import CountedParams
@@ -371,7 +372,7 @@ class ParamsModel(QAbstractTableModel):
             return ""
         table, at = self._place(row)
         g = table.lanes["g"]
-        return f": {g.nan[at]:,} NaN, {g.posinf[at]:,} +Inf, {g.neginf[at]:,} −Inf"
+        return f": {nonfinite_counts(g.nan[at], g.posinf[at], g.neginf[at])}"
 
     def _changed(self) -> None:
         if self.rowCount():

@@ -29,7 +29,8 @@ MEANS = (
     "L2 norm of what the last step changed in the weights, over all elements, in float64.",
     "L2 norm of the weights that the last step began with, over all elements, in float64.",
     "Learning rate of the last step, the schedule applied.",
-    "Whether it runs on or is complete, when and by what it was seen to diverge, or why it ended.",
+    "Whether it runs on or is complete, when and by what it was seen to diverge, or why it ended; and what steps the "
+    "params where its optimizer takes none of them.",
 )
 SAMPLES = (
     "lion:lr=0.0003,weight_decay=1",
@@ -43,6 +44,11 @@ SAMPLES = (
 )
 COLOURS = ROW[:4]
 """The others come too near to these once they are dark enough for a light ground."""
+
+
+def lane_name(lane: LanePicture) -> str:
+    """What it is called, and what steps its params where its optimizer takes none of them."""
+    return f"{lane.name} {lane.runs_as.brief}" if lane.runs_as is not None else lane.name
 
 
 def lane_style(number: int) -> tuple[QColor, Dash]:
@@ -89,7 +95,7 @@ class RaceModel(ColumnsModel):
         """What stands in a cell."""
         lane = self.lanes[row]
         if column == LANE:
-            return lane.name
+            return lane_name(lane)
         if column == STEP:
             return fmt.count(lane.steps)
         if column == STATE:
@@ -114,6 +120,10 @@ class RaceModel(ColumnsModel):
         return None
 
     def _state(self, lane: LanePicture) -> str:
+        stands = self._stands(lane)
+        return f"{stands}, {lane.runs_as}" if lane.runs_as else stands
+
+    def _stands(self, lane: LanePicture) -> str:
         if lane.ended is not None:
             return f"ended: {lane.ended}"
         if lane.diverged is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import MappingProxyType
 
 from PySide6.QtCore import QEvent, QModelIndex, QObject, Qt
@@ -17,7 +18,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from inspector.errors import UsageError
 from inspector.history import EMPTY_HISTORY, History
+from inspector.layout import Layout
+from inspector.optimizers import OPTIMIZERS, Instead, runs_as
+from inspector.race import LaneSpec
 from inspector.runtime.commands import FrontLane, RaceTogether, StartRace, StopRace
 from inspector.runtime.race_pictures import RacePicture
 from inspector.runtime.snapshots import Snapshot
@@ -49,7 +54,13 @@ PRESETS = (
 )
 LANES_HELP = (
     "Lanes with spaces between them, two to eight, each OPTIMIZER or OPTIMIZER:KEY=VALUE,… with hyper-parameters, "
-    "kernel, codec or numerics. What is left out is as in the run."
+    "kernel, codec or numerics. What is left out is as in the run. "
+    + "; ".join(
+        f"{each.title} takes what is a {each.taken}, {each.rest.title} the rest"
+        for each in OPTIMIZERS.values()
+        if each.rest is not None
+    )
+    + "."
 )
 LOW, NARROW = 150, 180
 """Pixels that a plot takes at least, as long as there is room."""
@@ -78,6 +89,8 @@ class RaceView(LazyView):
         self.model = RaceModel()
         self._drawn: dict[tuple[str, int], tuple[History, History]] = {}
         self._ends = (0, 0)
+        self._asked: tuple[Layout, tuple[str, ...]] | None = None
+        self._written = ""
         self.lanes = QComboBox()
         self.lanes.setEditable(True)
         self.lanes.addItems(PRESETS)
@@ -86,6 +99,7 @@ class RaceView(LazyView):
         self.lanes.setAccessibleName("Lanes of the race")
         self.lanes.setMinimumContentsLength(16)
         # What is longer than the field is read from its beginning.
+        self.lanes.editTextChanged.connect(self._show_words)
         self.lanes.activated.connect(lambda: self._show_lanes(self.lanes.currentText()))
         self._show_lanes(PRESETS[0])
         self.start_button = _button(
@@ -160,7 +174,7 @@ class RaceView(LazyView):
 
     def _update(self, snapshot: Snapshot) -> None:
         self._show_race(snapshot.race)
-        self.words.setText(self._summary(snapshot))
+        self._show_words()
         step = snapshot.cursor.step if snapshot.race is not None and snapshot.cursor is not None else None
         for chart in self.charts.values():
             chart.show_current(step)
@@ -176,6 +190,28 @@ class RaceView(LazyView):
         if fresh:
             self._share()
         self._draw()
+
+    def _show_words(self) -> None:
+        if self._snapshot is not None:
+            words = (self._summary(self._snapshot), self._of_written(self._snapshot))
+            self.words.setText(" · ".join(filter(None, words)))
+
+    def _of_written(self, snapshot: Snapshot) -> str:
+        """Of lanes that are written and do not race: what steps the params where an optimizer takes none of them."""
+        if snapshot.plan is None:
+            return ""
+        racing = {lane.spec for lane in snapshot.race.lanes} if snapshot.race is not None else set()
+        asked = snapshot.plan.layout, tuple(t for t in self.lanes.currentText().split() if t not in racing)
+        if asked != self._asked:
+            found: dict[str, Instead | None] = {}
+            for text in asked[1]:
+                with suppress(UsageError):
+                    lane = LaneSpec.from_text(text)
+                    form = lane.variant_of(snapshot.plan.variant)
+                    found[lane.optimizer] = runs_as(form, (s.param for s in snapshot.plan.layout))
+            self._asked = asked
+            self._written = " · ".join(f"{name} runs {how}" for name, how in found.items() if how)
+        return self._written
 
     def _summary(self, snapshot: Snapshot) -> str:
         race = snapshot.race

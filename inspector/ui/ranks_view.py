@@ -8,7 +8,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.curves_view import CurvesView
-from inspector.ui.ranks_model import SAMPLES, RanksModel
+from inspector.ui.ranks_model import PARTED, SAMPLES, RanksModel
 from inspector.ui.readouts import bucket_at, bucket_steps, read_out
 from inspector.ui.shortcuts import bind
 from inspector.ui.step_chart import StepChart
@@ -32,6 +32,8 @@ METRICS = {
 }
 """By the start of their names in a history: key, button, title of the axis, what it is."""
 KEYS = tuple((key, f"draw {said[0].lower()}{said[1:]}") for key, _, _, said in METRICS.values())
+PARTED_WIDTH, LEAST_CURVES = 120, 280
+"""Pixels that the column of what a rank parts in is given, and that the curves keep beside the table."""
 NOTHING = "A run that several processes recorded, each its part, has a line and a row for each of them here."
 ABSENT = {
     "loss": "No rank told a loss.",
@@ -73,8 +75,7 @@ class RanksView(CurvesView):
             self.buttons[name] = button
             line.addWidget(button)
             bind(self, [(key, button.click)], inside=True)
-        set_widths(self.table, SAMPLES)
-        self.table.horizontalHeader().setStretchLastSection(True)
+        set_widths(self.table, SAMPLES, stretch=PARTED)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
@@ -99,7 +100,9 @@ class RanksView(CurvesView):
         self._draw_curves()
 
     def _table_width(self) -> int:
-        return self.width() * 3 // 5
+        # All its columns are seen, as one parts in the last: the curves can be told apart in less.
+        rest = sum(self.table.columnWidth(column) for column in range(PARTED))
+        return min(rest + theme.scaled(PARTED_WIDTH), self.width() - theme.scaled(LEAST_CURVES))
 
     # --- showing
 

@@ -18,14 +18,14 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from inspector.byte_sizes import size_text
 from inspector.errors import UsageError
-from inspector.files import anything_at, check_writable
 from inspector.layout import Layout
 from inspector.runtime.commands import StartRecording
 from inspector.runtime.snapshots import Snapshot
+from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
 from inspector.session.recorder import free_bytes
-from inspector.ui import format as fmt
 
 POLICIES = (
     ("stats", "scalars, histograms and statistics of every param; no tensors"),
@@ -95,16 +95,14 @@ class RecordDialog(QDialog):
         """What is captured and the size to expect; UsageError where it cannot work."""
         policy = Policy.from_text(self.policy.currentText())
         path = session_path(self.path.text())
-        if anything_at(path):
-            raise UsageError(f"{path} exists: name another session.")
-        check_writable(path)
+        check_new(path)
         what = dict(POLICIES).get(self.policy.currentText().strip(), f"also {policy}")
         expected = policy.expected_bytes(self._layout, STEPS)
         ring = policy.memory_bytes(self._layout)
-        memory = f" Up to {fmt.nbytes(ring)} of memory hold the latest steps." if ring else ""
+        memory = f" Up to {size_text(ring)} of memory hold the latest steps." if ring else ""
         return (
-            f"Records {what}. About {fmt.nbytes(expected)} for {STEPS:,} steps; the disk has "
-            f"{fmt.nbytes(free_bytes(path.parent))} left.{memory} Every param is counted meanwhile, which takes one "
+            f"Records {what}. About {size_text(expected)} for {STEPS:,} steps; the disk has "
+            f"{size_text(free_bytes(path.parent))} left.{memory} Every param is counted meanwhile, which takes one "
             "more pass over w, g, m and v a step."
         )
 

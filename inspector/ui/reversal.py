@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inspector.floats import shortest
+from inspector.number_words import true_minus
 from inspector.runtime import commands as c
 from inspector.runtime.snapshots import Snapshot
 from inspector.shader_edit import is_edited
@@ -38,7 +39,9 @@ def _setting(command: c.Command, before: Snapshot) -> tuple[str, c.Command] | No
             old = getattr(before.hyper, name, None)
             if not isinstance(old, int | float):
                 return None
-            return f"{name} {shortest(old)} → {shortest(value)}", c.SetHyper(name, float(old))
+            return f"{name} {true_minus(shortest(old))} → {true_minus(shortest(value))}", c.SetHyper(
+                name, float(old)
+            )
         case c.SetSchedule(text):
             return f"schedule {before.schedule} → {text}", c.SetSchedule(before.schedule)
         case c.SetStats(level):

@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 )
 
 from inspector.runtime.snapshots import Snapshot
+from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.options import FONT_SCALES, THEMES, UNDO_MB, Options, parse_undo
 from inspector.ui.view import View
@@ -66,7 +67,7 @@ class SettingsView(View):
         self.theme = self._combo("theme", THEMES, [THEME_TEXT[t] for t in THEMES])
         self.theme.setToolTip("The colours of the window")
         self._add("&Theme", self.theme)
-        self.font_scale = self._combo("font_scale", FONT_SCALES, [f"{s:.0%}" for s in FONT_SCALES])
+        self.font_scale = self._combo("font_scale", FONT_SCALES, [fmt.percent(s, 0) for s in FONT_SCALES])
         self.font_scale.setToolTip("The size of all text beside that of the system")
         self._add("Te&xt size", self.font_scale, NEXT_START)
         self.adapter = QComboBox()
@@ -88,10 +89,10 @@ class SettingsView(View):
         self.undo_mb.setObjectName("undo_option")
         self.undo_mb.setPlaceholderText("as much as there is room for")
         self.undo_mb.setToolTip(
-            "MiB on the device for going back without running again. --undo-mb goes before it."
+            "MB (10⁶ bytes) on the device for going back without running again. --undo-mb goes before it."
         )
         self.undo_mb.editingFinished.connect(self._on_edited)
-        self._add("Memory for &going back, MiB", self.undo_mb, NEXT_SOURCE)
+        self._add("Memory for &going back, MB", self.undo_mb, NEXT_SOURCE)
         self.start_page = QCheckBox("Begin with the start page where no source is named")
         self.start_page.setObjectName("start_page_option")
         self.start_page.setToolTip(
@@ -114,7 +115,7 @@ class SettingsView(View):
         blocked = [QSignalBlocker(w) for w in (self.theme, self.font_scale, self.start_page)]
         self.theme.setCurrentIndex(self.theme.findData(options.theme))
         if (at := self.font_scale.findData(options.font_scale)) < 0:
-            self.font_scale.addItem(f"{options.font_scale:.0%}", options.font_scale)
+            self.font_scale.addItem(fmt.percent(options.font_scale, 0), options.font_scale)
             at = self.font_scale.count() - 1
         self.font_scale.setCurrentIndex(at)
         self.adapter.setEditText(options.adapter)
@@ -170,7 +171,7 @@ class SettingsView(View):
         except ValueError:
             low, high = UNDO_MB
             self.note.setText(
-                f"⚠ Memory for going back is a whole number of MiB, {low} to {high:,}, or nothing."
+                f"⚠ Memory for going back is a whole number of MB, {low} to {high:,}, or nothing."
             )
             return
         self._take(

@@ -6,6 +6,7 @@ from pathlib import PurePath
 
 from PySide6.QtWidgets import QStatusBar, QWidget
 
+from inspector.byte_sizes import size_text
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui.moment import session_text
@@ -66,12 +67,12 @@ class StatusLine(QStatusBar):
             self.adapter.setText("no device")
         undo = snapshot.undo
         texts = (
-            (self.memory, f"GPU memory {fmt.nbytes(snapshot.memory_bytes) if device else fmt.NA}"),
+            (self.memory, f"GPU memory {size_text(snapshot.memory_bytes) if device else fmt.NA}"),
             (self.speed, _speed(snapshot)),
             (
                 self.undo,
                 f"undo {fmt.plural(undo.steps, 'step')}, {fmt.plural(undo.dispatches, 'dispatch')} · "
-                f"{fmt.nbytes(undo.nbytes)} of {fmt.nbytes(undo.limit)}",
+                f"{size_text(undo.nbytes)} of {size_text(undo.limit)}",
             ),
         )
         self._show_recording(snapshot)
@@ -87,7 +88,7 @@ class StatusLine(QStatusBar):
         self.recording.setVisible(shown is not None)
         if shown is not None:
             name = PurePath(shown.path).name
-            text = f"recording {name} · {fmt.plural(shown.steps, 'step')} · {fmt.nbytes(shown.nbytes)}"
+            text = f"recording {name} · {fmt.plural(shown.steps, 'step')} · {size_text(shown.nbytes)}"
             if self.recording.text() != text:
                 self.recording.setText(text)
 

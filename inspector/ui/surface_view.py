@@ -14,7 +14,7 @@ from inspector.surfaces import SURFACES, Surface, surface_of
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.line_sample import line_sample
-from inspector.ui.race_model import lane_style, latest
+from inspector.ui.race_model import lane_name, lane_style, latest
 from inspector.ui.shortcuts import bind
 from inspector.ui.surface_map import Path, SurfaceMap
 from inspector.ui.view import LazyView
@@ -146,7 +146,7 @@ def _path(surface: Surface, lane: LanePicture, number: int) -> Path:
 
 def _words(lane: LanePicture) -> str:
     x, y, loss, moved = (latest(lane.history, name) for name in ("x", "y", "loss", "update_norm"))
-    words = [lane.name, f"step {lane.steps:,}"]
+    words = [lane_name(lane), f"step {lane.steps:,}"]
     if lane.diverged is not None:
         words.append(f"diverged at step {lane.diverged[0]:,}")
     if x is not None and y is not None:
@@ -157,4 +157,6 @@ def _words(lane: LanePicture) -> str:
         words.append(f"moved {fmt.number(moved)}")
     if lane.diverged is not None:
         words.append(lane.diverged[1])
+    if lane.runs_as is not None:
+        words.append(str(lane.runs_as))
     return " · ".join(words)

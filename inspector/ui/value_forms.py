@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from inspector.floats import bits, ordered, shortest
+from inspector.number_words import true_minus
 from inspector.ui import format as fmt
 
 Form = Literal["f32", "f16", "i8 code", "u32", "hex", "bits", "exponent"]
@@ -58,7 +59,7 @@ def exponent_text(raw: int) -> str:
         return "NaN" if fraction else "−inf" if raw >> 31 else "inf"
     if not biased and not fraction:
         return "zero"
-    return str(max(biased, 1) - 127).replace("-", fmt.MINUS)
+    return true_minus(str(max(biased, 1) - 127))
 
 
 def half_of(value: np.float32) -> np.float16:
@@ -71,7 +72,7 @@ def half_text(value: np.float16) -> str:
     """The shortest decimal that reads back as the same half."""
     if not np.isfinite(value):
         return fmt.exact(np.float32(value))
-    return shortest(value).replace("-", fmt.MINUS)
+    return true_minus(shortest(value))
 
 
 def difference_text(before: np.float32, after: np.float32, form: Form) -> str:
@@ -84,4 +85,4 @@ def difference_text(before: np.float32, after: np.float32, form: Form) -> str:
     if np.isnan(before) or np.isnan(after):
         return "0 ULP" if np.isnan(before) and np.isnan(after) else "NaN"
     steps = int(ordered(np.array([after], np.float32))[0] - ordered(np.array([before], np.float32))[0])
-    return f"{steps:+,} ULP".replace("-", fmt.MINUS) if steps else "0 ULP"
+    return true_minus(f"{steps:+,} ULP") if steps else "0 ULP"

@@ -12,6 +12,7 @@ from PySide6.QtGui import QFont
 from inspector.floats import F32Array, bits, shortest, ulp_distance
 from inspector.layout import Param
 from inspector.looking import Moment
+from inspector.number_words import MINUS, true_minus
 from inspector.runtime.snapshots import ValuesWindow
 from inspector.stores import LANES, Lane
 from inspector.ui import format as fmt
@@ -216,7 +217,7 @@ class ValuesModel(QAbstractTableModel):
             return ""
         if self.form == "f32" and moment != "difference":
             return shortest(value)
-        return (self._written(lane, moment, element) or "").replace(",", "").replace(fmt.MINUS, "-")
+        return (self._written(lane, moment, element) or "").replace(",", "").replace(MINUS, "-")
 
     def as_text(self, start: int, stop: int) -> str:
         """Elements [start, stop), which are at hand, as lines with tabs between columns, below their titles."""
@@ -233,7 +234,7 @@ class ValuesModel(QAbstractTableModel):
             if codes[0] is None or codes[1] is None:
                 return None if self.value(lane, element, before=False) is None else fmt.NA
             one = {"before": codes[0], "after": codes[1], "difference": codes[1] - codes[0]}[moment]
-            return str(one).replace("-", fmt.MINUS)
+            return true_minus(str(one))
         if moment == "difference":
             before, after = (self.value(lane, element, before=was) for was in (True, False))
             return None if before is None or after is None else difference_text(before, after, self.form)

@@ -28,18 +28,20 @@ from inspector.ui.tables import FIGURES, LEAST_ROWS, WORDS, row_height
 from inspector.variants import Skipped
 
 COLUMNS = (
-    "variant", "median", "ratio", "min", "p95", "calls", "B/element", "GB/s", "of copy", "of step", "warm", "cold",
+    "variant", "median", "ratio", "through", "min", "p95", "calls", "B/element", "GB/s", "of copy", "of step",
+    "warm", "cold",
 )  # fmt: skip
 RATIO = COLUMNS.index("ratio")
 SAMPLES = (
-    "reduce atomic, grid published", "88.8 ms", "88.88 ×", "88.8 ms", "88.8 ms", "888", "88.8", "8,888", "88.8 %",
-    "100.0 %", "888", "888",
+    "reduce atomic, grid published", "88.8 ms", "88.88 ×", "88.8 ms", "88.8 ms", "88.8 ms", "888", "88.8", "8,888",
+    "88.8 %", "100.0 %", "888", "888",
 )  # fmt: skip
 """Text about as wide as any in its column."""
 TOOLTIPS = (
     "Each differs from the first in one factor, or in two where one alone is not allowed; its kernels are below it.",
     "The median of the warm times: of all kernels added up, or of one.",
     "The median over that of the first row.",
+    "A step as an engine runs it, by the CPU's clock: many in a row, each in one pass, nothing timed inside.",
     "The shortest warm time.",
     "95 of 100 warm times are no longer.",
     "Dispatches in one step.",
@@ -152,18 +154,21 @@ class VariantsTable(QTreeView):
 
 
 def _report_row(report: BenchReport, name: str, ratio: float, *, bold: bool) -> list[QStandardItem]:
-    row = _row(name, report.step, ratio, tip=in_words(report.variant), bold=bold)
+    whole = (ratio, report.through_ms)
+    row = _row(name, report.step, whole, tip=in_words(report.variant), bold=bold)
     for kernel in report.kernels:
         row[0].appendRow(_row(kernel.name, kernel, None, tip=kernel.name))
     return row
 
 
 def _row(
-    name: str, cost: KernelCost, ratio: float | None, *, tip: str, bold: bool = False
+    name: str, cost: KernelCost, whole: tuple[float, float] | None, *, tip: str, bold: bool = False
 ) -> list[QStandardItem]:
+    """`whole` has what only a step has: its ratio, and ms run through."""
     figures: Sequence[tuple[str, float]] = (
         (fmt.milliseconds(cost.median_ms), cost.median_ms),
-        ("", math.inf) if ratio is None else (fmt.ratio(ratio), ratio),
+        ("", math.inf) if whole is None else (fmt.ratio(whole[0]), whole[0]),
+        ("", math.inf) if whole is None else (fmt.milliseconds(whole[1]), whole[1]),
         (fmt.milliseconds(cost.min_ms), cost.min_ms),
         (fmt.milliseconds(cost.p95_ms), cost.p95_ms),
         (fmt.count(cost.dispatches), cost.dispatches),

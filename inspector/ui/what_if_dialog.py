@@ -18,10 +18,10 @@ from PySide6.QtWidgets import (
 )
 
 from inspector.errors import UsageError
-from inspector.files import anything_at, check_writable
 from inspector.runtime.commands import CancelWhatIf, WhatIf
 from inspector.runtime.snapshots import Snapshot
 from inspector.session.examples import FOLDERS
+from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
 from inspector.ui.record_dialog import ENDING, free_name, session_path
 
@@ -132,9 +132,7 @@ class WhatIfDialog(QDialog):
         if policy != AS_RECORDED:
             Policy.from_text(policy)
         path = session_path(self.path.text())
-        if anything_at(path):
-            raise UsageError(f"{path} exists: name another session.")
-        check_writable(path)
+        check_new(path)
         if not self._changes:
             return (
                 "Settings and form are those of the recording: change hyper-parameters, the schedule or the form "

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from inspector import plan
 from inspector.cli import USAGE
 from inspector.cli import options as o
-from inspector.cli.shaders import Shaders, with_shaders
+from inspector.cli.shaders import Shaders
+from inspector.cli.step_options import FormOptions, OptimizerOptions, form_for, make_variant, note_idle
 from inspector.errors import UsageError
 
 
@@ -24,6 +24,7 @@ def doctor(adapter: o.Adapter = None, json: o.Json = False) -> int:
 
 
 def layout(
+    *,
     context: typer.Context,
     source: o.SourceArgument,
     align: Annotated[
@@ -38,14 +39,7 @@ def layout(
     max_buffer: Annotated[
         int | None, typer.Option(help="Largest buffer in bytes; what is beyond it makes more pages.")
     ] = None,
-    optimizer: o.Optimizer = "adamw",
-    kernel: o.Kernel = "f32",
-    codec: o.CodecName = "linear",
-    small_state: o.SmallState = "f32",
-    no_muon: o.NoMuon = "",
-    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
-    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
-    factors: o.FactorsName = "mean",
+    chosen: OptimizerOptions,
     reduce: o.Reduce = "two-pass",
     dispatch: o.DispatchForm = "two-block",
     unfused: o.Unfused = False,
@@ -55,25 +49,11 @@ def layout(
     """Print where every param lies, and the dispatches of a step. Needs no GPU."""
     from inspector.cli.layout import describe, show
 
-    variant = with_shaders(
-        o.make_variant(
-            optimizer,
-            kernel,
-            "published",
-            reduce,
-            dispatch,
-            unfused,
-            codec,
-            small_state,
-            no_muon=no_muon,
-            root_block=root_block,
-            root_every=root_every,
-            factors=factors,
-        ),
-        shaders,
-    )
+    form = FormOptions(reduce=reduce, dispatch=dispatch, unfused=unfused)
+    variant = make_variant(chosen, form, shaders)
     made = o.open_told(source, steps=False)
-    variant = o.form_for(context, made, variant)
+    variant = form_for(context, made, variant)
+    note_idle(context, variant, made)
     document = describe(made, variant, align=align, max_binding=max_binding, max_buffer=max_buffer)
     o.print_json(document) if json else show(document)
     return 0
@@ -112,18 +92,13 @@ def memory(
 
 
 def bench(
+    *,
+    context: typer.Context,
     preset: Annotated[str | None, typer.Option(help="A layout by name: gpt-116m.")] = None,
     elements: Annotated[int | None, typer.Option(help="As many elements instead.")] = None,
     samples: Annotated[int, typer.Option(help="Warm steps to time.", min=1)] = 100,
     seconds: Annotated[float, typer.Option(help="Stop after so long even with fewer samples.", min=0)] = 30.0,
-    optimizer: o.Optimizer = "adamw",
-    kernel: o.Kernel = "f32",
-    codec: o.CodecName = "linear",
-    small_state: o.SmallState = "f32",
-    no_muon: o.NoMuon = "",
-    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
-    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
-    factors: o.FactorsName = "mean",
+    chosen: OptimizerOptions,
     numerics: o.Numerics = "published",
     reduce: o.ReduceOrNone = None,
     dispatch: o.DispatchForm = "two-block",
@@ -151,24 +126,9 @@ def bench(
 
     # What the grid goes with, where nothing else was asked for.
     summed = reduce or ("atomic" if grid == "published" else "two-pass")
-    variant = with_shaders(
-        o.make_variant(
-            optimizer,
-            kernel,
-            numerics,
-            summed,
-            dispatch,
-            unfused,
-            codec,
-            small_state,
-            grid,
-            no_muon=no_muon,
-            root_block=root_block,
-            root_every=root_every,
-            factors=factors,
-        ),
-        shaders,
-    )
+    form = FormOptions(numerics, summed, dispatch, unfused)
+    variant = make_variant(chosen, form, shaders, grid=grid)
+    note_idle(context, variant)
     report = measure(
         Request(
             preset, elements, variant, samples, seconds, seed, adapter,

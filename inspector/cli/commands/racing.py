@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from inspector.cli import options as o
-from inspector.errors import UsageError
+from inspector.cli.step_options import SettingOptions, checked, note_idle_lanes, refuse_all_but
 
 
 def race(
+    *,
+    context: typer.Context,
     source: o.SourceArgument = "charlm",
     lane: Annotated[
         list[str] | None,
@@ -42,12 +44,7 @@ def race(
     ] = False,
     numerics: o.Numerics = "published",
     stats: o.Stats = None,
-    lr: o.Lr = None,
-    beta1: o.Beta1 = None,
-    beta2: o.Beta2 = None,
-    eps: o.Eps = None,
-    weight_decay: o.WeightDecay = None,
-    max_grad_norm: o.MaxGradNorm = None,
+    settings: SettingOptions,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -58,18 +55,21 @@ def race(
     """Run several optimizers or settings side by side: the same start, the same batches, own weights each."""
     from inspector.cli.race import DEFAULT_STEPS, Setup, run_race, steps_of
     from inspector.cli.race_again import run_again
+    from inspector.cli.recording import check_saved
     from inspector.race import LaneSpec
 
     if verify:
+        refuse_all_but(
+            context,
+            ("source", "verify", "adapter", "json"),
+            "--verify runs a race again as it was saved: leave {option} out.",
+        )
         return run_again(Path(source), adapter, json=json)
-    if capture is not None and save is None:
-        raise UsageError("--capture needs a session to record to: name it with --save NAME.session.")
+    if capture is not None:
+        check_saved("--capture", save)
     lanes = [LaneSpec.from_text(text) for text in lane or ("adamw", "adam-l2", "lion:lr=3e-4", "sgd:lr=0.1")]
-    o.note_idle_lanes(lanes)
-    given = o.checked(
-        {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
-         "max_grad_norm": max_grad_norm}
-    )  # fmt: skip
+    given = checked(o.as_dict(settings))
+    note_idle_lanes(lanes, given)
     if steps is None:
         there = steps_of(o.make_source(source, schedule, seed))
         steps = DEFAULT_STEPS if there is None else min(DEFAULT_STEPS, there)
@@ -126,16 +126,15 @@ def sweep(
     from inspector.race import LaneSpec, log_grid, sweep_lanes
 
     if resume:
-        kept = ("source", "resume", "adapter", "json")
-        typed = [name for name in context.params if name not in kept and not o.left_out(context, name)]
-        if typed:
-            option = "--" + typed[0].replace("_", "-")
-            raise UsageError(f"{option} is not taken with --resume: {source} says what is left to run.")
+        refuse_all_but(
+            context,
+            ("source", "resume", "adapter", "json"),
+            "--resume runs what is left of a sweep as it was saved: leave {option} out.",
+        )
         return resume_sweep(Path(source), adapter, json=json)
     bases = [LaneSpec.from_text(text) for text in lane or ("adamw",)]
-    o.note_idle_lanes(bases)
     lanes = sweep_lanes(bases, log_grid(lr), range(seeds))
-    given = o.checked(
+    given = checked(
         {
             "beta1": beta1,
             "beta2": beta2,
@@ -144,6 +143,7 @@ def sweep(
             "max_grad_norm": max_grad_norm,
         }
     )
+    note_idle_lanes(bases, given)
     o.whole_number("--steps", steps)
     setup = Setup(source, steps, given, {"numerics": numerics}, schedule, None, adapter)
     return run_sweep(setup, lanes, save, json=json)

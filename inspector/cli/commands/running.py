@@ -9,35 +9,30 @@ import typer
 
 from inspector import plan
 from inspector.cli import options as o
-from inspector.cli.shaders import Shaders, with_shaders
+from inspector.cli.shaders import Shaders
+from inspector.cli.step_options import (
+    FormOptions,
+    OptimizerOptions,
+    SettingOptions,
+    given_form,
+    how_to_step,
+    make_variant,
+    refuse_all_but,
+)
 from inspector.errors import UsageError
 from inspector.files import check_writable
 
 
 def run(
+    *,
     context: typer.Context,
     source: o.SourceArgument,
     steps: Annotated[int, typer.Option(help="Steps to run.")],
-    optimizer: o.Optimizer = "adamw",
-    kernel: o.Kernel = "f32",
-    codec: o.CodecName = "linear",
-    small_state: o.SmallState = "f32",
-    no_muon: o.NoMuon = "",
-    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
-    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
-    factors: o.FactorsName = "mean",
-    numerics: o.Numerics = "published",
-    reduce: o.Reduce = "two-pass",
-    dispatch: o.DispatchForm = "two-block",
-    unfused: o.Unfused = False,
+    chosen: OptimizerOptions,
+    form: FormOptions,
     shaders: Shaders = None,
     stats: o.Stats = None,
-    lr: o.Lr = None,
-    beta1: o.Beta1 = None,
-    beta2: o.Beta2 = None,
-    eps: o.Eps = None,
-    weight_decay: o.WeightDecay = None,
-    max_grad_norm: o.MaxGradNorm = None,
+    settings: SettingOptions,
     adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
@@ -60,29 +55,7 @@ def run(
     o.whole_number("--steps", steps)
     saved = make_save(save, capture, resume)
     made = o.open_told(source, schedule, seed)
-    hyper = o.make_hyper(
-        made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
-    )
-    variant = with_shaders(
-        o.make_variant(
-            optimizer,
-            kernel,
-            numerics,
-            reduce,
-            dispatch,
-            unfused,
-            codec,
-            small_state,
-            no_muon=no_muon,
-            root_block=root_block,
-            root_every=root_every,
-            factors=factors,
-        ),
-        shaders,
-    )
-    variant = o.form_for(context, made, variant)
-    hyper = o.with_adamw(hyper, made, variant, adamw)
-    o.note_idle(context, variant)
+    hyper, variant = how_to_step(context, made, make_variant(chosen, form, shaders), settings, adamw)
     return run_steps(
         Request(
             made,
@@ -102,6 +75,7 @@ def run(
 
 
 def diagnose(
+    *,
     context: typer.Context,
     source: Annotated[
         str,
@@ -117,25 +91,10 @@ def diagnose(
     ] = None,
     first: Annotated[int | None, typer.Option("--from", help="Of a recording: the first step.")] = None,
     last: Annotated[int | None, typer.Option("--to", help="Of a recording: the last step.")] = None,
-    optimizer: o.Optimizer = "adamw",
-    kernel: o.Kernel = "f32",
-    codec: o.CodecName = "linear",
-    small_state: o.SmallState = "f32",
-    no_muon: o.NoMuon = "",
-    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
-    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
-    factors: o.FactorsName = "mean",
-    numerics: o.Numerics = "published",
-    reduce: o.Reduce = "two-pass",
-    dispatch: o.DispatchForm = "two-block",
-    unfused: o.Unfused = False,
+    chosen: OptimizerOptions,
+    form: FormOptions,
     shaders: Shaders = None,
-    lr: o.Lr = None,
-    beta1: o.Beta1 = None,
-    beta2: o.Beta2 = None,
-    eps: o.Eps = None,
-    weight_decay: o.WeightDecay = None,
-    max_grad_norm: o.MaxGradNorm = None,
+    settings: SettingOptions,
     adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
@@ -146,40 +105,23 @@ def diagnose(
     from inspector.cli import diagnose as command
 
     if command.is_recorded(source):
-        command.check_typed(context)
+        refuse_all_but(
+            context,
+            ("source", "first", "last", "json"),
+            "A recording is diagnosed as it was recorded: leave {option} out, or run it again with inspector replay.",
+        )
         return command.diagnose_recording(Path(source), first, last, json=json)
     if first is not None or last is not None:
         raise UsageError(f"--from and --to take a part of a recording, and {source} is none: give --steps.")
     if steps is not None:
         o.whole_number("--steps", steps)
     made = o.open_told(source, schedule, seed)
-    hyper = o.make_hyper(
-        made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
-    )
-    variant = with_shaders(
-        o.make_variant(
-            optimizer,
-            kernel,
-            numerics,
-            reduce,
-            dispatch,
-            unfused,
-            codec,
-            small_state,
-            no_muon=no_muon,
-            root_block=root_block,
-            root_every=root_every,
-            factors=factors,
-        ),
-        shaders,
-    )
-    variant = o.form_for(context, made, variant)
-    hyper = o.with_adamw(hyper, made, variant, adamw)
-    o.note_idle(context, variant)
+    hyper, variant = how_to_step(context, made, make_variant(chosen, form, shaders), settings, adamw)
     return command.diagnose_run(made, hyper, variant, steps, adapter, json=json)
 
 
 def explain(
+    *,
     context: typer.Context,
     source: o.SourceArgument,
     param: Annotated[str, typer.Option(help="Name of the param.")],
@@ -187,25 +129,10 @@ def explain(
     step: Annotated[
         int | None, typer.Option(help="The step to explain; the first there is if left out.")
     ] = None,
-    optimizer: o.Optimizer = "adamw",
-    kernel: o.Kernel = "f32",
-    codec: o.CodecName = "linear",
-    small_state: o.SmallState = "f32",
-    no_muon: o.NoMuon = "",
-    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
-    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
-    factors: o.FactorsName = "mean",
-    numerics: o.Numerics = "published",
-    reduce: o.Reduce = "two-pass",
-    dispatch: o.DispatchForm = "two-block",
-    unfused: o.Unfused = False,
+    chosen: OptimizerOptions,
+    form: FormOptions,
     shaders: Shaders = None,
-    lr: o.Lr = None,
-    beta1: o.Beta1 = None,
-    beta2: o.Beta2 = None,
-    eps: o.Eps = None,
-    weight_decay: o.WeightDecay = None,
-    max_grad_norm: o.MaxGradNorm = None,
+    settings: SettingOptions,
     adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
@@ -216,33 +143,12 @@ def explain(
     from inspector.cli.explain import describe, show
 
     made = o.open_told(source, schedule, seed)
-    hyper = o.make_hyper(
-        made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
-    )
-    variant = with_shaders(
-        o.make_variant(
-            optimizer,
-            kernel,
-            numerics,
-            reduce,
-            dispatch,
-            unfused,
-            codec,
-            small_state,
-            no_muon=no_muon,
-            root_block=root_block,
-            root_every=root_every,
-            factors=factors,
-        ),
-        shaders,
-    )
-    variant = o.form_for(context, made, variant)
-    hyper = o.with_adamw(hyper, made, variant, adamw)
+    hyper, variant = how_to_step(context, made, make_variant(chosen, form, shaders), settings, adamw)
     document = describe(
         made,
         hyper,
         variant,
-        given=o.given_form(context, variant),
+        given=given_form(context, variant),
         adapter=adapter,
         param=param,
         index=index,
@@ -253,6 +159,7 @@ def explain(
 
 
 def policies(
+    *,
     context: typer.Context,
     source: o.SourceArgument,
     step: Annotated[
@@ -267,12 +174,7 @@ def policies(
     ] = None,
     optimizer: o.Optimizer = "adamw",
     numerics: o.Numerics = "published",
-    lr: o.Lr = None,
-    beta1: o.Beta1 = None,
-    beta2: o.Beta2 = None,
-    eps: o.Eps = None,
-    weight_decay: o.WeightDecay = None,
-    max_grad_norm: o.MaxGradNorm = None,
+    settings: SettingOptions,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
     adapter: o.Adapter = None,
@@ -282,15 +184,13 @@ def policies(
     from inspector.cli.policies import describe, show
 
     made = o.open_told(source, schedule, seed)
-    hyper = o.make_hyper(
-        made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
-    )
-    variant = o.form_for(context, made, plan.Variant(optimizer=optimizer, numerics=numerics))
+    variant = plan.Variant(optimizer=optimizer, numerics=numerics)
+    hyper, variant = how_to_step(context, made, variant, settings)
     document = describe(
         made,
         hyper,
         variant,
-        given=o.given_form(context, variant),
+        given=given_form(context, variant),
         adapter=adapter,
         param=param,
         index=index,
@@ -301,6 +201,7 @@ def policies(
 
 
 def report(
+    *,
     context: typer.Context,
     source: o.SourceArgument,
     out: Annotated[Path, typer.Option(help="The HTML file to write.")],
@@ -311,25 +212,10 @@ def report(
             min=1,
         ),
     ] = None,
-    optimizer: o.Optimizer = "adamw",
-    kernel: o.Kernel = "f32",
-    codec: o.CodecName = "linear",
-    small_state: o.SmallState = "f32",
-    no_muon: o.NoMuon = "",
-    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
-    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
-    factors: o.FactorsName = "mean",
-    numerics: o.Numerics = "published",
-    reduce: o.Reduce = "two-pass",
-    dispatch: o.DispatchForm = "two-block",
-    unfused: o.Unfused = False,
+    chosen: OptimizerOptions,
+    form: FormOptions,
     shaders: Shaders = None,
-    lr: o.Lr = None,
-    beta1: o.Beta1 = None,
-    beta2: o.Beta2 = None,
-    eps: o.Eps = None,
-    weight_decay: o.WeightDecay = None,
-    max_grad_norm: o.MaxGradNorm = None,
+    settings: SettingOptions,
     adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
@@ -338,31 +224,18 @@ def report(
 ) -> int:
     """Write the story of a run as one HTML file: findings by cause, plots, settings. Needs nothing else to be read."""
     from inspector.cli.report import Request, show, write_report
+    from inspector.sources.recording import is_recording
 
     check_writable(out)
+    if is_recording(Path(source)):
+        refuse_all_but(
+            context,
+            ("source", "out", "steps", "adapter", "json"),
+            "A report on a recording tells it as it was recorded: leave {option} out, or record it again under other "
+            "settings with inspector replay … --save.",
+        )
     made = o.open_told(source, schedule, seed)
-    hyper = o.make_hyper(
-        made, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, max_grad_norm=max_grad_norm
-    )
-    variant = with_shaders(
-        o.make_variant(
-            optimizer,
-            kernel,
-            numerics,
-            reduce,
-            dispatch,
-            unfused,
-            codec,
-            small_state,
-            no_muon=no_muon,
-            root_block=root_block,
-            root_every=root_every,
-            factors=factors,
-        ),
-        shaders,
-    )
-    variant = o.form_for(context, made, variant)
-    hyper = o.with_adamw(hyper, made, variant, adamw)
+    hyper, variant = how_to_step(context, made, make_variant(chosen, form, shaders), settings, adamw)
     document = write_report(Request(made, hyper, variant, out, steps, adapter))
     o.print_json(document) if json else show(document)
     return 0

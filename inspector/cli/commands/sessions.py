@@ -11,6 +11,7 @@ import typer
 from inspector import codecs, plan
 from inspector.cli import options as o
 from inspector.cli.shaders import Shaders, with_shaders
+from inspector.cli.step_options import SettingOptions, checked, variant_changes
 from inspector.hyper import Numerics
 from inspector.layout import StateType
 from inspector.statistics import StatsLevel
@@ -39,8 +40,8 @@ def pack(
     json: o.Json = False,
 ) -> int:
     """Make one zip file of a session, which opens in place, checking every part on the way."""
+    from inspector.byte_sizes import size_text
     from inspector.cli.info import pack_session
-    from inspector.session.recorder import size_text
 
     document = pack_session(session, out)
     o.print_json(document) if json else print(f"{document['path']}, {size_text(document['bytes'])}")
@@ -48,6 +49,7 @@ def pack(
 
 
 def replay(
+    *,
     session: Annotated[Path, typer.Argument(help="A recording: a folder or a zip file.", metavar="SESSION")],
     verify: Annotated[
         bool, typer.Option("--verify", help="Exit with 1 where what should be the same bits is not.")
@@ -74,12 +76,7 @@ def replay(
     stats: Annotated[
         StatsLevel | None, typer.Option(help="With --save: what is counted; as recorded.")
     ] = None,
-    lr: o.Lr = None,
-    beta1: o.Beta1 = None,
-    beta2: o.Beta2 = None,
-    eps: o.Eps = None,
-    weight_decay: o.WeightDecay = None,
-    max_grad_norm: o.MaxGradNorm = None,
+    settings: SettingOptions,
     schedule: o.ScheduleText = None,
     adapter: o.Adapter = None,
     save: Annotated[Path | None, typer.Option(help="Record it as a session of its own.")] = None,
@@ -94,17 +91,15 @@ def replay(
     Exit code 1 if --verify fails, or at a --break.
     """
     from inspector.cli import replay as command
+    from inspector.cli.recording import check_saved
     from inspector.runtime.replay import Changes
     from inspector.schedule import Schedule
     from inspector.session.policy import Policy
     from inspector.session.reader import Session
 
     if capture is not None:
+        check_saved("--capture", save)
         Policy.from_text(capture)
-    given = {
-        "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
-        "max_grad_norm": max_grad_norm,
-    }  # fmt: skip
     form = {
         "optimizer": optimizer, "kernel": kernel, "codec": codec, "small_state": small_state,
         "numerics": numerics, "reduce": reduce, "dispatch": dispatch, "fused": fused,
@@ -114,8 +109,10 @@ def replay(
         with Session.open(session) as opened:
             recorded = opened.about.variant
         made = with_shaders(dataclasses.replace(recorded, **variant), shaders)
-        variant |= o.variant_changes(recorded, made)
-    changes = Changes(o.checked(given), variant, None if schedule is None else Schedule.from_text(schedule))
+        variant |= variant_changes(recorded, made)
+    changes = Changes(
+        checked(o.as_dict(settings)), variant, None if schedule is None else Schedule.from_text(schedule)
+    )
     return command.replay(
         command.Request(
             session, first, last, changes, adapter, verify,

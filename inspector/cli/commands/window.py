@@ -8,9 +8,18 @@ from typing import Annotated
 
 import typer
 
-from inspector import plan
 from inspector.cli import options as o
-from inspector.cli.shaders import Shaders, with_shaders
+from inspector.cli.shaders import Shaders
+from inspector.cli.step_options import (
+    FormOptions,
+    OptimizerOptions,
+    SettingOptions,
+    adamw_settings,
+    form_for,
+    left_out,
+    make_variant,
+    note_idle,
+)
 from inspector.files import check_writable
 from inspector.statistics import StatsLevel
 
@@ -23,28 +32,14 @@ VIEWS = (
 
 
 def window(
+    *,
     context: typer.Context,
     source: o.SourceArgument = "charlm",
-    optimizer: o.Optimizer = "adamw",
-    kernel: o.Kernel = "f32",
-    codec: o.CodecName = "linear",
-    small_state: o.SmallState = "f32",
-    no_muon: o.NoMuon = "",
-    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
-    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
-    factors: o.FactorsName = "mean",
-    numerics: o.Numerics = "published",
-    reduce: o.Reduce = "two-pass",
-    dispatch: o.DispatchForm = "two-block",
-    unfused: o.Unfused = False,
+    chosen: OptimizerOptions,
+    form: FormOptions,
     shaders: Shaders = None,
     stats: o.Stats = None,
-    lr: o.Lr = None,
-    beta1: o.Beta1 = None,
-    beta2: o.Beta2 = None,
-    eps: o.Eps = None,
-    weight_decay: o.WeightDecay = None,
-    max_grad_norm: o.MaxGradNorm = None,
+    settings: SettingOptions,
     adamw: o.AdamwText = None,
     schedule: o.ScheduleText = None,
     seed: o.Seed = None,
@@ -60,32 +55,19 @@ def window(
     from inspector.cli.window import RunOpener, open_window
 
     saved = make_save(save, capture)
-    given = {
-        "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
-        "max_grad_norm": max_grad_norm,
-    }  # fmt: skip
-    variant = with_shaders(
-        o.make_variant(
-            optimizer,
-            kernel,
-            numerics,
-            reduce,
-            dispatch,
-            unfused,
-            codec,
-            small_state,
-            no_muon=no_muon,
-            root_block=root_block,
-            root_every=root_every,
-            factors=factors,
-        ),
-        shaders,
-    )
+    variant = make_variant(chosen, form, shaders)
     opener = RunOpener(
-        adapter=adapter, undo_mb=undo_mb, schedule=schedule, seed=seed, given=given, shaders=shaders
+        adapter=adapter,
+        undo_mb=undo_mb,
+        schedule=schedule,
+        seed=seed,
+        given=o.as_dict(settings),
+        shaders=shaders,
     )
-    variant = o.form_for(context, opener.open_source(source), variant)
-    opener = dataclasses.replace(opener, adamw=o.adamw_settings(variant, adamw))
+    opened = opener.open_source(source)
+    variant = form_for(context, opened, variant)
+    opener = dataclasses.replace(opener, adamw=adamw_settings(variant, adamw))
+    note_idle(context, variant, opened)
     return open_window(
         opener,
         source,
@@ -95,11 +77,12 @@ def window(
         save=saved,
         save_stats=level_of(stats, saved),
         breaks=breaks,
-        start_page=o.left_out(context, "source") and saved is None and lockstep is None,
+        start_page=left_out(context, "source") and saved is None and lockstep is None,
     )
 
 
 def screenshot(
+    *,
     context: typer.Context,
     source: o.SourceArgument,
     out: Annotated[Path, typer.Option(help="The PNG file to write.")],
@@ -111,24 +94,9 @@ def screenshot(
         float, typer.Option(help="Device pixels a pixel, 2 for a sharp picture.", min=0.5, max=4)
     ] = 1.0,
     dispatches: Annotated[int, typer.Option(help="Dispatches to run after the steps.")] = 0,
-    optimizer: o.Optimizer = "adamw",
-    kernel: o.Kernel = "f32",
-    codec: o.CodecName = "linear",
-    small_state: o.SmallState = "f32",
-    no_muon: o.NoMuon = "",
-    root_block: o.RootBlock = plan.DEFAULT_ROOT_BLOCK,
-    root_every: o.RootEvery = plan.DEFAULT_ROOT_EVERY,
-    factors: o.FactorsName = "mean",
-    numerics: o.Numerics = "published",
-    reduce: o.Reduce = "two-pass",
-    dispatch: o.DispatchForm = "two-block",
-    unfused: o.Unfused = False,
-    lr: o.Lr = None,
-    beta1: o.Beta1 = None,
-    beta2: o.Beta2 = None,
-    eps: o.Eps = None,
-    weight_decay: o.WeightDecay = None,
-    max_grad_norm: o.MaxGradNorm = None,
+    chosen: OptimizerOptions,
+    form: FormOptions,
+    settings: SettingOptions,
     adamw: o.AdamwText = None,
     lockstep: o.Lockstep = None,
     beside: Annotated[
@@ -152,32 +120,19 @@ def screenshot(
 
     o.whole_number("--steps", steps)
     o.whole_number("--dispatches", dispatches)
-    given = {
-        "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay,
-        "max_grad_norm": max_grad_norm,
-    }  # fmt: skip
-    variant = with_shaders(
-        o.make_variant(
-            optimizer,
-            kernel,
-            numerics,
-            reduce,
-            dispatch,
-            unfused,
-            codec,
-            small_state,
-            no_muon=no_muon,
-            root_block=root_block,
-            root_every=root_every,
-            factors=factors,
-        ),
-        shaders,
-    )
+    variant = make_variant(chosen, form, shaders)
     opener = RunOpener(
-        adapter=adapter, undo_mb=None, schedule=schedule, seed=seed, given=given, shaders=shaders
+        adapter=adapter,
+        undo_mb=None,
+        schedule=schedule,
+        seed=seed,
+        given=o.as_dict(settings),
+        shaders=shaders,
     )
-    variant = o.form_for(context, opener.open_source(source), variant)
-    opener = dataclasses.replace(opener, adamw=o.adamw_settings(variant, adamw))
+    opened = opener.open_source(source)
+    variant = form_for(context, opened, variant)
+    opener = dataclasses.replace(opener, adamw=adamw_settings(variant, adamw))
+    note_idle(context, variant, opened)
     take_picture(
         opener,
         source,

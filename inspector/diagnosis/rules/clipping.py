@@ -8,8 +8,7 @@ import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import WINDOW, Memory
-from inspector.diagnosis.rules.rule import Seen, Story, alone, number
-from inspector.floats import shortest
+from inspector.diagnosis.rules.rule import Seen, Story, alone, exact, number
 
 COLLAPSED = 1e-3
 SATURATED = 0.1
@@ -31,7 +30,7 @@ def invalid_max_grad_norm(facts: StepFacts, memory: Memory) -> Seen | None:
     def tell() -> Story:
         scale = math.nan if facts.clip_scale is None else facts.clip_scale
         return Story(
-            f"max_grad_norm is {shortest(limit)}: with this clip limit {effect}.",
+            f"max_grad_norm is {exact(limit)}: with this clip limit {effect}.",
             "Set max_grad_norm to a positive number such as 1.0, or to inf for no clipping.",
             {"max_grad_norm": limit, "clip_scale": scale}, dispatch=facts.dispatch_writing("grad_stats"),
         )  # fmt: skip

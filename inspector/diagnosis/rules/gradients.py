@@ -22,6 +22,7 @@ from inspector.diagnosis.rules.rule import (
     the_same_in,
 )
 from inspector.floats import BoolArray
+from inspector.number_words import nonfinite_counts
 from inspector.statistics import NonFinite
 
 DEAD_STEPS = 16
@@ -115,8 +116,9 @@ def _nonfinite(
         _taken(facts) if facts.origin else "The kernels take them as 0, so norm and clip scale look healthy."
     )
     return Story(
-        f"{total.total:,} of {elements:,} gradients {are(total.total)} not finite ({total.nan:,} NaN, "
-        f"{total.posinf:,} +Inf, {total.neginf:,} -Inf){f', the first in {where}' if where else ''}{of_param}. {after}",
+        f"{total.total:,} of {elements:,} gradients {are(total.total)} not finite ("
+        f"{nonfinite_counts(total.nan, total.posinf, total.neginf)})"
+        f"{f', the first in {where}' if where else ''}{of_param}. {after}",
         "Look at the loss and the layer that owns the first of them; check for overflow in its forward pass.",
         evidence, param, index, 0,
     )  # fmt: skip

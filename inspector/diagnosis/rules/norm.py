@@ -8,8 +8,7 @@ import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
-from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, number
-from inspector.floats import shortest
+from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, exact, number
 from inspector.plan import WORKGROUP_SIZE
 
 U32 = 2.0**-24
@@ -35,7 +34,7 @@ def _overflow(facts: StepFacts) -> Story:
     largest, true = _largest(facts), ""
     if not math.isnan(largest):
         evidence["largest_gradient"] = largest
-        true = f"the largest finite gradient is {shortest(np.float32(largest))}, "
+        true = f"the largest finite gradient is {exact(np.float32(largest))}, "
     wide = wide_norm(facts)
     if wide is not None:
         evidence["true_norm"] = wide
@@ -43,7 +42,7 @@ def _overflow(facts: StepFacts) -> Story:
     what = "nothing trains in this step" if scale == 0 else "the update is not what it should be"
     return Story(
         f"The sum of squared gradients overflowed float32: {true}in float32 it became infinite and the clip scale "
-        f"{shortest(scale)}, so {what}.",
+        f"{exact(scale)}, so {what}.",
         "Scale the loss down, or unscale the gradients before the optimizer sees them.",
         evidence, dispatch=facts.dispatch_writing("norm_sq"),
     )  # fmt: skip
@@ -58,7 +57,7 @@ def norm_underflow(facts: StepFacts, memory: Memory) -> Seen | None:
 
     def tell() -> Story:
         return Story(
-            f"The gradient norm reads 0 although the largest gradient is {shortest(np.float32(largest))}: its "
+            f"The gradient norm reads 0 although the largest gradient is {exact(np.float32(largest))}: its "
             "square is "
             "too small for float32.",
             "Scale the loss up; check that the gradients were not divided twice.",

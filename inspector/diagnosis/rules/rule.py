@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
 from inspector.findings import Severity
-from inspector.floats import BoolArray, F64Array
+from inspector.floats import BoolArray, F64Array, shortest
 from inspector.layout import Layout
+from inspector.number_words import true_minus
 from inspector.statistics import StatsLevel
 
 T = TypeVar("T")
@@ -134,10 +135,15 @@ def number(value: float) -> str:
     """A number as a message has it: four digits, whole ones with their separators."""
     value = float(value)
     if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return "NaN" if math.isnan(value) else true_minus("Infinity" if value > 0 else "-Infinity")
     if value.is_integer() and abs(value) < 1e6:
-        return f"{int(value):,}"
-    return f"{value:.4g}"
+        return true_minus(f"{int(value):,}")
+    return true_minus(f"{value:.4g}")
+
+
+def exact(value: float | np.floating[Any]) -> str:
+    """A number as a message has it where every bit of it counts."""
+    return true_minus(shortest(value))
 
 
 def two_numbers(one: float, other: float) -> tuple[str, str]:
@@ -145,7 +151,7 @@ def two_numbers(one: float, other: float) -> tuple[str, str]:
     if number(one) != number(other):
         return number(one), number(other)
     for digits in range(5, 10):
-        written = f"{one:.{digits}g}", f"{other:.{digits}g}"
+        written = true_minus(f"{one:.{digits}g}"), true_minus(f"{other:.{digits}g}")
         if written[0] != written[1]:
             return written
     return number(one), number(other)

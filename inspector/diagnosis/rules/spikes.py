@@ -8,8 +8,8 @@ import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import LEAST, Memory, log2_of
-from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, number, of_params
-from inspector.floats import BoolArray, F64Array, shortest
+from inspector.diagnosis.rules.rule import NOTHING, Seen, Story, alone, exact, number, of_params
+from inspector.floats import BoolArray, F64Array
 
 Z = 6.0
 LOSS_RISE = 0.25
@@ -30,7 +30,7 @@ def nonfinite_loss(facts: StepFacts, memory: Memory) -> Seen | None:
 
     def tell() -> Story:
         return Story(
-            f"The loss is {shortest(loss)}.",
+            f"The loss is {exact(loss)}.",
             "Go back to the last step with a finite loss and look at the update that followed it.",
             {"loss": loss},
         )

@@ -12,6 +12,7 @@ from inspector.diagnosis.rules.rule import Seen, Story, alone, element_at, numbe
 from inspector.diagnosis.rules.transitions import exchanged_moments
 from inspector.diagnosis.rules.updates import second_moment_lag
 from inspector.floats import F64Array
+from inspector.number_words import nonfinite_counts
 from inspector.param_statistics import counts_of
 from inspector.statistics import BufferStats
 from inspector.stores import Lane
@@ -51,8 +52,9 @@ def nonfinite_state(facts: StepFacts, memory: Memory) -> Seen | None:
             else "An update that is not finite leaves its weight as it was, so these elements no longer train."
         )
         return Story(
-            f"{bad.total:,} of {stats.count:,} {NAMES[lane]} were not finite before this step ({bad.nan:,} NaN, "
-            f"{bad.posinf:,} +Inf, {bad.neginf:,} -Inf){f', the first in {where}' if where else ''}. {after}",
+            f"{bad.total:,} of {stats.count:,} {NAMES[lane]} were not finite before this step ("
+            f"{nonfinite_counts(bad.nan, bad.posinf, bad.neginf)})"
+            f"{f', the first in {where}' if where else ''}. {after}",
             "Go back to a state from before they appeared.",
             {"lane": lane, "nan": bad.nan, "posinf": bad.posinf, "neginf": bad.neginf, "elements": stats.count},
             param, index, 0,

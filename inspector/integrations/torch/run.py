@@ -35,7 +35,7 @@ from inspector.integrations.torch.watch import lanes_of
 from inspector.integrations.torch.writing import Grown, Remark, Writer
 from inspector.layout import Param
 from inspector.plan import Limits, layout_for
-from inspector.session.places import TOP_NAMES
+from inspector.session.new_place import check_outside
 from inspector.session.policy import Policy
 from inspector.session.reader import Session
 from inspector.session.recorder import Recorder
@@ -194,11 +194,7 @@ class Run:
             return
         if self._apart:
             check_others(self._path, self._world)
-        for folder in self._path.absolute().parents:
-            if any((folder / name).exists() for name in TOP_NAMES):
-                raise UsageError(
-                    f"{self._folder} lies inside the session {folder}: name a place outside of it."
-                )
+        check_outside(self._path)
         check_writable(self._folder)
 
     def _about(self, params: tuple[Param, ...]) -> About:

@@ -130,7 +130,7 @@ class Writer:
         self._keeping = Keeping(
             lambda: recorder.durable_step, lambda: (self.problem or recorder.problem) is not None
         )
-        recorder.on_written = self._keeping.advanced
+        recorder.call_when_written(self._keeping.advanced)
         self._thread = threading.Thread(target=self._run, name="inspector-torch", daemon=True)
         self._thread.start()
 

@@ -35,6 +35,7 @@ MUON = Optimizer(
     kernels=("f32",),
     rest=ADAMW,
     takes=takes,
+    taken="hidden matrix",
     billed=billed,
     form=("no_muon",),
     in_place={"v": "the orthogonalised update"},

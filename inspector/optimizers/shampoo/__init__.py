@@ -40,6 +40,7 @@ SHAMPOO = Optimizer(
     kernels=("f32",),
     rest=ADAMW,
     takes=takes,
+    taken="matrix",
     in_place={"v": "the preconditioned update"},
     param_states=STATES,
     billed=billed,

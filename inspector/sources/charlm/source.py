@@ -39,6 +39,7 @@ class CharLm:
     """
 
     closed_loop = True
+    seeded = True
 
     def __init__(self, config: CharLmConfig = DEFAULT_CONFIG, *, schedule: Schedule | None = None) -> None:
         self.config = config

@@ -32,6 +32,8 @@ class Checkpoint:
     goes on as the optimizer did.
     """
 
+    seeded = True
+
     def __init__(
         self, name: str, paths: Sequence[Path], load: LoadPickled, *, seed: int = 0, schedule: Schedule | None = None
     ) -> None:  # fmt: skip

@@ -1,4 +1,4 @@
-"""What commands say of lanes: how far they are, and their losses."""
+"""How far the lanes of a race or a sweep are, told on a terminal."""
 
 from __future__ import annotations
 
@@ -18,11 +18,3 @@ def lane_steps(total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("steps of lanes", total=total)
         yield lambda count: progress.advance(task, count)
-
-
-def nats(value: float | None) -> str:
-    """A loss to four digits, "–" where there is none."""
-    if value is None:
-        return "–"
-    # A loss that has run away in float64 would be hundreds of digits.
-    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4e}"
