@@ -125,7 +125,9 @@ def test_a_sweep_that_was_killed_is_gone_on_with_and_has_the_same_bits(
     lanes = list(saved.lanes)
     result = lanes[4].result
     assert result is not None
-    lanes[4:] = [replace(lanes[4], result=replace(result, steps=2)), replace(lanes[5], result=None)]
+    # That it had diverged by then does not make it one that is done.
+    stopped = replace(result, steps=2, diverged=1, why="its loss rose")
+    lanes[4:] = [replace(lanes[4], result=stopped), replace(lanes[5], result=None)]
     replace(saved, lanes=tuple(lanes)).write(path)
     shutil.rmtree(path / "lane-005.session")
     capsys.readouterr()

@@ -167,7 +167,14 @@ def result_of(lane: Lane) -> LaneResult:
     loss = lane.final_loss()
     known = lane.engine.record is not None and lane.engine.record.loss is not None
     step, why = lane.diverged or (None, "")
-    return LaneResult(lane.ran, loss if known else None, lane.digest(), step, why or lane.ended or "")
+    return LaneResult(
+        lane.ran,
+        loss if known else None,
+        lane.digest(),
+        step,
+        why or lane.ended or "",
+        lane.ended is not None,
+    )
 
 
 def _as_set(lane: Lane, base: Hyper) -> LaneSpec:

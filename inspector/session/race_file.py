@@ -53,6 +53,8 @@ class LaneResult:
     """The step at which it was seen to diverge."""
     why: str = ""
     """By what it was seen to diverge, or why it ended before the others."""
+    ended: bool = False
+    """It ended by itself before all steps had run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +123,9 @@ class RaceFile:
         return replace(self, lanes=tuple(lanes))
 
     def is_done(self, number: int) -> bool:
-        """Whether a lane ran all steps, or says why it did not: one that was stopped midway has a result as well."""
+        """Whether a lane ran all steps, or ended by itself: one that was stopped midway has a result as well."""
         result = self.lanes[number].result
-        return result is not None and (result.steps >= self.steps or bool(result.why))
+        return result is not None and (result.steps >= self.steps or result.ended)
 
     @property
     def runs(self) -> tuple[tuple[LaneSpec, float | None, bool], ...]:
@@ -216,6 +218,8 @@ def _lane(document: Any) -> RacedLane:
             _typed(found["weights_sha256"], str),
             _optional(found["diverged"], int),
             _typed(found["why"], str),
+            # What was written before this had a word said why it ended, or by what it diverged.
+            _typed(found.get("ended", bool(found["why"]) and found["diverged"] is None), bool),
         ),
     )
 
