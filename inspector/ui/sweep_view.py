@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt
@@ -200,7 +199,7 @@ class SweepView(LazyView):
         if self._running:
             self.command.emit(CancelSweep())
             return
-        path = free_name(f"sweep-{self._source}", Path.cwd())
+        path = free_name(f"sweep-{self._source}")
         lanes = tuple(self.lanes.currentText().split())
         self.command.emit(
             StartSweep(lanes, self.rates.text().strip(), self.seeds.value(), self.steps.value(), str(path))
