@@ -18,11 +18,16 @@ from ui_helpers import make_snapshot
 
 from inspector.cli import run
 from inspector.errors import UsageError
+from inspector.hyper import with_values
+from inspector.plan import Variant
 from inspector.race import LaneSpec
 from inspector.runtime.beside import BesidePicture
 from inspector.runtime.commands import CancelSweep, Command, ResumeSweep, StartSweep
-from inspector.runtime.sweeping import Sweeping, SweepPicture
+from inspector.runtime.sweeping import Sweeping, SweepPicture, options_of
+from inspector.schedule import Schedule
 from inspector.session.race_file import RaceFile
+from inspector.session.reader import Session
+from inspector.sources.open import open_source
 from inspector.sweep import Point, best_of, points
 from inspector.ui import theme
 from inspector.ui.app import application
@@ -87,6 +92,21 @@ def test_a_sweep_runs_as_a_process_and_its_results_are_read(tmp_path: Path) -> N
     assert again.picture is not None
     assert again.picture.done == 7
     assert [len(point.losses) for point in again.picture.points] == [1, 2, 2, 2]
+
+
+def test_what_a_lane_leaves_out_is_as_the_source_was_opened(tmp_path: Path) -> None:
+    source = open_source(TINY, schedule=Schedule.from_text("cosine:40:floor=0.1"))
+    hyper = with_values(source.hyper, {"beta2": 0.9, "max_grad_norm": math.inf, "lr": 7.0})
+    options = options_of(source, hyper, Variant(numerics="precise"))
+    news, path = threading.Event(), tmp_path / "sweep.session"
+    sweeping = Sweeping(news.set)
+    sweeping.start(StartSweep(("adamw",), "1e-3", 1, 2, str(path)), TINY, options=options)
+    assert ended(sweeping, news).problem == ""
+    sweeping.close(WAIT_S)
+    with Session.open(path / "lane-000.session") as session:
+        assert session.about.variant.numerics == "precise"
+        assert session.about.hyper == replace(source.hyper, lr=1e-3, beta2=0.9, max_grad_norm=math.inf)
+        assert Schedule.from_text(session.about.schedule) == source.schedule
 
 
 def test_one_that_is_ended_or_fails_says_so(tmp_path: Path) -> None:

@@ -44,6 +44,10 @@ MEANS = (
 )
 SAMPLES = ("lion:weight_decay=1", "8.888e−8", "8.88888", "8.8888", "8.8888", "88 of 88", "88")
 PRESETS = ("adamw", "adamw adam-l2", "adamw lion sgd", "adamw adamw:beta2=0.95")
+LANES_HELP = (
+    "Lanes with spaces between them, as in a race, without lr and seed. What is left out is as the source was opened "
+    "with."
+)
 KEYS = (
     ("Ctrl+Return", "start the sweep, or end the one that goes on"),
     ("G", "go on with a sweep that was ended"),
@@ -143,7 +147,7 @@ class SweepView(LazyView):
         self.resume_button.hide()
         self.words = ElidedLabel()
         fields = (
-            (self.lanes, "Lanes", "Lanes with spaces between them, as in a race, without lr and seed"),
+            (self.lanes, "Lanes", LANES_HELP),
             (self.rates, "Learning rates", "LOW:HIGH:COUNT on a logarithmic grid, or numbers with commas"),
             (self.seeds, "Seeds", "Runs at each learning rate, of seeds 0, 1, …"),
             (self.steps, "Steps", "Steps of each run"),
