@@ -29,6 +29,16 @@ class Point:
         return math.fsum(self.losses) / len(self.losses) if self.losses and self.finite else math.nan
 
     @property
+    def low(self) -> float:
+        """The least final loss of any seed; NaN where none has one."""
+        return min((loss for loss in self.losses if not math.isnan(loss)), default=math.nan)
+
+    @property
+    def high(self) -> float:
+        """The greatest, of which there is none greater than one that is no number; NaN where none is done."""
+        return math.nan if any(map(math.isnan, self.losses)) else max(self.losses, default=math.nan)
+
+    @property
     def finite(self) -> bool:
         """True where every loss is."""
         return all(map(math.isfinite, self.losses))

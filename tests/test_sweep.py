@@ -44,6 +44,11 @@ def test_points_are_the_runs_of_one_lane_at_one_rate() -> None:
     assert [point.mean for point in found] == [2.5, 1.0]
     assert best_of(found) == {"adamw": found[1]}
     lost = Point("sgd", 1.0, (1.0, math.nan), 1, 2)
+    # Whatever the order of the seeds.
+    for losses in ((1.0, math.nan), (math.nan, 1.0)):
+        assert Point("sgd", 1.0, losses, 1, 2).low == 1.0
+        assert math.isnan(Point("sgd", 1.0, losses, 1, 2).high)
+    assert (Point("sgd", 1.0, (3.0, 1.0), 0, 2).low, Point("sgd", 1.0, (3.0, 1.0), 0, 2).high) == (1.0, 3.0)
     assert math.isnan(lost.mean)
     assert best_of([lost]) == {}
 

@@ -98,7 +98,7 @@ class SweepModel(ColumnsModel):
             return str(point.diverged)
         if not point.losses:
             return fmt.NA
-        return fmt.number({LOSS: point.mean, LOW: min(point.losses), HIGH: max(point.losses)}[column], 5)
+        return fmt.number({LOSS: point.mean, LOW: point.low, HIGH: point.high}[column], 5)
 
     def data(self, index: AnyIndex, role: int = 0) -> Any:
         """The text of a cell, its sample of the line, and what it means."""
