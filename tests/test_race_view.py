@@ -71,6 +71,10 @@ def test_a_narrow_table_still_says_which_lane_diverged(view: RaceView) -> None:
     QApplication.processEvents()
     header, room = view.table.horizontalHeader(), view.table.viewport().width()
     assert header.sectionViewportPosition(STATE) + header.sectionSize(STATE) <= room
+    view.resize(500, 600)
+    QApplication.processEvents()
+    room = view.table.viewport().width()
+    assert header.sectionViewportPosition(STATE) + header.sectionSize(STATE) <= room
     view.resize(1000, 420)
     QApplication.processEvents()
     assert header.visualIndex(STATE) == len(COLUMNS) - 1

@@ -122,6 +122,7 @@ class RaceView(LazyView):
         self.table.activated.connect(self._bring)
         self.table.doubleClicked.connect(self._bring)
         set_widths(self.table, SAMPLES)
+        self._all_columns = sum(map(self.table.columnWidth, range(len(SAMPLES))))
         self.table.horizontalHeader().setStretchLastSection(True)
         self.charts = {name: self._chart(name) for name in CHARTS}
         self._plots = QWidget()
@@ -294,11 +295,12 @@ class RaceView(LazyView):
         low = self.height() - min(rows, self.height() * 2 // 5) < 2 * LOW
         beside = low and self.width() >= 4 * CLOSE * 5 // 3
         self._splitter.setOrientation(Qt.Orientation.Horizontal if beside else Qt.Orientation.Vertical)
-        # A narrow table begins with what the plots do not show.
-        header.moveSection(header.visualIndex(STATE), STEP + 1 if beside else STATE)
         length = self.width() if beside else self.height()
         table = length * 2 // 5 if beside else min(rows, length * 2 // 5)
         self._splitter.setSizes([max(length - table, 1), max(table, 1)])
+        # Where there is no room for all columns, those are at the end that the plots show as well.
+        narrow = self._all_columns > (table if beside else self.width())
+        header.moveSection(header.visualIndex(STATE), STEP + 1 if narrow else STATE)
         width = length - table if beside else self.width()
         columns = 4 if low and width >= 4 * CLOSE else 2 if width >= 2 * NARROW else 1
         if columns != self._columns:

@@ -113,7 +113,7 @@ class SweepChart(Chart):
         """Bring every learning rate into view."""
         rates = [math.log10(point.lr) for point in self._points if point.lr > 0]
         if rates:
-            room = max((max(rates) - min(rates)) * 0.05, 0.05)
+            room = max((max(rates) - min(rates)) * 0.08, 0.05)
             self.box.setXRange(min(rates) - room, max(rates) + room, padding=0)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
