@@ -173,3 +173,17 @@ def test_eight_lanes_are_told_apart(view: RaceView, scheme: str) -> None:
     for (one, one_dash), (other, other_dash) in combinations(styles, 2):
         apart = math.dist(one.getRgb()[:3], other.getRgb()[:3])
         assert one_dash != other_dash or apart > 60, (one.name(), other.name())
+
+
+def test_plots_have_room_for_larger_text(qtbot: QtBot) -> None:
+    theme.apply(application(), "light", 1.5)
+    try:
+        view = RaceView()
+        qtbot.addWidget(view)
+        view.resize(880, 280)
+        view.show()
+        view.show_snapshot(make_snapshot(race=RACE))
+        QApplication.processEvents()
+        assert all(chart.width() >= theme.scaled(130) for chart in view.charts.values())
+    finally:
+        theme.apply(application(), "light", 1.0)

@@ -63,7 +63,7 @@ LANES_HELP = (
     + "."
 )
 LOW, NARROW = 150, 180
-"""Pixels that a plot takes at least, as long as there is room."""
+"""Pixels that a plot takes at least, as long as there is room, with text of usual size."""
 CLOSE = 130
 """That wide at least is one of four in a row."""
 NOTHING = "Several optimizers from the same start, over the same batches: write them above, then Start (Ctrl+Return)."
@@ -289,11 +289,12 @@ class RaceView(LazyView):
 
     def _share(self) -> None:
         """Plots over the table, or beside it where there is no height for both."""
+        room, close, narrow_plot = map(theme.scaled, (LOW, CLOSE, NARROW))
         header = self.table.horizontalHeader()
         row = self.table.verticalHeader().defaultSectionSize()
         rows = header.height() + row * (len(self.model.lanes) or 4) + theme.GRID
-        low = self.height() - min(rows, self.height() * 2 // 5) < 2 * LOW
-        beside = low and self.width() >= 4 * CLOSE * 5 // 3
+        low = self.height() - min(rows, self.height() * 2 // 5) < 2 * room
+        beside = low and self.width() >= 4 * close * 5 // 3
         self._splitter.setOrientation(Qt.Orientation.Horizontal if beside else Qt.Orientation.Vertical)
         length = self.width() if beside else self.height()
         table = length * 2 // 5 if beside else min(rows, length * 2 // 5)
@@ -302,7 +303,7 @@ class RaceView(LazyView):
         narrow = self._all_columns > (table if beside else self.width())
         header.moveSection(header.visualIndex(STATE), STEP + 1 if narrow else STATE)
         width = length - table if beside else self.width()
-        columns = 4 if low and width >= 4 * CLOSE else 2 if width >= 2 * NARROW else 1
+        columns = 4 if low and width >= 4 * close else 2 if width >= 2 * narrow_plot else 1
         if columns != self._columns:
             self._columns = columns
             for at, chart in enumerate(self.charts.values()):
