@@ -42,7 +42,7 @@ MEANS = (
     "Runs that are done, of those there will be.",
     "Runs that diverged.",
 )
-SAMPLES = ("lion:weight_decay=1", "8.888e−8", "8.88888", "8.8888", "8.8888", "88 of 88", "88")
+SAMPLES = ("lion:weight_decay=1", "8.888e−8", "8.8888e88", "8.8888e88", "8.8888e88", "88 of 88", "88")
 PRESETS = ("adamw", "adamw adam-l2", "adamw lion sgd", "adamw adamw:beta2=0.95")
 LANES_HELP = (
     "Lanes with spaces between them, as in a race, without lr and seed. What is left out is as the source was opened "
