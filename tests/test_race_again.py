@@ -279,3 +279,25 @@ def test_a_race_over_recorded_gradients_runs_as_many_steps_as_there_are(
     assert run(["race", str(recording), *lanes, "--steps", "4", "--save", str(path)]) == 2
     assert "gradients of 3, up to step 3" in capsys.readouterr().err
     assert not path.exists()
+
+
+def test_of_a_race_that_was_killed_the_steps_that_were_recorded_run_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "race.session"
+    lanes = ["--lane", "adamw", "--lane", "sgd:lr=0.1", "--lane", "lion", "--steps", "4", "--save", str(path)]
+    assert run(["race", TINY, *lanes]) == 0
+    saved = json.loads((path / RACE_NAME).read_text())
+    # What came of the lanes is written as they end; of the last one nothing had begun.
+    for lane in saved["lanes"]:
+        lane["result"] = None
+    (path / RACE_NAME).write_text(json.dumps(saved))
+    shutil.rmtree(path / "lane-002.session")
+    document = again(capsys, path)
+    assert (document["bit_exact"], document["complete"]) == (True, False)
+    assert [lane["steps"] for lane in document["lanes"]] == [4, 4]
+    for number in range(2):
+        shutil.rmtree(path / f"lane-00{number}.session")
+    capsys.readouterr()
+    assert run(["race", str(path), "--verify"]) == 2
+    assert "before any step of it was recorded" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from inspector.race import LaneSpec
 from inspector.runtime.race_recording import result_of
 from inspector.runtime.racing import Lane, Race
 from inspector.schedule import Schedule
-from inspector.session.race_file import RACE_NAME, LaneResult, RaceFile, lane_folder, lanes_at_once
+from inspector.session.race_file import RACE_NAME, LaneResult, RacedLane, RaceFile, lane_folder, lanes_at_once
 from inspector.session.reader import Session
 from inspector.sources.base import EndOfSourceError, Source
 
@@ -31,6 +31,8 @@ class _Saved:
     text: str
     result: LaneResult
     session: Session
+    told: bool = True
+    """What came of it was written; else its recording alone tells, as of one that was killed."""
 
 
 def run_again(path: Path, adapter: str | None, *, json: bool) -> int:
@@ -41,26 +43,36 @@ def run_again(path: Path, adapter: str | None, *, json: bool) -> int:
             f"{path} was recorded from step {file.began_at + 1:,} on: only a race that was recorded from its start is "
             "run again."
         )
-    if not all(file.is_done(number) for number in range(len(file.lanes))):
-        raise UsageError(
-            f"{path} was interrupted before all of its lanes were done: only a complete one is run again."
-        )
     with ExitStack() as stack:
         saved = []
         for number, (spec, lane) in enumerate(zip(file.specs, file.lanes, strict=True)):
-            assert lane.result is not None
-            session = stack.enter_context(Session.open(path / lane_folder(number)))
-            if len(session.steps) < lane.result.steps:
-                raise UsageError(
-                    f"{session.path} holds {len(session.steps):,} of {lane.result.steps:,} steps: only a complete race "
-                    "is run again."
-                )
-            if spec.variant_of(session.about.variant) != session.about.variant:
-                raise UsageError(f"{session.path} ran something else than {RACE_NAME} says, {lane.spec}.")
-            saved.append(_Saved(spec, lane.spec, lane.result, session))
+            folder = path / lane_folder(number)
+            if not file.is_done(number) and not folder.exists():
+                # Nothing of it had run when the race was interrupted.
+                continue
+            session = stack.enter_context(Session.open(folder))
+            saved.append(_saved(spec, lane, session))
+        if not any(lane.result.steps for lane in saved):
+            raise UsageError(
+                f"{path} was interrupted before any step of it was recorded: there is nothing to run again."
+            )
         document = _document(path, file, saved, adapter)
     print_json(document) if json else _show(document)
     return int(not document["bit_exact"])
+
+
+def _saved(spec: LaneSpec, lane: RacedLane, session: Session) -> _Saved:
+    """What was saved of a lane; UsageError where it does not agree with itself. One that was killed has its steps."""
+    if session.state == "recording":
+        raise UsageError(f"{session.path} is still being recorded: wait until that has ended.")
+    result = lane.result or LaneResult(len(session.steps), None, "")
+    if len(session.steps) < result.steps:
+        raise UsageError(
+            f"{session.path} holds {len(session.steps):,} of {result.steps:,} steps: only all of them are run again."
+        )
+    if spec.variant_of(session.about.variant) != session.about.variant:
+        raise UsageError(f"{session.path} ran something else than {RACE_NAME} says, {lane.spec}.")
+    return _Saved(spec, lane.spec, result, session, lane.result is not None)
 
 
 def _document(path: Path, file: RaceFile, saved: Sequence[_Saved], adapter: str | None) -> dict[str, Any]:
@@ -91,7 +103,9 @@ def _document(path: Path, file: RaceFile, saved: Sequence[_Saved], adapter: str 
     revisions = {lane.session.about.kernels for lane in saved}
     return {
         "session": str(path), "source": where, "saved_on": file.device, "device": device, "lanes": rows,
-        "bit_exact": all(row["bit_exact"] for row in rows), "same_kernels": revisions == {KERNELS_REVISION},
+        "bit_exact": all(row["bit_exact"] for row in rows),
+        "complete": all(file.is_done(number) for number in range(len(file.lanes))),
+        "same_kernels": revisions == {KERNELS_REVISION},
     }  # fmt: skip
 
 
@@ -152,7 +166,7 @@ def _row(saved: _Saved, lane: Lane, parted: int | None) -> dict[str, Any]:
     was = saved.result
     # The weights in the middle of a step were not taken down: then its steps alone tell.
     same = not was.weights_sha256 or was.weights_sha256 == again.weights_sha256
-    alike = repr(was.final_loss) == repr(again.final_loss)
+    alike = not saved.told or repr(was.final_loss) == repr(again.final_loss)
     return {
         "lane": saved.text, "bit_exact": same and alike and parted is None, "first_difference": parted,
         "steps": again.steps, "final_loss": was.final_loss, "final_loss_again": again.final_loss,
@@ -170,6 +184,8 @@ def _show(document: dict[str, Any]) -> None:
             loss_text(row["final_loss"]), loss_text(row["final_loss_again"]),
         )  # fmt: skip
     console.print(table)
+    if not document["complete"]:
+        console.print("It was interrupted: the steps that were recorded were run again.")
     if document["bit_exact"]:
         return
     if document["saved_on"] != document["device"]:
