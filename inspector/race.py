@@ -109,14 +109,19 @@ class LaneSpec:
         changes: dict[str, Any] = {k: int(v) if k in FORM_NUMBERS else v for k, v in self.form.items()}
         return replace(base, optimizer=self.optimizer, **changes)
 
-    @property
-    def idle(self) -> tuple[str, ...]:
-        """The keys that say nothing of its optimizer or in its form."""
+    def idle_in(self, base: Variant) -> tuple[str, ...]:
+        """The keys that say nothing of its optimizer or in its form, where all else is as in `base`."""
         own = optimizer(self.optimizer)
         elsewhere = {part for each in OPTIMIZERS.values() for part in each.form} - set(own.form)
-        if self.form.get("kernel") != "8bit":
+        if self.variant_of(base).kernel != "8bit":
             elsewhere.add("codec")
         return (*(k for k in self.hyper if k not in own.settings), *(k for k in self.form if k in elsewhere))
+
+    def idle_words(self, base: Variant) -> str:
+        """They are told to do nothing, without a full stop; "" where there are none."""
+        idle = self.idle_in(base)
+        verb = "does" if len(idle) == 1 else "do"
+        return f"{' and '.join(idle)} {verb} nothing in the lane {self}" if idle else ""
 
     def hyper_of(self, base: Hyper) -> Hyper:
         """The settings that it runs with, where all else is as in `base`."""

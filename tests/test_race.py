@@ -91,7 +91,7 @@ def test_a_lane_that_is_none_is_told(text: str, names: str) -> None:
     ],
 )
 def test_keys_that_do_nothing_in_a_lane_are_known(text: str, idle: tuple[str, ...]) -> None:
-    assert LaneSpec.from_text(text).idle == idle
+    assert LaneSpec.from_text(text).idle_in(Variant()) == idle
 
 
 def test_lanes_that_are_alike_have_names_of_their_own() -> None:

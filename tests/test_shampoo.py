@@ -6,6 +6,7 @@ moved. The oracle takes roots by eigenvalues, the device by Newton iterations.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +39,9 @@ PARAMS = [
     Param("norm.weight", (20,)),
     Param("thin.weight", (1, 30)),
 ]
-MATRICES = tuple(p.name for p in PARAMS if len(p.shape) >= 2)
+FEW = [Param("pair.weight", (2, 64)), Param("tall.weight", (60, 3))]
+"""Of few rows or columns: most of a root is the ridge's, and gradients between bring what it has not seen."""
+MATRICES = tuple(p.name for p in (*PARAMS, *FEW) if len(p.shape) >= 2)
 FORMS = [
     SHAMPOO,
     replace(SHAMPOO, dispatch="per-tensor", numerics="precise"),
@@ -52,10 +55,10 @@ def apart(found: F32 | F64Array, wanted: F64Array) -> float:
     return float(np.linalg.norm(found.astype(np.float64) - wanted) / np.linalg.norm(wanted))
 
 
-def gradients(step: int) -> dict[str, F32]:
+def gradients(step: int, params: Sequence[Param] = PARAMS) -> dict[str, F32]:
     """Matrices whose singular values fall off a hundredfold; every other step is clipped."""
-    found = normal_state(PARAMS, seed=step)[1]
-    for p in PARAMS:
+    found = normal_state(params, seed=step)[1]
+    for p in params:
         if len(p.shape) >= 2:
             rng = np.random.default_rng(p.numel)
             rows, columns = p.shape[0], p.numel // p.shape[0]
@@ -104,15 +107,16 @@ class Oracle:
     "form", FORMS, ids=lambda v: f"{v.root_block} {v.root_every} {v.factors} {v.numerics}"
 )
 def test_fifty_steps_agree_with_the_oracle(gpu: Gpu, form: Variant) -> None:
-    w = {name: x * np.float32(0.1) for name, x in normal_state(PARAMS)[0].items()}
-    stepper = make_stepper(gpu, PARAMS, form, w=w)
+    params = [*PARAMS, *FEW]
+    w = {name: x * np.float32(0.1) for name, x in normal_state(params)[0].items()}
+    stepper = make_stepper(gpu, params, form, w=w)
     oracle = Oracle(stepper)
     clipped = between = 0
     worst: dict[str, dict[str, float]] = {
-        p.name: dict.fromkeys(("v", "w", "factor", "root"), 0.0) for p in PARAMS
+        p.name: dict.fromkeys(("v", "w", "factor", "root"), 0.0) for p in params
     }
     for step in range(1, 51):
-        g = gradients(step)
+        g = gradients(step, params)
         stepper.begin_step(HostGradients(g), HYPER)
         between += stepper.plan.between
         stepper.run_to_end(HYPER)
@@ -120,7 +124,7 @@ def test_fifty_steps_agree_with_the_oracle(gpu: Gpu, form: Variant) -> None:
         clipped += scale < 1
         oracle.step(g, scale, step)
         state = stepper.state()
-        for p in PARAMS:
+        for p in params:
             name, moved = p.name, oracle.w[p.name] - w[p.name]
             off = {
                 "v": apart(state.v[name], oracle.v[name]),
@@ -133,17 +137,16 @@ def test_fifty_steps_agree_with_the_oracle(gpu: Gpu, form: Variant) -> None:
             worst[name] = {kind: max(off.get(kind, 0.0), so_far) for kind, so_far in worst[name].items()}
     for name, off in worst.items():
         assert off["factor"] < 1e-6, name
-        # Of one row the factor has rank 1: most of a root is the ridge's, and what gradients between bring meets that.
-        assert off["w"] < (1e-4 if name == "thin.weight" else 1e-5), name
+        assert off["w"] < 1e-5, name
     assert 0 < clipped < 50
     assert between == sum(form.root_every < step and step % form.root_every != 0 for step in range(51))
     assert not whole(stepper, "g").view(np.uint32).any()
 
 
 def test_the_root_of_a_diagonal_by_hand() -> None:
-    """16 and 1 with a ridge of 16e-4: the eigenvectors are known, so are the roots."""
+    """16 and 1 with a ridge of 16e-3: the eigenvectors are known, so are the roots."""
     found = inverse_fourth_root(np.diag([16.0, 1.0]))
-    ridge = 16 * float(np.float32(1e-4))
+    ridge = 16 * float(np.float32(1e-3))
     assert np.allclose(found, np.diag([(16 + ridge) ** -0.25, (1 + ridge) ** -0.25]), rtol=1e-12)
     assert largest_eigenvalue(np.diag([16.0, 1.0])) == pytest.approx(16, rel=1e-12)
     assert np.array_equal(inverse_fourth_root(np.zeros((3, 3))), np.eye(3))
@@ -158,7 +161,7 @@ def test_power_iteration_finds_what_adds_up_to_0() -> None:
 
 def test_enough_iterations_for_the_ridge_and_none_to_spare() -> None:
     for side in (8, 256, 1024):
-        x = 2.5e-4 / side**0.5
+        x = 2.5e-3 / side**0.5
         errors = []
         for _ in range(iterations(side)):
             x *= (1.25 - 0.25 * x) ** 4
@@ -211,7 +214,8 @@ def test_labels_say_param_blocks_and_iteration() -> None:
     last = iterations(16)
     # Of wte.weight (26 by 20) blocks of 16 by 24: two below each other.
     assert f"newton 3/{last} left T² - I = 2E + E² wte.weight blocks 0-1" in labels
-    assert f"newton {last}/{last} right X·T = X + X·E h.0.weight blocks 0-1 and 1 more" in labels
+    wide = iterations(24)
+    assert f"newton {wide}/{wide} right X·T = X + X·E h.0.weight blocks 0-1 and 1 more" in labels
     assert "shampoo_eigenvalue left conv.weight blocks 0-1 and 1 more" in labels
     assert "left_root · m̂ · right_root conv.weight blocks 0-1 and 1 more" in labels
 

@@ -148,9 +148,8 @@ def note_idle_lanes(lanes: Sequence[LaneSpec], common: Iterable[str] = ()) -> No
             why = "each lane that uses it has its own" if readers else "no lane uses it"
             print(f"inspector: {_option(name)} does nothing: {why}.", file=sys.stderr)
     for lane in lanes:
-        if idle := lane.idle:
-            verb = "does" if len(idle) == 1 else "do"
-            print(f"inspector: {' and '.join(idle)} {verb} nothing in the lane {lane}.", file=sys.stderr)
+        if idle := lane.idle_words(plan.Variant()):
+            print(f"inspector: {idle}.", file=sys.stderr)
 
 
 _FORM_OPTIONS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from types import MappingProxyType
 
 from PySide6.QtCore import QEvent, QModelIndex, QObject, Qt
@@ -18,16 +17,14 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from inspector.errors import UsageError
 from inspector.history import EMPTY_HISTORY, History
-from inspector.layout import Layout
-from inspector.optimizers import OPTIMIZERS, Instead, runs_as
-from inspector.race import LaneSpec
+from inspector.optimizers import OPTIMIZERS
 from inspector.runtime.commands import FrontLane, RaceTogether, StartRace, StopRace
 from inspector.runtime.race_pictures import RacePicture
 from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import theme
+from inspector.ui.lane_notes import LaneNotes
 from inspector.ui.race_model import SAMPLES, STATE, STEP, RaceModel, lane_style, latest
 from inspector.ui.readouts import bucket_at, picked_step
 from inspector.ui.shortcuts import bind
@@ -89,8 +86,7 @@ class RaceView(LazyView):
         self.model = RaceModel()
         self._drawn: dict[tuple[str, int], tuple[History, History]] = {}
         self._ends = (0, 0)
-        self._asked: tuple[Layout, tuple[str, ...]] | None = None
-        self._written = ""
+        self._notes = LaneNotes()
         self.lanes = QComboBox()
         self.lanes.setEditable(True)
         self.lanes.addItems(PRESETS)
@@ -198,21 +194,12 @@ class RaceView(LazyView):
             self.words.setText(" · ".join(filter(None, words)))
 
     def _of_written(self, snapshot: Snapshot) -> str:
-        """Of lanes that are written and do not race: what steps the params where an optimizer takes none of them."""
+        """What is to be said of lanes that are written and do not race."""
         if snapshot.plan is None:
             return ""
         racing = {lane.spec for lane in snapshot.race.lanes} if snapshot.race is not None else set()
-        asked = snapshot.plan.layout, tuple(t for t in self.lanes.currentText().split() if t not in racing)
-        if asked != self._asked:
-            found: dict[str, Instead | None] = {}
-            for text in asked[1]:
-                with suppress(UsageError):
-                    lane = LaneSpec.from_text(text)
-                    form = lane.variant_of(snapshot.plan.variant)
-                    found[lane.optimizer] = runs_as(form, (s.param for s in snapshot.plan.layout))
-            self._asked = asked
-            self._written = " · ".join(f"{name} runs {how}" for name, how in found.items() if how)
-        return self._written
+        texts = (text for text in self.lanes.currentText().split() if text not in racing)
+        return self._notes.words(texts, snapshot.plan.layout, snapshot.plan.variant)
 
     def _summary(self, snapshot: Snapshot) -> str:
         race = snapshot.race

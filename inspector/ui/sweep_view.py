@@ -17,11 +17,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from inspector.plan import Variant
 from inspector.runtime.commands import CancelSweep, ResumeSweep, StartSweep
 from inspector.runtime.snapshots import Snapshot
 from inspector.sweep import Point, best_of
 from inspector.ui import format as fmt
 from inspector.ui import theme
+from inspector.ui.lane_notes import LaneNotes
 from inspector.ui.line_sample import line_sample
 from inspector.ui.race_model import lane_style
 from inspector.ui.record_dialog import free_name
@@ -129,11 +131,13 @@ class SweepView(LazyView):
         self.setObjectName("sweep")
         self._running = False
         self._source = "run"
+        self._notes = LaneNotes()
         self.model = SweepModel()
         self.lanes = QComboBox()
         self.lanes.setEditable(True)
         self.lanes.addItems(PRESETS)
         self.lanes.setMinimumContentsLength(10)
+        self.lanes.editTextChanged.connect(self._show_words)
         self.rates = QLineEdit("1e-4:1e-1:7")
         self.seeds, self.steps = QSpinBox(), QSpinBox()
         self.seeds.setRange(1, 100)
@@ -224,7 +228,7 @@ class SweepView(LazyView):
         left = 0 if sweep is None else sweep.left
         self.resume_button.setVisible(bool(left))
         self.resume_button.setToolTip(f"Run what is left of this sweep, {fmt.plural(left, 'run')} (G)")
-        self.words.setText("" if sweep is None else self._summary(snapshot))
+        self._show_words()
         points = () if sweep is None else sweep.points
         if points != self.model.points:
             self.model.show(points)
@@ -232,6 +236,15 @@ class SweepView(LazyView):
         done = any(point.losses for point in points)
         waiting = "The first runs are on their way." if sweep is not None and sweep.running else NOTHING
         self.chart.set_message("" if done else waiting)
+
+    def _show_words(self) -> None:
+        snapshot = self._snapshot
+        if snapshot is not None:
+            summary = "" if snapshot.beside.sweep is None else self._summary(snapshot)
+            # A sweep is a run of its own, in the usual form.
+            texts, plan = self.lanes.currentText().split(), snapshot.plan
+            notes = "" if plan is None else self._notes.words(texts, plan.layout, Variant())
+            self.words.setText(" · ".join(filter(None, (notes, summary))))
 
     def _summary(self, snapshot: Snapshot) -> str:
         sweep = snapshot.beside.sweep

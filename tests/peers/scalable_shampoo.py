@@ -27,7 +27,7 @@ BLOCK = 16
 SHAPES: dict[str, tuple[int, ...]] = {"a": (32, 48), "b": (16, 30), "c": (40, 9)}
 """Sides that both split alike: whole blocks, or a last one that is a little smaller."""
 SETTINGS = {"lr": 0.02, "weight_decay": 0.1}
-RIDGE = 1e-4
+RIDGE = 1e-3
 BETA2 = {"sum": 1.0, "mean": 0.9}
 FILE = Path(__file__).with_suffix(".json")
 Values = dict[str, dict[str, list[float]]]

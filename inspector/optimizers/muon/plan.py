@@ -159,7 +159,7 @@ class MuonPlan(ProductPlan):
                 "optimizers/matrix/normalise",
                 work.block,
                 (start, stop),
-                self._grid(x.rows * x.width // VEC, x.count),
+                self.grid(x.rows * x.width // VEC, x.count),
                 (
                     self._lane(0, batch, start, stop, "read"),
                     Binding(1, "squares", "squares", 0, nbytes * len(pieces), "read"),
@@ -183,7 +183,7 @@ class MuonPlan(ProductPlan):
                 "optimizers/matrix/unstack",
                 work.block,
                 (start, stop),
-                self._grid(min(stop - start, x.rows * x.columns), x.count),
+                self.grid(min(stop - start, x.rows * x.columns), x.count),
                 (
                     Binding(0, "stacked", x.buffer, 0, x.nbytes, "read"),
                     replace(self._lane(1, batch, start, stop, "read_write"), one_way=True),
@@ -210,7 +210,3 @@ class MuonPlan(ProductPlan):
             self.size(slot + 3, "first", start - batch.start),
             self.size(slot + 4, "size", min(stop - start, rows * columns)),
         )
-
-    def _grid(self, threads: int, count: int) -> tuple[int, int, int]:
-        across, down, _ = self.grid(threads)
-        return across, down, count

@@ -157,9 +157,11 @@ class Assembly:
             grid = self.grid(-(-(stop - start) // VEC))
             self.add(kernel, None, (start, stop), grid, tuple(bindings), kernel)
 
-    def grid(self, threads: int) -> tuple[int, int, int]:
-        """Workgroups for so many threads; two-dimensional beyond what one dimension has."""
-        return split_grid(-(-threads // WORKGROUP_SIZE), self.limits.max_compute_workgroups_per_dimension)
+    def grid(self, threads: int, layers: int = 1) -> tuple[int, int, int]:
+        """Workgroups for so many threads, two-dimensional beyond what one dimension has; as many for each layer."""
+        most = self.limits.max_compute_workgroups_per_dimension
+        across, down, _ = split_grid(-(-threads // WORKGROUP_SIZE), most)
+        return across, down, layers
 
     def mirror(self, slot: int, start: int, stop: int) -> Binding:
         """The half-precision mirror, only written: the place in bytes is half that of the float32 lanes."""

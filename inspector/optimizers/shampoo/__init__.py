@@ -15,8 +15,9 @@ most `root_block` by `root_block`, each with factors of its own (Anil et al. 202
 implementations cut off whole blocks and leave the rest; here the parts of a side are of one size, so that 300 is twice
 150 and not 256 and 44. Roots are worked out anew in the first `root_every` steps and in each such step from there on.
 They come of a coupled Newton iteration (Anil et al., §5; Guo & Higham 2006, doi 10.1137/050643374) in float32. The
-ridge is 1e-4 of the factor's largest eigenvalue, estimated by 20 power iterations. Anil et al. have 1e-6, in float64:
-in float32 rounding moves small eigenvalues by about 1e-7 of the largest.
+ridge is 1e-3 of the factor's largest eigenvalue, estimated by 20 power iterations. Anil et al. have 1e-6, in float64:
+a factor that is kept in float32 has its smallest eigenvalues moved by some 1e-8 of the largest, which a root of what
+gradients have not shown yet (a block of few rows, of tokens that are rare) divides by four times the ridge.
 
 A vector takes AdamW's step, which is the diagonal form of the same average: v̂^(-1/2) in place of the roots. ε is its
 alone. v's place of a matrix holds what is subtracted; it is made anew in each step and need not be kept. Gradients are

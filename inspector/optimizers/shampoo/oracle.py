@@ -12,7 +12,7 @@ from inspector.optimizers.element_wise import coefficients, finite_gradient, in_
 from inspector.optimizers.evaluation import Array, FloatType, Line, Scalar, Updated
 from inspector.optimizers.shampoo.blocks import LEFT, LEFT_ROOT, RIGHT, RIGHT_ROOT, grid_of
 
-RIDGE = 1e-4
+RIDGE = 1e-3
 """What is added to a factor's diagonal before its root is taken, by its largest eigenvalue."""
 POWER_ITERATIONS = 20
 NOTHING = 1e-30

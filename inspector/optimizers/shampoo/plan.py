@@ -112,6 +112,8 @@ class ShampooPlan(ProductPlan):
         """Batch by batch the factors, their roots, and what these make of m̂."""
         self.of_roots: set[int] = set()
         """The dispatches that work out roots, by index."""
+        self._tables: dict[tuple[int, int], Binding] = {}
+        """Where the blocks of a batch lie in a window, by where both begin: the same for all that move them."""
         bound = self.limits.max_storage_buffer_binding_size // F32_BYTES
         for whole in self._whole_ranges():
             if whole.kind == SHAMPOO:
@@ -202,7 +204,7 @@ class ShampooPlan(ProductPlan):
             (side.factors.bound(0, "factor", "read"), scales, self.size(2, "side", n)),
             (("ITERATIONS", float(POWER_ITERATIONS)),),
         )
-        grid = self._grid(n * n // VEC, count)
+        grid = self.grid(n * n // VEC, count)
         self._on_factors(
             "shampoo_start",
             side,
@@ -321,7 +323,7 @@ class ShampooPlan(ProductPlan):
             FOLDER + kernel,
             of.block,
             (low, high),
-            self._grid(x.rows * x.columns, x.count),
+            self.grid(x.rows * x.columns, x.count),
             bindings,
             self._work(batch, of, kernel).name,
             constants=constants,
@@ -349,12 +351,10 @@ class ShampooPlan(ProductPlan):
         )
 
     def _table(self, slot: int, batch: Batch, start: int) -> Binding:
-        # The same for all that move the blocks of a batch, told once.
         key = (batch.start, start)
-        known: dict[tuple[int, int], Binding] = self.__dict__.setdefault("_known_tables", {})
-        if key not in known:
-            known[key] = self.table(0, "blocks", batch.table(start))
-        return replace(known[key], slot=slot)
+        if key not in self._tables:
+            self._tables[key] = self.table(0, "blocks", batch.table(start))
+        return replace(self._tables[key], slot=slot)
 
     def _bias(self, slot: int, of: UpdateRange) -> Binding:
         return self.value(slot, "bias", "bias" if of.of is None else f"bias:{of.of}", "vec4<f32>")
@@ -367,7 +367,3 @@ class ShampooPlan(ProductPlan):
 
     def _work(self, batch: Batch, of: UpdateRange, what: str) -> Work:
         return Work(f"{what} {batch.name}", (batch.start, batch.stop), batch.elements, of.block)
-
-    def _grid(self, threads: int, count: int) -> tuple[int, int, int]:
-        across, down, _ = self.grid(threads)
-        return across, down, count

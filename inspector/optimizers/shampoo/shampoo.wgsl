@@ -32,3 +32,24 @@ fn updated(
     to.w = select(w, w - to.change, is_finite4(to.change));
     return to;
 }
+
+// A block of a matrix: its first element as its table counts them, those from one row of the matrix to the next, its size.
+struct Block {
+    start: u32,
+    stride: u32,
+    rows: u32,
+    columns: u32,
+}
+
+// Where an element of a stacked block lies; not inside where its matrix ends before it.
+struct Cell {
+    inside: bool,
+    place: u32,
+}
+
+// Element `at`, row by row in `width` columns. Of one before the piece that is bound the place wraps: it is beyond its size.
+fn cell_of(block: Block, at: u32, width: u32) -> Cell {
+    let row = at / width;
+    let column = at % width;
+    return Cell(row < block.rows && column < block.columns, block.start + row * block.stride + column);
+}

@@ -1,12 +1,5 @@
 // m_hat of blocks of matrices after the step, stacked as their gradients are; m stays as it is until the update.
 
-struct Block {
-    start: u32,
-    stride: u32,
-    rows: u32,
-    columns: u32,
-}
-
 @group(0) @binding(0) var<storage, read> g: array<f32>;
 @group(0) @binding(1) var<storage, read> m: array<f32>;
 @group(0) @binding(2) var<storage, read> grad_stats: array<f32, 2>;
@@ -27,17 +20,14 @@ fn shampoo_direction(
     if at >= height * width {
         return;
     }
-    let block = blocks[gid.z];
     let to = gid.z * height * width + at;
-    let row = at / width;
-    let column = at % width;
-    if row >= block.rows || column >= block.columns {
+    let cell = cell_of(blocks[gid.z], at, width);
+    if !cell.inside {
         stacked[to] = 0.0;
         return;
     }
-    let from_ = block.start + row * block.stride + column;
-    if from_ < size {
+    if cell.place < size {
         let zero = vec4(0.0);
-        stacked[to] = updated(zero, vec4(g[from_]), vec4(m[from_]), zero, grad_stats[1], hp[0], hp[1], bias, 0u).m_hat.x;
+        stacked[to] = updated(zero, vec4(g[cell.place]), vec4(m[cell.place]), zero, grad_stats[1], hp[0], hp[1], bias, 0u).m_hat.x;
     }
 }

@@ -1,13 +1,6 @@
 // The gradients of blocks of matrices, clipped, stacked with zeros beyond the edges of their matrix. z of the grid counts
 // blocks. Of a block that can be bound in pieces only, `g` has the `size` elements that the table counts from.
 
-struct Block {
-    start: u32,
-    stride: u32,
-    rows: u32,
-    columns: u32,
-}
-
 @group(0) @binding(0) var<storage, read> g: array<f32>;
 @group(0) @binding(1) var<storage, read> grad_stats: array<f32, 2>;
 @group(0) @binding(2) var<storage, read_write> stacked: array<f32>;
@@ -25,17 +18,13 @@ fn shampoo_gradient(
     if at >= height * width {
         return;
     }
-    let block = blocks[gid.z];
     let to = gid.z * height * width + at;
-    let row = at / width;
-    let column = at % width;
-    if row >= block.rows || column >= block.columns {
+    let cell = cell_of(blocks[gid.z], at, width);
+    if !cell.inside {
         stacked[to] = 0.0;
         return;
     }
-    // Before the piece it wraps, and is beyond its size as well.
-    let from_ = block.start + row * block.stride + column;
-    if from_ < size {
-        stacked[to] = select(1.0, grad_stats[1], FUSED) * select(0.0, g[from_], is_finite(g[from_]));
+    if cell.place < size {
+        stacked[to] = select(1.0, grad_stats[1], FUSED) * select(0.0, g[cell.place], is_finite(g[cell.place]));
     }
 }

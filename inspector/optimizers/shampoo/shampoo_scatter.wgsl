@@ -1,12 +1,5 @@
 // Stacked blocks back to where they lie in a lane.
 
-struct Block {
-    start: u32,
-    stride: u32,
-    rows: u32,
-    columns: u32,
-}
-
 @group(0) @binding(0) var<storage, read> stacked: array<f32>;
 @group(0) @binding(1) var<storage, read_write> data: array<f32>;
 @group(0) @binding(2) var<storage, read> blocks: array<Block>;
@@ -23,11 +16,8 @@ fn shampoo_scatter(
     if at >= height * width {
         return;
     }
-    let block = blocks[gid.z];
-    let row = at / width;
-    let column = at % width;
-    let to = block.start + row * block.stride + column;
-    if row < block.rows && column < block.columns && to < size {
-        data[to] = stacked[gid.z * height * width + at];
+    let to = cell_of(blocks[gid.z], at, width);
+    if to.inside && to.place < size {
+        data[to.place] = stacked[gid.z * height * width + at];
     }
 }
