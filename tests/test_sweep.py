@@ -139,7 +139,7 @@ def test_what_has_no_loss_of_its_own_is_not_swept(capsys: pytest.CaptureFixture[
 
 
 def test_a_sweep_that_was_killed_is_gone_on_with_and_has_the_same_bits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, whole = tmp_path / "sweep.session", tmp_path / "whole.session"
     words = ["--lane", "adamw", "--lane", "sgd", "--lr", "1e-3,1e-2,1e-1", "--steps", "4", "--beta1", "0.8"]
@@ -170,6 +170,13 @@ def test_a_sweep_that_was_killed_is_gone_on_with_and_has_the_same_bits(
     capsys.readouterr()
     assert run(["sweep", str(path), "--resume", "--steps", "5"]) == 2
     assert "leave --steps out" in capsys.readouterr().err
+    monkeypatch.setattr("inspector.cli.sweep.KERNELS_REVISION", 99)
+    replace(saved, lanes=tuple(lanes)).write(path)
+    assert run(["sweep", str(path), "--resume"]) == 2
+    assert "another version of the kernels" in capsys.readouterr().err
+    # What there was of a run that is to begin anew stays until it is known that it can.
+    assert (path / "lane-004.session").exists()
+    monkeypatch.undo()
     replace(saved, device="Another GPU", lanes=tuple(lanes)).write(path)
     assert run(["sweep", str(path), "--resume"]) == 2
     assert "was begun on Another GPU" in capsys.readouterr().err

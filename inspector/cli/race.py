@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from inspector.runtime.race_recording import RaceRecording, result_of
 from inspector.runtime.racing import Lane, Race, norms_level
 from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
-from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile, lanes_at_once
+from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile, lane_folder, lanes_at_once
 from inspector.sources.base import EndOfSourceError, Source, is_closed_loop
 from inspector.statistics import StatsLevel
 from inspector.sweep import base_of
@@ -149,6 +150,9 @@ def run_lanes(
                     )
                 device = name
                 if save is not None:
+                    for number in batch if begun is not None else ():
+                        # What there is of a run that was not done is run again from its start.
+                        shutil.rmtree(save / lane_folder(number), ignore_errors=True)
                     file = replace(RaceFile.read(save) if first or begun else file, device=device)
                     recording = RaceRecording.start(
                         save, file, race.lanes, policy, numbers=batch, planned_steps=setup.steps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from inspector.cli.options import make_console, print_json
 from inspector.cli.race import Outcome, Setup, head, lane_row, run_lanes, show_ends, tell_lanes
 from inspector.cli.sweep_table import rate_rows, show_rates
 from inspector.errors import InspectorError, UsageError
+from inspector.hyper import KERNELS_REVISION
 from inspector.race import LaneSpec
 from inspector.session.race_file import RaceFile, is_race, lane_folder
 from inspector.session.reader import Session
@@ -39,8 +39,7 @@ def resume_sweep(path: Path, adapter: str | None, *, json: bool) -> int:
     if begun.kind != "sweep":
         raise UsageError(f"{path} is a race: only a sweep, whose runs stand by themselves, is gone on with.")
     for number in range(len(begun.lanes)):
-        if not begun.is_done(number):
-            _clear(path / lane_folder(number))
+        _check_lane(path / lane_folder(number), done=begun.is_done(number))
     setup = Setup(
         begun.source_from(path),
         begun.steps,
@@ -65,14 +64,20 @@ def _ran(
         raise
 
 
-def _clear(folder: Path) -> None:
-    """Make room for a run that was not done: what there is of it is run again from its start."""
-    if not folder.exists():
+def _check_lane(folder: Path, *, done: bool) -> None:
+    """A problem where a run that is done is of other kernels, or one that is not done still goes on."""
+    if done:
+        with Session.open(folder) as session:
+            if session.about.kernels != KERNELS_REVISION:
+                raise UsageError(
+                    f"{folder.parent} was begun with another version of the kernels, which rounds otherwise: start "
+                    "another sweep."
+                )
         return
+    # What is damaged is run again.
     with suppress(UsageError), Session.open(folder) as session:
         if session.state == "recording":
             raise InspectorError(f"{folder} is still being recorded: end that sweep first.")
-    shutil.rmtree(folder)
 
 
 def _told(outcome: Outcome, *, json: bool) -> None:
