@@ -111,6 +111,13 @@ def test_a_grid_that_is_none_is_told(text: str) -> None:
         log_grid(text)
 
 
+def test_a_grid_the_wrong_way_round_or_of_too_many_is_told_as_that() -> None:
+    reversed_, too_many = "rise from LOW", "from 2 to 1,000"
+    for text, says in (("1e-1:1e-4:3", reversed_), ("0:1:3", reversed_), ("1e-4:1:2000", too_many)):
+        with pytest.raises(UsageError, match=says):
+            log_grid(text)
+
+
 def test_a_sweep_runs_every_lane_at_every_rate_and_seed() -> None:
     lanes = sweep_lanes([LaneSpec("adamw"), LaneSpec("sgd")], (0.1, 0.2), range(3))
     assert len(lanes) == 12
