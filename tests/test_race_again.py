@@ -209,6 +209,12 @@ def test_a_race_finds_its_source_from_any_folder(
         shutil.move(here, tmp_path / "there")
         here = tmp_path / "there"
     assert again(capsys, here / path)["bit_exact"] is True
+    (here / "state.safetensors").unlink()
+    capsys.readouterr()
+    assert run(["race", str(here / path), "--verify"]) == 2
+    said = capsys.readouterr().err
+    assert "state.safetensors, which is not there any more" in said
+    assert str(here / "state.safetensors") in said
 
 
 def test_what_each_lane_says_and_what_it_ran_have_to_agree(

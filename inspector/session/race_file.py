@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from inspector.errors import UsageError
-from inspector.files import write_text
+from inspector.files import named_files, write_text
 from inspector.floats import to_json
 from inspector.hyper import HYPER_NAMES, check_value
 from inspector.plan import Variant
@@ -87,9 +87,17 @@ class RaceFile:
     """The files of its source, as seen from the folder that the race lies in."""
 
     def source_from(self, folder: Path) -> str:
-        """What to open for the race that lies in `folder`, wherever the program is started."""
+        """What to open for the race that lies in `folder`, wherever the program is started; UsageError where its files
+        are neither where they were nor where they are named from."""
         beside = [os.path.normpath(folder.absolute().parent / name) for name in self.files]
-        return "+".join(beside) if beside and all(map(os.path.exists, beside)) else self.source
+        missing = next((path for path in beside if not os.path.exists(path)), None)
+        if missing is None:
+            return "+".join(beside) or self.source
+        if not named_files(self.source):
+            raise UsageError(
+                f"{folder} ran over {self.source}, which is not there any more: put it back at {missing}."
+            )
+        return self.source
 
     @classmethod
     def read(cls, folder: Path) -> RaceFile:
