@@ -51,6 +51,15 @@ def named_files(spec: str) -> tuple[Path, ...]:
     return tuple(found) if begin == len(parts) else ()
 
 
+def path_from(folder: Path, path: Path) -> str:
+    """`path` as it is seen from `folder`, with "/" between its parts; in full where it lies on another drive."""
+    to = os.path.abspath(path)
+    try:
+        return Path(os.path.relpath(to, os.path.abspath(folder))).as_posix()
+    except ValueError:
+        return to
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8 in the place of `path`; UsageError where that cannot be done."""
     with replacing(path) as temporary:

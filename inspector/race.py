@@ -164,8 +164,16 @@ def log_grid(text: str) -> tuple[float, ...]:
             values = tuple(float(part) for part in text.split(","))
         else:
             low, high, count = float(parts[0]), float(parts[1]), int(parts[2])
-            if len(parts) != 3 or not 0 < low < high < math.inf or not 2 <= count <= MAX_SWEEP:
+            if len(parts) != 3:
                 raise UsageError(form)
+            if not 0 < low < high < math.inf:
+                raise UsageError(
+                    f"The learning rates {text!r} do not rise from LOW to HIGH: give a LOW above 0 and below HIGH."
+                )
+            if not 2 <= count <= MAX_SWEEP:
+                raise UsageError(
+                    f"The learning rates {text!r} are {count:,}: give a COUNT from 2 to {MAX_SWEEP:,}."
+                )
             values = tuple(float(f"{value:.3g}") for value in np.geomspace(low, high, count))
     except (ValueError, IndexError):
         raise UsageError(form) from None
@@ -183,7 +191,12 @@ def sweep_lanes(
     count = len(bases) * len(rates) * len(seeds)
     if count > MAX_SWEEP:
         raise UsageError(f"The sweep would be {count:,} runs: {MAX_SWEEP:,} is the limit.")
+    texts = [str(base) for base in bases]
     for base in bases:
+        if texts.count(str(base)) > 1:
+            raise UsageError(
+                f"The lane {str(base)!r} is there twice: give it once, and --seeds for more runs of it."
+            )
         if "lr" in base.hyper or base.seed is not None:
             raise UsageError(
                 f"The lane {str(base)!r} sets what the sweep varies: leave lr and seed out of it."

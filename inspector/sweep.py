@@ -13,7 +13,7 @@ from inspector.race import LaneSpec
 class Point:
     """One lane at one learning rate: the final losses of its runs that are done, in the unit of the source.
 
-    `diverged` is how many of them did; `runs` is how many there will be.
+    `diverged` is how many of them did, `runaways` their losses; `runs` is how many there will be.
     """
 
     lane: str
@@ -21,11 +21,22 @@ class Point:
     losses: tuple[float, ...]
     diverged: int
     runs: int
+    runaways: tuple[float, ...] = ()
 
     @property
     def mean(self) -> float:
         """Over the seeds; NaN where none is done, or one is not finite."""
         return math.fsum(self.losses) / len(self.losses) if self.losses and self.finite else math.nan
+
+    @property
+    def low(self) -> float:
+        """The least final loss of any seed; NaN where none has one."""
+        return min((loss for loss in self.losses if not math.isnan(loss)), default=math.nan)
+
+    @property
+    def high(self) -> float:
+        """The greatest, of which there is none greater than one that is no number; NaN where none is done."""
+        return math.nan if any(map(math.isnan, self.losses)) else max(self.losses, default=math.nan)
 
     @property
     def finite(self) -> bool:
@@ -44,8 +55,11 @@ def points(runs: Sequence[tuple[LaneSpec, float | None, bool]]) -> tuple[Point, 
     for spec, loss, diverged in runs:
         key = base_of(spec), spec.hyper["lr"]
         point = found.get(key) or Point(*key, (), 0, 0)
-        losses = point.losses if loss is None else (*point.losses, loss)
-        found[key] = Point(*key, losses, point.diverged + diverged, point.runs + 1)
+        done = () if loss is None else (loss,)
+        found[key] = Point(
+            *key, (*point.losses, *done), point.diverged + diverged, point.runs + 1,
+            (*point.runaways, *(done if diverged else ())),
+        )  # fmt: skip
     return tuple(found.values())
 
 

@@ -118,3 +118,15 @@ def test_a_narrow_panel_has_them_below_each_other(view: DecayView) -> None:
     view.resize(400, 600)
     QApplication.processEvents()
     assert view.charts[0].x() == view.charts[1].x()
+
+
+def test_the_axes_stay_the_same_where_one_plot_is_zoomed(view: DecayView) -> None:
+    view.show_snapshot(make_snapshot(decay=(ADAMW, L2)))
+    QApplication.processEvents()
+    for moved, other in (view.charts, view.charts[::-1]):
+        moved.box.setRange(xRange=(-9, -7), yRange=(-3, 1), padding=0)
+        QApplication.processEvents()
+        for mine, theirs in zip(moved.box.viewRange(), other.box.viewRange(), strict=True):
+            assert mine == pytest.approx(theirs, abs=0.2)
+        view.show_all()
+        QApplication.processEvents()

@@ -111,6 +111,13 @@ def test_a_grid_that_is_none_is_told(text: str) -> None:
         log_grid(text)
 
 
+def test_a_grid_the_wrong_way_round_or_of_too_many_is_told_as_that() -> None:
+    reversed_, too_many = "rise from LOW", "from 2 to 1,000"
+    for text, says in (("1e-1:1e-4:3", reversed_), ("0:1:3", reversed_), ("1e-4:1:2000", too_many)):
+        with pytest.raises(UsageError, match=says):
+            log_grid(text)
+
+
 def test_a_sweep_runs_every_lane_at_every_rate_and_seed() -> None:
     lanes = sweep_lanes([LaneSpec("adamw"), LaneSpec("sgd")], (0.1, 0.2), range(3))
     assert len(lanes) == 12
@@ -385,6 +392,13 @@ def test_a_loss_that_ran_away_keeps_the_table_as_narrow_as_it_is(capsys: pytest.
         lambda d: d.update(kind="war"),
         lambda d: d.update(settings=[1]),
         lambda d: d.update(settings={"lr": 10**400}),
+        lambda d: d.update(settings={"speed": 1}),
+        lambda d: d.update(settings={"lr": -1}),
+        lambda d: d.update(form={"colour": "red"}),
+        lambda d: d.update(form={"kernel": "9bit"}),
+        lambda d: d.update(form={"root_block": "x"}),
+        lambda d: d.update(files=[1]),
+        lambda d: d.update(kind="sweep"),
     ],
 )
 def test_a_damaged_race_is_refused_by_name(

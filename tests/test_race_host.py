@@ -237,11 +237,11 @@ def test_lanes_of_a_race_that_was_interrupted_say_so(tmp_path: Path) -> None:
     replace(saved, lanes=(saved.lanes[0], replace(saved.lanes[1], result=None))).write(path)
     first, second = SavedRace(path).picture.lanes
     assert first.ended is None
-    assert second.ended == "The race was ended before this lane was done."
+    assert second.ended == "Stopped before this lane was done."
     result = saved.lanes[0].result
     assert result is not None
     saved.with_result(0, replace(result, steps=1)).write(path)
-    assert SavedRace(path).picture.lanes[0].ended == "The race was ended before this lane was done."
+    assert SavedRace(path).picture.lanes[0].ended == "Stopped before this lane was done."
 
 
 def test_a_race_with_a_lane_that_is_damaged_opens_with_the_others(tmp_path: Path) -> None:

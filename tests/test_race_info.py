@@ -42,7 +42,7 @@ def sweep(tmp_path: Path) -> Path:
         ("adamw:lr=1,seed=1", (30, 3.5, None, "")),
         ("sgd:lr=0.01,seed=0", (30, 4.0, None, "")),
         ("sgd:lr=0.01,seed=1", (30, 4.0, None, "")),
-        ("sgd:lr=1,seed=0", (12, 1.0, 11, "its loss rose")),
+        ("sgd:lr=1,seed=0", (30, 1.0, 11, "its loss rose")),
     ]
     return saved(tmp_path / "sweep.session", "sweep", [*done, ("sgd:lr=1,seed=1", None)])
 
@@ -82,13 +82,14 @@ def test_a_sweep_is_told_to_people(call: Call, sweep: Path) -> None:
     ]
     assert lines["sessions"].startswith("lane-000.session to lane-007.session")
     assert lines["state"].startswith("not complete")
+    assert lines["state"].endswith(f"inspector sweep {sweep} --resume runs it")
     assert "race of" not in out
 
 
 def test_a_race_is_told_by_its_lanes(call: Call, tmp_path: Path) -> None:
     lanes: list[tuple[str, Result | None]] = [
         ("adamw", (30, 2.0, None, "")),
-        ("sgd:lr=10", (9, math.inf, 8, "its loss is no number")),
+        ("sgd:lr=10", (30, math.inf, 8, "its loss is no number")),
         ("lion:lr=0.001,seed=3", (30, 1.5, None, "")),
     ]
     path = saved(tmp_path / "race.session", "race", lanes)
@@ -96,7 +97,7 @@ def test_a_race_is_told_by_its_lanes(call: Call, tmp_path: Path) -> None:
     assert (found["kind"], found["state"], found["done"]) == ("race", "complete", 3)
     assert found["best"] == [{"lane": "lion:lr=0.001,seed=3", "final_loss": 1.5}]
     assert [(lane["steps"], lane["final_loss"], lane["seed"]) for lane in found["lanes"]] == [
-        (30, 2.0, None), (9, "Infinity", None), (30, 1.5, 3),
+        (30, 2.0, None), (30, "Infinity", None), (30, 1.5, 3),
     ]  # fmt: skip
     out = call("info", path)[1]
     assert "a race of 3 lanes, 30 steps each" in out

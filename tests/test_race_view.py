@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from PySide6.QtCore import Qt
@@ -10,10 +12,11 @@ from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 from ui_helpers import lane_history, make_race, make_snapshot
 
+from inspector.race import MAX_LANES
 from inspector.runtime.commands import Command, FrontLane, RaceTogether, StartRace, StopRace
 from inspector.ui import theme
 from inspector.ui.app import application
-from inspector.ui.race_model import LOSS, STATE, UPDATE, RaceModel
+from inspector.ui.race_model import COLUMNS, LOSS, STATE, UPDATE, RaceModel, lane_style
 from inspector.ui.race_view import PRESETS, RaceView
 
 pytestmark = pytest.mark.qt
@@ -59,6 +62,22 @@ def test_where_there_is_no_height_for_both_the_table_is_beside_the_plots(view: R
     QApplication.processEvents()
     assert all(chart.height() > 120 and chart.width() >= 130 for chart in view.charts.values())
     assert view.table.height() > view.table.horizontalHeader().height() + 4 * view.table.rowHeight(0)
+
+
+def test_a_narrow_table_still_says_which_lane_diverged(view: RaceView) -> None:
+    """Beside the plots there is no room for all columns: what they show is left to them."""
+    view.resize(1400, 220)
+    view.show_snapshot(make_snapshot(race=RACE))
+    QApplication.processEvents()
+    header, room = view.table.horizontalHeader(), view.table.viewport().width()
+    assert header.sectionViewportPosition(STATE) + header.sectionSize(STATE) <= room
+    view.resize(500, 600)
+    QApplication.processEvents()
+    room = view.table.viewport().width()
+    assert header.sectionViewportPosition(STATE) + header.sectionSize(STATE) <= room
+    view.resize(1000, 420)
+    QApplication.processEvents()
+    assert header.visualIndex(STATE) == len(COLUMNS) - 1
 
 
 def test_a_lane_of_a_saved_race_does_not_run(view: RaceView) -> None:
@@ -145,3 +164,26 @@ def test_every_column_says_what_it_is() -> None:
     for column in range(model.columnCount()):
         said = model.headerData(column, Qt.Orientation.Horizontal, Qt.ItemDataRole.ToolTipRole)
         assert len(said) > 10
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_eight_lanes_are_told_apart(view: RaceView, scheme: str) -> None:
+    theme.apply(application(), scheme)
+    styles = [lane_style(number) for number in range(MAX_LANES)]
+    for (one, one_dash), (other, other_dash) in combinations(styles, 2):
+        apart = math.dist(one.getRgb()[:3], other.getRgb()[:3])
+        assert one_dash != other_dash or apart > 60, (one.name(), other.name())
+
+
+def test_plots_have_room_for_larger_text(qtbot: QtBot) -> None:
+    theme.apply(application(), "light", 1.5)
+    try:
+        view = RaceView()
+        qtbot.addWidget(view)
+        view.resize(880, 280)
+        view.show()
+        view.show_snapshot(make_snapshot(race=RACE))
+        QApplication.processEvents()
+        assert all(chart.width() >= theme.scaled(130) for chart in view.charts.values())
+    finally:
+        theme.apply(application(), "light", 1.0)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pytestqt.qtbot import QtBot
 from test_worker import WAIT_S, Opener, Tiny, Watched
-from ui_helpers import make_snapshot
+from ui_helpers import make_race, make_snapshot
 
 from inspector.runtime import commands as c
 from inspector.runtime.snapshots import RecordingPicture
@@ -138,6 +139,32 @@ def test_the_dialog_says_what_to_expect_and_refuses_what_cannot_work(
     with qtbot.waitSignal(dialog.command) as sent:
         dialog.start.click()
     assert sent.args == [c.StartRecording(str(tmp_path / "yours.session"), "flight:8")]
+
+
+@pytest.mark.qt
+def test_the_size_of_a_race_is_that_of_all_lanes(
+    qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = []
+    for race in (None, make_race(), replace(make_race(), live=False)):
+        dialog = RecordDialog(make_snapshot(race=race))
+        qtbot.addWidget(dialog)
+        dialog.policy.setCurrentText("all")
+        told.append(dialog.words.text())
+    alone, lanes, saved = (float(text.split("About ")[1].split()[0]) for text in told)
+    assert lanes == pytest.approx(3 * alone, rel=0.01)
+    assert saved == alone
+    assert "of each of the 3 lanes" in told[1]
+
+
+def test_where_nothing_can_be_written_a_name_is_found_at_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) == tmp_path)
+    monkeypatch.chdir("/")
+    assert free_name("charlm") == tmp_path / "charlm.session"
 
 
 def test_a_free_name_is_found(tmp_path: Path) -> None:

@@ -1,22 +1,27 @@
-"""`inspector race` and `inspector sweep`: several optimizers or settings from one start, over the same batches."""
+"""`inspector race`: several optimizers or settings from one start, over the same batches; what a sweep runs by, too."""
 
 from __future__ import annotations
 
-import sys
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from inspector import __version__
 from inspector.cli.decay import decay_document, show_decay
-from inspector.cli.options import interruptible, make_console, make_source, make_table, print_json
+from inspector.cli.lane_progress import lane_steps
+from inspector.cli.options import (
+    interruptible,
+    make_console,
+    make_source,
+    make_table,
+    open_told,
+    print_json,
+)
 from inspector.cli.step_options import make_hyper, tell_runs_as, tell_seeds
-from inspector.cli.sweep_table import loss_text, rate_rows, show_rates
+from inspector.cli.sweep_table import loss_text
 from inspector.errors import InspectorError, UsageError
 from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker
@@ -29,15 +34,18 @@ from inspector.runtime.race_recording import RaceRecording, result_of
 from inspector.runtime.racing import Lane, Race, norms_level
 from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
-from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile
+from inspector.session.race_file import Kind, LaneResult, RacedLane, RaceFile, lane_folder, lanes_at_once
 from inspector.sources.base import EndOfSourceError, Source, is_closed_loop
 from inspector.statistics import StatsLevel
-from inspector.sweep import base_of, points
+from inspector.sweep import base_of
 
 OPEN_LOOP = (
     "Open loop: the gradients are the same whatever the weights, so the lanes differ in their updates and not in what "
     "they learn."
 )
+
+
+DEFAULT_STEPS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,59 +85,11 @@ def run_race(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json
     """Race, print, save; 1 where a lane ended before the others."""
     if not 2 <= len(lanes) <= MAX_LANES:
         raise UsageError(f"A race has 2 to {MAX_LANES} lanes, not {len(lanes)}: give --lane as often.")
-    _tell(setup, lanes, "race", setup.open(LaneSpec()))
-    outcome = _run(setup, lanes, "race", save)
+    tell_lanes(setup, lanes, "race", setup.open(LaneSpec()))
+    outcome = run_lanes(setup, lanes, "race", save)
     document = race_document(outcome)
     print_json(document) if json else show_race(document)
     return int(any(each.result.steps < setup.steps for each in outcome.raced))
-
-
-def run_sweep(setup: Setup, lanes: Sequence[LaneSpec], save: Path | None, *, json: bool) -> int:
-    """Run every lane, some at a time, print and save; 0."""
-    source = setup.open(LaneSpec())
-    if not is_closed_loop(source):
-        raise UsageError(
-            f"A sweep compares final losses, and {setup.source} has none that follows from the weights: sweep charlm "
-            "or a surface."
-        )
-    _tell(setup, lanes, "sweep", source)
-    outcome = _run(setup, lanes, "sweep", save)
-    document = sweep_document(outcome)
-    print_json(document) if json else show_sweep(document)
-    return 0
-
-
-def run_again(path: Path, adapter: str | None, *, json: bool) -> int:
-    """Run a saved race or sweep again from what it says, and hold the bits against it; 1 where any differ."""
-    saved = RaceFile.read(path)
-    if saved.began_at:
-        raise UsageError(
-            f"{path} was recorded from step {saved.began_at + 1:,} on: only a race that was recorded from its start is "
-            "run again."
-        )
-    if not all(saved.is_done(number) for number in range(len(saved.lanes))):
-        raise UsageError(
-            f"{path} was interrupted before all of its lanes were done: only a complete one is run again."
-        )
-    setup = Setup(
-        saved.source, saved.steps, dict(saved.settings), dict(saved.form), saved.schedule, saved.seed, adapter
-    )
-    outcome = _run(setup, saved.specs, saved.kind, None)
-    rows = []
-    for lane, again in zip(saved.lanes, outcome.raced, strict=True):
-        assert lane.result is not None
-        same = lane.result.weights_sha256 == again.result.weights_sha256
-        alike = shortest_or_none(lane.result.final_loss) == shortest_or_none(again.result.final_loss)
-        rows.append(
-            {"lane": lane.spec, "bit_exact": same and alike, "final_loss": lane.result.final_loss,
-             "final_loss_again": again.result.final_loss}
-        )  # fmt: skip
-    document = {
-        "session": str(path), "saved_on": saved.device, "device": outcome.device, "lanes": rows,
-        "bit_exact": all(row["bit_exact"] for row in rows),
-    }  # fmt: skip
-    print_json(document) if json else _show_again(document)
-    return int(not document["bit_exact"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +101,19 @@ class Outcome:
     closed_loop: bool
     device: str
     raced: tuple[Raced, ...]
-    seconds: float
+    lane_steps_per_second: float | None
     path: Path | None
 
 
-def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None) -> Outcome:
-    source = setup.open(LaneSpec())
+def run_lanes(
+    setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None, begun: RaceFile | None = None
+) -> Outcome:
+    """Run every lane, some at a time, and record them; of one that was `begun` in the folder `save` those left."""
+    source = open_told(setup.source, setup.schedule, setup.seed)
     # What cannot run is told before anything does.
+    _check_steps(source, setup.steps)
     check_forms(lanes, Variant(**setup.form))
-    if save is not None:
+    if save is not None and begun is None:
         check_new(save)
     policy = Policy.from_text(setup.capture)
     closed_loop = is_closed_loop(source)
@@ -157,49 +121,80 @@ def _run(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, save: Path | None)
         # A saved race shows what it showed while it ran; of a sweep that is the loss.
         recorded = save is not None and kind == "race"
         setup = replace(setup, stats="full" if recorded else norms_level("light", closed_loop=closed_loop))
-    file = RaceFile(
+    file = begun or RaceFile(
         kind, setup.source, closed_loop, setup.steps, setup.settings, setup.form, setup.schedule,
         setup.seed, "", f"inspector {__version__}", tuple(RacedLane(str(lane)) for lane in lanes),
     )  # fmt: skip
-    raced: list[Raced] = []
-    device, began = "", time.perf_counter()
-    # The runs of a sweep go a few at a time: as many as there are threads for, and no more of the device's memory.
-    at_once = MAX_LANES if kind == "race" else 4
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with (
-        interruptible() as check,
-        Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress,
-    ):
-        task = progress.add_task("steps of lanes", total=setup.steps * len(lanes))
-        for first in range(0, len(lanes), at_once):
-            batch = lanes[first : first + at_once]
+    base = make_hyper(source, **setup.settings)
+    raced = {} if begun is None else _done_before(lanes, begun, base)
+    left = [number for number in range(len(lanes)) if number not in raced]
+    device, began = file.device, time.perf_counter()
+    at_once = lanes_at_once(kind)
+    with interruptible() as check, lane_steps(setup.steps * len(lanes)) as advance:
+        advance(setup.steps * len(raced))
+        for first in range(0, len(left), at_once):
+            batch = left[first : first + at_once]
 
             def tick(count: int = len(batch)) -> None:
                 check()
-                progress.advance(task, count)
+                advance(count)
 
-            race = _start(setup, batch)
+            race = _start(setup, [lanes[number] for number in batch])
             recording: RaceRecording | None = None
             try:
-                device = race.lanes[0].engine.stepper.device.name
-                if save is not None:
-                    file = replace(file if not first else RaceFile.read(save), device=device)
-                    recording = RaceRecording.start(
-                        save, file, race.lanes, policy, first=first, planned_steps=setup.steps
+                name = race.lanes[0].engine.stepper.device.name
+                if device not in ("", name):
+                    raise UsageError(
+                        f"{save} was begun on {device}, and this is {name}, which rounds otherwise: go on there, or "
+                        "start another sweep."
                     )
-                raced += _steps(race, setup, tick)
+                device = name
+                if save is not None:
+                    for number in batch if begun is not None else ():
+                        # What there is of a run that was not done is run again from its start.
+                        shutil.rmtree(save / lane_folder(number), ignore_errors=True)
+                    file = replace(RaceFile.read(save) if first or begun else file, device=device)
+                    recording = RaceRecording.start(
+                        save, file, race.lanes, policy, numbers=batch, planned_steps=setup.steps
+                    )
+                raced |= zip(batch, _steps(race, setup, tick), strict=True)
             finally:
                 if recording is not None:
                     recording.end()
                 race.close()
             if recording is not None and recording.ended is not None:
                 raise InspectorError(recording.ended)
+    ran = sum(raced[number].result.steps for number in left)
     seconds = time.perf_counter() - began
-    return Outcome(setup, kind, file.closed_loop, device, tuple(raced), seconds, save)
+    in_order = tuple(raced[number] for number in range(len(lanes)))
+    return Outcome(setup, kind, file.closed_loop, device, in_order, ran / seconds if ran else None, save)
 
 
-def _tell(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, source: Source) -> None:
+def steps_of(source: Source) -> int | None:
+    """How many steps it has gradients for, None where there is no end."""
+    if source.last_step is None:
+        return None
+    return source.last_step - source.initial_state().finished_steps
+
+
+def _check_steps(source: Source, steps: int) -> None:
+    there = steps_of(source)
+    if there is not None and steps > there:
+        raise UsageError(
+            f"--steps {steps} is too many: {source.name} has gradients of {there:,}, up to step {source.last_step:,}."
+        )
+
+
+def _done_before(lanes: Sequence[LaneSpec], begun: RaceFile, base: Hyper) -> dict[int, Raced]:
+    """What came of the lanes that are done, by number; the numbers of their steps are in their recordings."""
+    found: dict[int, Raced] = {}
+    for number, (spec, lane) in enumerate(zip(lanes, begun.lanes, strict=True)):
+        if begun.is_done(number) and lane.result is not None:
+            found[number] = Raced(spec, lane.result, (), spec.hyper_of(base))
+    return found
+
+
+def tell_lanes(setup: Setup, lanes: Sequence[LaneSpec], kind: Kind, source: Source) -> None:
     """On standard error what of the lanes is not as it was asked for."""
     tell_seeds(_seeds(setup, lanes, kind), source)
     called = {base_of(lane) if kind == "sweep" else str(lane): lane for lane in lanes}
@@ -285,9 +280,9 @@ def _row(lane: Lane) -> dict[str, Any]:
 def race_document(outcome: Outcome) -> dict[str, Any]:
     """The document of --json of a race."""
     names = lane_names([each.spec for each in outcome.raced])
-    return _head(outcome) | {
+    return head(outcome) | {
         "lanes": [
-            _lane_row(name, each, outcome.setup)
+            lane_row(name, each, outcome.setup)
             | ({"decay": decay_document(each.decay)} if each.decay is not None else {})
             | {"history": list(each.steps)}
             for name, each in zip(names, outcome.raced, strict=True)
@@ -295,18 +290,9 @@ def race_document(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def sweep_document(outcome: Outcome) -> dict[str, Any]:
-    """The document of --json of a sweep: every run, and by optimizer and learning rate the mean over the seeds."""
-    runs = [_lane_row(str(each.spec), each, outcome.setup) for each in outcome.raced]
-    found = points(
-        [(each.spec, each.result.final_loss, each.result.diverged is not None) for each in outcome.raced]
-    )
-    return _head(outcome) | {"lanes": runs, **rate_rows(found)}
-
-
-def _head(outcome: Outcome) -> dict[str, Any]:
+def head(outcome: Outcome) -> dict[str, Any]:
+    """What is said of a race or a sweep as a whole."""
     setup = outcome.setup
-    lane_steps = sum(each.result.steps for each in outcome.raced)
     return {
         "source": setup.source,
         "closed_loop": outcome.closed_loop,
@@ -314,12 +300,13 @@ def _head(outcome: Outcome) -> dict[str, Any]:
         "steps": setup.steps,
         "schedule": setup.schedule,
         "seed": setup.seed,
-        "lane_steps_per_second": lane_steps / outcome.seconds if outcome.seconds else None,
+        "lane_steps_per_second": outcome.lane_steps_per_second,
         "session": None if outcome.path is None else str(outcome.path),
     }
 
 
-def _lane_row(name: str, each: Raced, setup: Setup) -> dict[str, Any]:
+def lane_row(name: str, each: Raced, setup: Setup) -> dict[str, Any]:
+    """What each lane ran and what came of it."""
     used = optimizer(each.spec.optimizer).settings
     return {
         "name": name,
@@ -350,16 +337,11 @@ def show_race(document: dict[str, Any]) -> None:
         )  # fmt: skip
     console.print(table)
     show_decay(console, document["lanes"])
-    _show_ends(document)
+    show_ends(document)
 
 
-def show_sweep(document: dict[str, Any]) -> None:
-    """Final loss by learning rate for people; the best of each lane is marked."""
-    show_rates(make_console(), document)
-    _show_ends(document)
-
-
-def _show_ends(document: dict[str, Any]) -> None:
+def show_ends(document: dict[str, Any]) -> None:
+    """What became of single lanes, and where all of it is."""
     console = make_console()
     for lane in document["lanes"]:
         if lane["diverged"] is not None:
@@ -372,24 +354,6 @@ def _show_ends(document: dict[str, Any]) -> None:
         console.print(f"{document['lane_steps_per_second']:,.1f} steps of lanes a second.")
     if document["session"]:
         console.print(f"Saved to {document['session']}.")
-
-
-def _show_again(document: dict[str, Any]) -> None:
-    console = make_console()
-    table = make_table("lane", "bits", right=("final loss", "again"))
-    for row in document["lanes"]:
-        bits = "the same" if row["bit_exact"] else "others"
-        table.add_row(row["lane"], bits, loss_text(row["final_loss"]), loss_text(row["final_loss_again"]))
-    console.print(table)
-    if not document["bit_exact"] and document["saved_on"] != document["device"]:
-        console.print(
-            f"It was saved on {document['saved_on']}, and this is {document['device']}: other devices round otherwise."
-        )
-
-
-def shortest_or_none(value: float | None) -> str:
-    """The shortest text that gives back the same float64, for comparing with NaN."""
-    return "none" if value is None else repr(value)
 
 
 def _figure(value: float | None) -> str:

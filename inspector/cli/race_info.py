@@ -195,7 +195,12 @@ def _state_words(document: dict[str, Any]) -> str:
     if document["state"] == "recording":
         return "still being recorded: there is more the next time it is read"
     if document["state"] == "incomplete":
-        return "not complete, and nothing of what is left is being recorded now"
+        left = "not complete, and nothing of what is left is being recorded now"
+        # The runs of a sweep stand by themselves; lanes of a race keep step with each other.
+        again = (
+            f": inspector sweep {document['path']} --resume runs it" if document["kind"] == "sweep" else ""
+        )
+        return left + again
     if document["began_at"]:
         return "complete"
     return f"complete: inspector race {document['path']} --verify runs it again and compares the bits"

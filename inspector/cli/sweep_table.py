@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,9 +23,8 @@ def rate_rows(points: Sequence[Point]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _row(point: Point) -> dict[str, Any]:
-    losses = point.losses or (math.nan,)
     return {
-        "lane": point.lane, "lr": point.lr, "final_loss": point.mean, "low": min(losses), "high": max(losses),
+        "lane": point.lane, "lr": point.lr, "final_loss": point.mean, "low": point.low, "high": point.high,
         "seeds": len(point.losses), "diverged": point.diverged,
     }  # fmt: skip
 
@@ -34,10 +32,12 @@ def _row(point: Point) -> dict[str, Any]:
 def show_rates(console: Console, document: dict[str, Any]) -> None:
     """A table a lane; the best rate of it is marked."""
     for name in dict.fromkeys(row["lane"] for row in document["rates"]):
-        table = make_table(right=("lr", "final loss", "lowest", "highest", "seeds", ""), title=name)
+        table = make_table(right=("lr", "final loss", "lowest", "highest", "seeds"), title=name)
+        table.add_column("")
         for row in document["rates"]:
             if row["lane"] == name:
-                best = "best" if row in document["best"] else ""
+                lost = f"{row['diverged']:,} diverged" if row["diverged"] else ""
+                best = " ".join(filter(None, ("best" if row in document["best"] else "", lost)))
                 table.add_row(
                     shortest(row["lr"]), loss_text(row["final_loss"]), loss_text(row["low"]),
                     loss_text(row["high"]), str(row["seeds"]), best,

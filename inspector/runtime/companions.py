@@ -17,7 +17,7 @@ from inspector.runtime.diffing import Diffing
 from inspector.runtime.engine import Engine
 from inspector.runtime.overlays import HistogramsWanted, Overlays
 from inspector.runtime.plotting import Plotting
-from inspector.runtime.sweeping import Sweeping
+from inspector.runtime.sweeping import Sweeping, options_of
 from inspector.runtime.what_if import changes_of
 from inspector.schedule import Schedule
 from inspector.sources.base import Source
@@ -46,6 +46,8 @@ class Companions:
         self._changes = ""
         self.sweeping = Sweeping(wake)
         self._source = ""
+        self._device = ""
+        self._options: tuple[str, ...] = ()
         self.what_if: WhatIfProgress | None = None
         self.verify: VerifyPicture = NOT_VERIFIED
 
@@ -65,7 +67,9 @@ class Companions:
             case c.ViewDiff(param):
                 self._diffing.view(param)
             case c.StartSweep():
-                self.sweeping.start(command, self._source)
+                self.sweeping.start(command, self._source, self._device, self._options)
+            case c.ResumeSweep(path):
+                self.sweeping.resume(Path(path), self._device)
             case c.CancelSweep():
                 self.sweeping.cancel()
             case c.ViewLines():
@@ -74,11 +78,11 @@ class Companions:
                 return False
         return True
 
-    def opened(self, source: Source) -> None:
-        """Another source is open: the parent of a what-if is laid under it, where it is found."""
+    def opened(self, source: Source, hyper: Hyper, variant: Variant) -> None:
+        """Another source is open, set to that: the parent of a what-if is laid under it, where it is found."""
         before, self._by_itself = self._by_itself, None
         self._recording = source if isinstance(source, Recording) else None
-        self._source = source.name
+        self._source, self._options = source.name, options_of(source, hyper, variant)
         self._settings = None
         self.plotting.opened(None if self._recording is None else str(self._recording.session.path))
         parent: Path | None = None
@@ -105,6 +109,7 @@ class Companions:
         if engine is None or cursor is None:
             self._overlays.look(None)
             return
+        self._device = engine.stepper.device.name
         self._overlays.look(HistogramsWanted(wanted.param, wanted.lanes, cursor))
         if self._recording is engine.source:
             settings = engine.hyper, engine.schedule, engine.stepper.plan.variant

@@ -137,7 +137,7 @@ class Opening:
             share=(OPENED, 1),
         )
         run.stats = engine.stats_level
-        self._beside.opened(source)
+        self._beside.opened(source, self._opener.hyper(source), wanted)
         self._move(engine)
         self._work.opened(source)
         run.shaders.opened(wanted, anew=spec != opened_before)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from inspector import __version__
 from inspector.errors import InspectorError, UsageError
+from inspector.files import path_from
 from inspector.hyper import HYPER_NAMES, Hyper
 from inspector.progress import EndedError, part, watched
 from inspector.race import LaneSpec
@@ -18,18 +19,24 @@ from inspector.runtime.recording import Recording
 from inspector.runtime.snapshots import RecordingPicture
 from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
-from inspector.session.race_file import LaneResult, RacedLane, RaceFile, lane_folder
-from inspector.sources.base import is_closed_loop
+from inspector.session.race_file import LaneResult, RacedLane, RaceFile, is_race, lane_folder
+from inspector.sources.base import is_closed_loop, seed_of
+from inspector.sources.open import files_of
 
 
 class RaceRecording:
-    """Recordings of lanes that stand between steps, all after the same one; `first` is the number of the first lane.
+    """Recordings of lanes that stand between steps, all after the same one; `numbers` are those of the lanes.
 
     Has what `Recording` has for whoever keeps one.
     """
 
     def __init__(
-        self, path: Path, policy: Policy, lanes: Sequence[Lane], recordings: Sequence[Recording], first: int
+        self,
+        path: Path,
+        policy: Policy,
+        lanes: Sequence[Lane],
+        recordings: Sequence[Recording],
+        numbers: Sequence[int],
     ) -> None:
         self.path = path
         self.policy = policy
@@ -38,7 +45,7 @@ class RaceRecording:
         """Why it ended by itself, in a sentence."""
         self.cut_short = False
         """True where it was ended before all tensors of every lane were written."""
-        self._first = first
+        self._numbers = tuple(numbers)
         self._lanes = tuple(lanes)
         self._recordings = tuple(recordings)
         self._closed = False
@@ -51,29 +58,34 @@ class RaceRecording:
         lanes: Sequence[Lane],
         policy: Policy,
         *,
-        first: int = 0,
+        numbers: Sequence[int] | None = None,
         planned_steps: int | None = None,
         patience_s: float | None = None,
     ) -> RaceRecording:
         """Record `lanes` into the folder `path`, which is made unless it is one that `file` stands in already.
 
-        It says how far it is; where it is ended, nothing of it is left.
+        `numbers` are those of the lanes in `file`, of a new one all where left out. It says how far it is; where it is
+        ended, nothing of it is left.
         """
         if len({lane.steps for lane in lanes}) > 1:
             raise UsageError(
                 "The lanes stand after different steps: let them catch up before they are recorded."
             )
-        if not first:
+        fresh = numbers is None or not is_race(path)
+        numbers = range(len(lanes)) if numbers is None else numbers
+        if fresh:
             check_new(path)
             path.mkdir()
+            named = tuple(path_from(path.parent, each) for each in files_of(file.source))
+            file = replace(file, files=named)
         file.write(path)
         recordings: list[Recording] = []
         try:
-            for i, lane in enumerate(lanes):
+            for i, (number, lane) in enumerate(zip(numbers, lanes, strict=True)):
                 with part(i / len(lanes), (i + 1) / len(lanes)):
                     recordings.append(
                         Recording.start(
-                            lane.engine, path / lane_folder(first + i), policy,
+                            lane.engine, path / lane_folder(number), policy,
                             planned_steps=planned_steps, patience_s=patience_s, lane_of=path,
                         )
                     )  # fmt: skip
@@ -86,10 +98,10 @@ class RaceRecording:
                 for recording in recordings:
                     recording.end("It was ended before it began.")
                     shutil.rmtree(recording.path)
-            if not first:
+            if fresh:
                 shutil.rmtree(path)
             raise
-        return cls(path, policy, lanes, recordings, first)
+        return cls(path, policy, lanes, recordings, numbers)
 
     @property
     def open(self) -> bool:
@@ -125,10 +137,10 @@ class RaceRecording:
             self.cut_short = self.cut_short or recording.cut_short
         try:
             file = RaceFile.read(self.path)
-            for number, lane in enumerate(self._lanes, start=self._first):
+            for number, lane in zip(self._numbers, self._lanes, strict=True):
                 file = file.with_result(number, result_of(lane))
             if not file.steps:
-                file = replace(file, steps=self.last_step - file.began_at)
+                file = replace(file, steps=min(lane.ran for lane in self._lanes) - file.began_at)
             file.write(self.path)
         except InspectorError as error:
             self.ended = self.ended or str(error)
@@ -144,9 +156,9 @@ def race_file(lanes: Sequence[Lane], base: Hyper, *, source: str, schedule: str)
     form = engine.stepper.plan.variant
     return RaceFile(
         "race", source, is_closed_loop(engine.source), 0, settings,
-        {"numerics": form.numerics, "reduce": form.reduce, "dispatch": form.dispatch}, schedule, None,
-        engine.stepper.device.name, f"inspector {__version__}",
-        tuple(RacedLane(str(_as_set(lane, base))) for lane in lanes), lanes[0].steps,
+        {"numerics": form.numerics, "reduce": form.reduce, "dispatch": form.dispatch}, schedule,
+        seed_of(engine.source), engine.stepper.device.name, f"inspector {__version__}",
+        tuple(RacedLane(str(_as_set(lane, base))) for lane in lanes), lanes[0].ran,
     )  # fmt: skip
 
 
@@ -155,7 +167,14 @@ def result_of(lane: Lane) -> LaneResult:
     loss = lane.final_loss()
     known = lane.engine.record is not None and lane.engine.record.loss is not None
     step, why = lane.diverged or (None, "")
-    return LaneResult(lane.steps, loss if known else None, lane.digest(), step, why or lane.ended or "")
+    return LaneResult(
+        lane.ran,
+        loss if known else None,
+        lane.digest(),
+        step,
+        why or lane.ended or "",
+        lane.ended is not None,
+    )
 
 
 def _as_set(lane: Lane, base: Hyper) -> LaneSpec:

@@ -25,7 +25,7 @@ from inspector.progress import EndedError, part
 from inspector.race import LaneSpec, lane_names
 from inspector.runtime.engine import Engine
 from inspector.runtime.snapshots import StepRecord
-from inspector.sources.base import EndOfSourceError, ReadWeights, Source, is_closed_loop
+from inspector.sources.base import EndOfSourceError, ReadWeights, Source, is_closed_loop, seed_of
 from inspector.statistics import StatsLevel
 from inspector.stepping import Gradients, State, Stepper
 
@@ -54,6 +54,7 @@ class LaneSource:
         self.name, self.description = source.name, source.description
         self.params, self.hyper = source.params, source.hyper
         self.last_step, self.schedule = source.last_step, source.schedule
+        self.seed = seed_of(source)
         self._ahead: tuple[int, Future[Gradients]] | None = None
 
     def initial_state(self) -> State:
@@ -117,6 +118,11 @@ class Lane:
         """Steps that are complete."""
         return self.engine.stepper.cursor.finished_steps
 
+    @property
+    def ran(self) -> int:
+        """Those of them that it ran itself: its source may begin after others."""
+        return self.steps - self._began_at
+
     def ask_ahead(self, pool: ThreadPoolExecutor) -> None:
         """Begin to work out the gradients of the next step on a thread of `pool`, where they come from the weights."""
         stepper = self.engine.stepper
@@ -177,8 +183,11 @@ class Lane:
         return float(np.mean(self._losses[-count:])) if self._losses else math.nan
 
     def digest(self) -> str:
-        """SHA-256 of its weights, params in the order of the source: the same where every bit is."""
-        weights = self.engine.stepper.weights()
+        """SHA-256 of its weights, params in the order of the source: the same where every bit is. In the middle of a
+        step of those that it began with, "" where nobody kept these."""
+        weights = self.engine.stepper.weights() if self.engine.stepper.cursor.between_steps else self._weights
+        if weights is None:
+            return ""
         digest = hashlib.sha256()
         for param in self._source.params:
             digest.update(np.ascontiguousarray(weights[param.name], dtype="<f4").tobytes())
@@ -266,13 +275,15 @@ class Race:
         *,
         variant: Variant,
         hypers: Sequence[Hyper],
+        forms: Sequence[Variant] | None = None,
         stats: StatsLevel = "light",
         undo_bytes: int = 0,
     ) -> Race:
         """Lanes at the start of their sources: `make` makes the first stepper, and with it the device.
 
         `sources` and `hypers` one a lane, the settings before the lane's own; several lanes may have one source. Of
-        all else the form is as in `variant`. UsageError for a form that the device or the optimizer does not have.
+        all else the form is as in `variant`. With `forms`, one a lane, these and `hypers` are what the lanes run, to
+        which what a lane says adds nothing. UsageError for a form that the device or the optimizer does not have.
         """
         lanes: list[Lane] = []
         first: Stepper | None = None
@@ -281,7 +292,7 @@ class Race:
                 zip(lane_names(specs), specs, sources, hypers, strict=True)
             ):
                 own = LaneSource(source) if is_closed_loop(source) else source
-                form = spec.variant_of(variant)
+                form = spec.variant_of(variant) if forms is None else forms[i]
                 with part(i / len(specs), (i + 1) / len(specs)):
                     with part(0, 0.3):
                         state = source.initial_state()
@@ -290,7 +301,7 @@ class Race:
                             first = stepper = make(own, form, state)
                         else:
                             stepper = first.another(state, form, undo_bytes=undo_bytes)
-                used = spec.settings_of(hyper, source.params, form)
+                used = spec.settings_of(hyper, source.params, form) if forms is None else hyper
                 engine = Engine(own, stepper, hyper=used, keep_checkpoint=False, stats=stats)
                 lanes.append(Lane(name, spec, own, engine))
         except (InspectorError, EndedError):
@@ -319,10 +330,13 @@ class Race:
 
     def round(self, step: int, *, without: Lane | None = None) -> bool:
         """One step of each lane that is behind step `step`; False where none was, or none could."""
-        behind = self._behind(step, without)
-        for lane in behind:
+        return self.step_lanes(self._behind(step, without))
+
+    def step_lanes(self, lanes: Sequence[Lane]) -> bool:
+        """One step of each of these; False where none took one."""
+        for lane in lanes:
             lane.ask_ahead(self._pool)
-        moved = [lane.step() for lane in behind]
+        moved = [lane.step() for lane in lanes]
         return any(moved)
 
     def ask_ahead(self) -> None:

@@ -28,8 +28,8 @@ METRICS = ("loss", "grad_norm", "clip_scale", "lr")
 
 _UNFINISHED: Mapping[State, str] = MappingProxyType(
     {
-        "complete": "The race was ended before this lane was done.",
-        "interrupted": "The race was interrupted before this lane was done.",
+        "complete": "Stopped before this lane was done.",
+        "interrupted": "Interrupted before this lane was done.",
         "recording": "It was still recorded when the race was opened.",
     }
 )

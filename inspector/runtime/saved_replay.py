@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from types import TracebackType
 
 from inspector import __version__
 from inspector.errors import InspectorError
+from inspector.files import path_from
 from inspector.findings import Finding
 from inspector.hyper import KERNELS_REVISION, with_values
 from inspector.plan import Limits, layout_for
@@ -119,22 +119,13 @@ def saved_about(
         planned_steps=span.last - span.first + 1,
         layout=runner.layout,
         parent=Parent(
-            _path_from(path, Path(name)),
+            path_from(path.parent, Path(name)),
             runner.source.session.id,
             span.first,
             span.last,
             changes.named(),
         ),
     )
-
-
-def _path_from(child: Path, parent: Path) -> str:
-    """Where `parent` is, seen from the folder that `child` lies in; in full where it lies on another drive."""
-    to, start = os.path.abspath(parent), os.path.abspath(child.parent)
-    try:
-        return Path(os.path.relpath(to, start)).as_posix()
-    except ValueError:
-        return to
 
 
 def _lasting(policy: str) -> str:

@@ -6,15 +6,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inspector.errors import UsageError
+from inspector.hyper import HYPER_NAMES, Hyper
+from inspector.plan import Variant
 from inspector.race import LaneSpec, log_grid, sweep_lanes
 from inspector.runtime.commands import StartSweep
 from inspector.session.new_place import check_new
 from inspector.session.race_file import RaceFile, is_race
+from inspector.sources.base import Source
 from inspector.sweep import Point, points
 
 POLL_S = 0.3
@@ -36,6 +39,11 @@ class SweepPicture:
     running: bool
     problem: str = ""
 
+    @property
+    def left(self) -> int:
+        """Runs that are to be gone on with, where nobody runs them."""
+        return 0 if self.running else self.runs - self.done
+
 
 class Sweeping:
     """One sweep at a time. `wake` is called on any thread when there is news."""
@@ -50,20 +58,34 @@ class Sweeping:
         self._cancelled = False
         self.picture: SweepPicture | None = None
 
-    def start(self, asked: StartSweep, source: str) -> None:
-        """Begin one; UsageError for what cannot be swept, or where one goes on."""
-        if self._process is not None and self._process.poll() is None:
-            raise UsageError("A sweep goes on: end it before another is started.")
+    def start(self, asked: StartSweep, source: str, adapter: str = "", options: Sequence[str] = ()) -> None:
+        """Begin one on the adapter of that name, `options` for all runs; UsageError for what cannot be swept, or where
+        one goes on."""
+        self._check_free()
         bases = [LaneSpec.from_text(text) for text in asked.lanes]
         lanes = sweep_lanes(bases, log_grid(asked.lr), range(asked.seeds))
         path = Path(asked.path)
         check_new(path)
-        words = [*self._command, "sweep", source, "--lr", asked.lr, "--seeds", str(asked.seeds)]
-        words += ["--steps", str(asked.steps), "--save", str(path), "--json"]
+        words = [source, "--lr", asked.lr, "--seeds", str(asked.seeds)]
+        words += ["--steps", str(asked.steps), "--save", str(path), *options]
         for lane in asked.lanes:
             words += ["--lane", lane]
         waiting = points([(lane, None, False) for lane in lanes])
         self.picture = SweepPicture(str(path), source, asked.steps, waiting, 0, len(lanes), running=True)
+        self._begin(words, adapter)
+
+    def resume(self, path: Path, adapter: str = "") -> None:
+        """Run what is left of one that was ended; UsageError where that cannot be."""
+        self._check_free()
+        self.picture = _picture(path, RaceFile.read(path), running=True)
+        self._begin([str(path), "--resume"], adapter)
+
+    def _check_free(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            raise UsageError("A sweep goes on: end it before another is started.")
+
+    def _begin(self, words: list[str], adapter: str) -> None:
+        words = [*self._command, "sweep", *words, "--json", *(["--adapter", adapter] if adapter else [])]
         self._cancelled = False
         self._process = subprocess.Popen(
             words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
@@ -130,6 +152,16 @@ class Sweeping:
         if made != self.picture:
             self.picture = made
             self._wake()
+
+
+def options_of(source: Source, hyper: Hyper, variant: Variant) -> tuple[str, ...]:
+    """Those with which runs go as `source` does with `hyper` in the form `variant`, where a lane says nothing."""
+    given = [name for name in HYPER_NAMES if getattr(hyper, name) != getattr(source.hyper, name)]
+    words = ["--schedule", str(source.schedule), "--numerics", variant.numerics]
+    for name in given:
+        if name != "lr":
+            words += ["--" + name.replace("_", "-"), repr(float(getattr(hyper, name)))]
+    return tuple(words)
 
 
 def _picture(path: Path, file: RaceFile, *, running: bool) -> SweepPicture:

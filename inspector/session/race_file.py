@@ -7,21 +7,32 @@ written anew, as a whole, whenever a lane is done.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from inspector.errors import UsageError
-from inspector.files import write_text
+from inspector.files import named_files, write_text
 from inspector.floats import to_json
-from inspector.race import MAX_SWEEP, LaneSpec
+from inspector.hyper import HYPER_NAMES, check_value
+from inspector.plan import Variant
+from inspector.race import MAX_LANES, MAX_SWEEP, LaneSpec
+from inspector.session.jsonform import from_text, to_text
 
 RACE_NAME = "race.json"
 FORMAT = 1
 MAX_BYTES = 16 << 20
+SWEPT_AT_ONCE = 4
+"""Runs of a sweep that go side by side: as many as there are threads for, and no more of the device's memory."""
 
 Kind = Literal["race", "sweep"]
+
+
+def lanes_at_once(kind: Kind) -> int:
+    """How many lanes run side by side."""
+    return MAX_LANES if kind == "race" else SWEPT_AT_ONCE
 
 
 def lane_folder(number: int) -> str:
@@ -31,8 +42,9 @@ def lane_folder(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LaneResult:
-    """What came of a lane. `final_loss` is the mean over the last tenth of its steps, in the unit of the source, None
-    where it has none; `weights_sha256` that of its weights, float32, params in the order of the source."""
+    """What came of a lane. `steps` are those that it ran. `final_loss` is the mean over the last tenth of them, in the
+    unit of the source, None where it has none; `weights_sha256` that of its weights, float32, params in the order of
+    the source, "" where it ended in the middle of a step."""
 
     steps: int
     final_loss: float | None
@@ -41,6 +53,8 @@ class LaneResult:
     """The step at which it was seen to diverge."""
     why: str = ""
     """By what it was seen to diverge, or why it ended before the others."""
+    ended: bool = False
+    """It ended by itself before all steps had run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +67,8 @@ class RacedLane:
 
 @dataclass(frozen=True, slots=True)
 class RaceFile:
-    """All that is needed to run the race again, and what came of it. `settings` and `form` hold for every lane."""
+    """What is needed to run the race again, and what came of it. `settings` and `form` hold for every lane as the
+    recording begins; what a step ran with stands in the recording of its lane."""
 
     kind: Kind
     source: str
@@ -67,7 +82,22 @@ class RaceFile:
     software: str
     lanes: tuple[RacedLane, ...]
     began_at: int = 0
-    """Steps that were complete when the recording began: only one from the start can be run again."""
+    """Steps that the race had run when the recording began: only one from the start can be run again."""
+    files: tuple[str, ...] = ()
+    """The files of its source, as seen from the folder that the race lies in."""
+
+    def source_from(self, folder: Path) -> str:
+        """What to open for the race that lies in `folder`, wherever the program is started; UsageError where its files
+        are neither where they were nor where they are named from."""
+        beside = [os.path.normpath(folder.absolute().parent / name) for name in self.files]
+        missing = next((path for path in beside if not os.path.exists(path)), None)
+        if missing is None:
+            return "+".join(beside) or self.source
+        if not named_files(self.source):
+            raise UsageError(
+                f"{folder} ran over {self.source}, which is not there any more: put it back at {missing}."
+            )
+        return self.source
 
     @classmethod
     def read(cls, folder: Path) -> RaceFile:
@@ -101,9 +131,9 @@ class RaceFile:
         return replace(self, lanes=tuple(lanes))
 
     def is_done(self, number: int) -> bool:
-        """Whether a lane ran all steps, or says why it did not: one that was stopped midway has a result as well."""
+        """Whether a lane ran all steps, or ended by itself: one that was stopped midway has a result as well."""
         result = self.lanes[number].result
-        return result is not None and (result.steps >= self.steps or bool(result.why))
+        return result is not None and (result.steps >= self.steps or result.ended)
 
     @property
     def runs(self) -> tuple[tuple[LaneSpec, float | None, bool], ...]:
@@ -146,14 +176,15 @@ def _parsed(document: Any, path: Path) -> RaceFile:
             source=_typed(document["source"], str),
             closed_loop=_typed(document["closed_loop"], bool),
             steps=_typed(document["steps"], int),
-            settings={_typed(k, str): float(_number(v)) for k, v in document["settings"].items()},
-            form=dict(document["form"]),
+            settings={k: _setting(k, v) for k, v in document["settings"].items()},
+            form=_form(document["form"]),
             schedule=_optional(document["schedule"], str),
             seed=_optional(document["seed"], int),
             device=_typed(document["device"], str),
             software=_typed(document["software"], str),
             lanes=lanes,
             began_at=_typed(document["began_at"], int),
+            files=tuple(_typed(name, str) for name in document.get("files", ())),
         )
         if not (0 < len(lanes) <= MAX_SWEEP and made.steps >= 0):
             raise ValueError(len(lanes))
@@ -163,7 +194,23 @@ def _parsed(document: Any, path: Path) -> RaceFile:
         raise UsageError(f"{path} is damaged: {error}") from None
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise UsageError(f"{path} is damaged: it does not say what each lane of a race ran.") from None
+    if made.kind == "sweep" and not all("lr" in spec.hyper for spec in made.specs):
+        raise UsageError(f"{path} is damaged: it does not say at which learning rate each lane ran.")
     return made
+
+
+def _setting(name: Any, value: Any) -> float:
+    if name not in HYPER_NAMES:
+        raise ValueError(name)
+    number = float(_number(value))
+    check_value(name, number)
+    return number
+
+
+def _form(document: Any) -> dict[str, Any]:
+    """Parts of a form that there are, each with a value that it may have; ValueError for any other."""
+    from_text(Variant, json.dumps(json.loads(to_text(Variant())) | document))
+    return dict(document)
 
 
 def _lane(document: Any) -> RacedLane:
@@ -179,6 +226,8 @@ def _lane(document: Any) -> RacedLane:
             _typed(found["weights_sha256"], str),
             _optional(found["diverged"], int),
             _typed(found["why"], str),
+            # What was written before this had a word said why it ended, or by what it diverged.
+            _typed(found.get("ended", bool(found["why"]) and found["diverged"] is None), bool),
         ),
     )
 

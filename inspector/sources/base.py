@@ -134,6 +134,19 @@ class MakesGradients(Protocol):
         ...
 
 
+@runtime_checkable
+class HasSeed(Protocol):
+    """A source of which something is drawn, the same for the same seed."""
+
+    @property
+    def seed(self) -> int | None: ...
+
+
+def seed_of(source: Source) -> int | None:
+    """That of what it draws; None where it draws nothing."""
+    return source.seed if isinstance(source, HasSeed) else None
+
+
 def remarks_of(source: Source, *, steps: bool = True) -> tuple[str, ...]:
     """What a person should be told as a source is opened; with `steps` what matters to its steps alone as well."""
     remarks = source.remarks if isinstance(source, HasRemarks) else ()

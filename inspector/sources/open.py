@@ -25,6 +25,15 @@ def _no_loader(path: Path) -> TensorDocument:
     raise UsageError(f"{path} was saved by PyTorch, which is needed to read it.")
 
 
+def files_of(spec: str) -> tuple[Path, ...]:
+    """The files that a SOURCE names, () for one that is made here."""
+    kind = spec.partition(":")[0]
+    made = kind in ("charlm", "synthetic") or spec == GPT_116M
+    if made or (kind == "surface" and not anything_at(Path(spec))):
+        return ()
+    return named_files(spec)
+
+
 def open_source(
     spec: str,
     *,

@@ -32,7 +32,7 @@ class SurfaceSource:
         self.last_step: int | None = None
         self.schedule = schedule or Schedule()
         self.seeded = bool(surface.noise)
-        self._seed = seed
+        self.seed = seed
 
     @classmethod
     def from_text(cls, spec: str, *, seed: int = 0, schedule: Schedule | None = None) -> SurfaceSource:
@@ -52,7 +52,7 @@ class SurfaceSource:
         x, y = (float(each) for each in read_weights()[PARAM].ravel())
         slope = np.array(self._slope(x, y))
         if self.surface.noise:
-            slope += self.surface.noise * np.random.default_rng([self._seed, step]).standard_normal(2)
+            slope += self.surface.noise * np.random.default_rng([self.seed, step]).standard_normal(2)
         with np.errstate(all="ignore"):
             loss = float(self.surface.value(np.float64(x), np.float64(y)))  # type: ignore[arg-type]
             return HostGradients({PARAM: slope.astype(np.float32)}, loss)

@@ -31,7 +31,7 @@ class Synthetic:
         self.params = params
         self.hyper = Hyper(beta2=0.95, weight_decay=0.1)
         self.last_step: int | None = None
-        self._seed = seed
+        self.seed = seed
         self.schedule = schedule or Schedule()
         self._gradients = drawn_gradients(params, seed, 1)
         elements = sum(p.numel for p in params)
@@ -51,7 +51,7 @@ class Synthetic:
 
     def initial_state(self) -> GeneratedState:
         """Weights to draw on the device; m = v = 0, no finished step."""
-        return drawn_state(self.params, self._seed)
+        return drawn_state(self.params, self.seed)
 
     def gradients(self, step: int, read_weights: ReadWeights) -> GeneratedGradients:
         """What to draw for `step`; the weights do not matter."""

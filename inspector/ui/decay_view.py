@@ -137,6 +137,10 @@ class DecayView(LazyView):
         while len(self.charts) < count:
             chart, label = DecayChart(), ElidedLabel()
             chart.all_wanted.connect(self.show_all)
+            if self.charts:
+                # The axes are the same for all, wherever they are moved to.
+                chart.box.setXLink(self.charts[0].box)
+                chart.box.setYLink(self.charts[0].box)
             label.setContentsMargins(2 * theme.GRID, 0, theme.GRID, theme.GRID)
             self.charts.append(chart)
             self.labels.append(label)

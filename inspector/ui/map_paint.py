@@ -90,7 +90,7 @@ class MapPainter:
             if reason := self.reason(lane):
                 painter.fillRect(rect, c.window)
                 painter.setPen(c.muted)
-                painter.drawText(rect.translated(8, 0), int(_LeftMiddle), reason)
+                painter.drawText(rect.translated(8, 0), int(_LeftMiddle | Qt.TextFlag.TextDontClip), reason)
                 continue
             self._lane(painter, view, index, lane, rect)
             for gap in gaps:

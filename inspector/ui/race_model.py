@@ -35,13 +35,15 @@ MEANS = (
 SAMPLES = (
     "lion:lr=0.0003,weight_decay=1",
     "888,888",
-    "8.888",
     "8.888e−8",
     "8.888e−8",
-    "888.8",
     "8.888e−8",
-    "",
+    "8.888e22",
+    "8.888e−8",
+    "diverged at step 8,888",
 )
+COLOURS = ROW[:4]
+"""The others come too near to these once they are dark enough for a light ground."""
 
 
 def lane_name(lane: LanePicture) -> str:
@@ -50,9 +52,9 @@ def lane_name(lane: LanePicture) -> str:
 
 
 def lane_style(number: int) -> tuple[QColor, Dash]:
-    """The colour and the dash of a lane: colours first, then other dashes."""
-    colour = theme.ink(QColor(ROW[number % len(ROW)]), theme.colours().base)
-    return colour, DASHES[number // len(ROW) % len(DASHES)]
+    """The colour and the dash of a lane: colours that nobody takes for each other, then the same with other dashes."""
+    colour = theme.ink(QColor(COLOURS[number % len(COLOURS)]), theme.colours().base)
+    return colour, DASHES[number // len(COLOURS) % len(DASHES)]
 
 
 class RaceModel(ColumnsModel):

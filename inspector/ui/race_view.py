@@ -25,7 +25,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import format as fmt
 from inspector.ui import theme
 from inspector.ui.lane_notes import LaneNotes
-from inspector.ui.race_model import SAMPLES, RaceModel, lane_style, latest
+from inspector.ui.race_model import SAMPLES, STATE, STEP, RaceModel, lane_style, latest
 from inspector.ui.readouts import bucket_at, picked_step
 from inspector.ui.shortcuts import bind
 from inspector.ui.step_chart import StepChart
@@ -60,7 +60,7 @@ LANES_HELP = (
     + "."
 )
 LOW, NARROW = 150, 180
-"""Pixels that a plot takes at least, as long as there is room."""
+"""Pixels that a plot takes at least, as long as there is room, with text of usual size."""
 CLOSE = 130
 """That wide at least is one of four in a row."""
 NOTHING = "Several optimizers from the same start, over the same batches: write them above, then Start (Ctrl+Return)."
@@ -118,6 +118,7 @@ class RaceView(LazyView):
         self.table.activated.connect(self._bring)
         self.table.doubleClicked.connect(self._bring)
         set_widths(self.table, SAMPLES)
+        self._all_columns = sum(map(self.table.columnWidth, range(len(SAMPLES))))
         self.table.horizontalHeader().setStretchLastSection(True)
         self.charts = {name: self._chart(name) for name in CHARTS}
         self._plots = QWidget()
@@ -275,16 +276,21 @@ class RaceView(LazyView):
 
     def _share(self) -> None:
         """Plots over the table, or beside it where there is no height for both."""
-        header, row = self.table.horizontalHeader().height(), self.table.verticalHeader().defaultSectionSize()
-        rows = header + row * (len(self.model.lanes) or 4) + theme.GRID
-        low = self.height() - min(rows, self.height() * 2 // 5) < 2 * LOW
-        beside = low and self.width() >= 4 * CLOSE * 5 // 3
+        room, close, narrow_plot = map(theme.scaled, (LOW, CLOSE, NARROW))
+        header = self.table.horizontalHeader()
+        row = self.table.verticalHeader().defaultSectionSize()
+        rows = header.height() + row * (len(self.model.lanes) or 4) + theme.GRID
+        low = self.height() - min(rows, self.height() * 2 // 5) < 2 * room
+        beside = low and self.width() >= 4 * close * 5 // 3
         self._splitter.setOrientation(Qt.Orientation.Horizontal if beside else Qt.Orientation.Vertical)
         length = self.width() if beside else self.height()
         table = length * 2 // 5 if beside else min(rows, length * 2 // 5)
         self._splitter.setSizes([max(length - table, 1), max(table, 1)])
+        # Where there is no room for all columns, those are at the end that the plots show as well.
+        narrow = self._all_columns > (table if beside else self.width())
+        header.moveSection(header.visualIndex(STATE), STEP + 1 if narrow else STATE)
         width = length - table if beside else self.width()
-        columns = 4 if low and width >= 4 * CLOSE else 2 if width >= 2 * NARROW else 1
+        columns = 4 if low and width >= 4 * close else 2 if width >= 2 * narrow_plot else 1
         if columns != self._columns:
             self._columns = columns
             for at, chart in enumerate(self.charts.values()):

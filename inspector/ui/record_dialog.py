@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
@@ -48,6 +49,7 @@ class RecordDialog(QDialog):
         super().__init__(parent)
         assert snapshot.plan is not None
         self._layout: Layout = snapshot.plan.layout
+        self._lanes = len(snapshot.race.lanes) if snapshot.race is not None and snapshot.race.live else 1
         self.setObjectName("record_dialog")
         self.setWindowTitle("Record the run")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -97,11 +99,12 @@ class RecordDialog(QDialog):
         path = session_path(self.path.text())
         check_new(path)
         what = dict(POLICIES).get(self.policy.currentText().strip(), f"also {policy}")
-        expected = policy.expected_bytes(self._layout, STEPS)
-        ring = policy.memory_bytes(self._layout)
+        expected = policy.expected_bytes(self._layout, STEPS) * self._lanes
+        ring = policy.memory_bytes(self._layout) * self._lanes
+        of_lanes = f", of each of the {self._lanes} lanes" if self._lanes > 1 else ""
         memory = f" Up to {size_text(ring)} of memory hold the latest steps." if ring else ""
         return (
-            f"Records {what}. About {size_text(expected)} for {STEPS:,} steps; the disk has "
+            f"Records {what}{of_lanes}. About {size_text(expected)} for {STEPS:,} steps; the disk has "
             f"{size_text(free_bytes(path.parent))} left.{memory} Every param is counted meanwhile, which takes one "
             "more pass over w, g, m and v a step."
         )
@@ -134,8 +137,9 @@ def session_path(text: str) -> Path:
 
 
 def free_name(source: str, folder: Path | None = None) -> Path:
-    """A session named after the source that does not exist yet, in the folder where the program runs."""
-    folder = folder or Path.cwd()
+    """A session named after the source that does not exist yet, in the folder where the program runs; where nothing
+    can be written there, as for a program that was started from a menu, in that of the person."""
+    folder = folder or (Path.cwd() if os.access(Path.cwd(), os.W_OK) else Path.home())
     stem = Path(source.replace(":", "-").replace("=", "-").replace(",", "-")).stem or "run"
     names = (f"{stem}{'' if i == 1 else f'-{i}'}{ENDING}" for i in range(1, 10_000))
     return folder / next((name for name in names if not (folder / name).exists()), f"{stem}{ENDING}")

@@ -147,14 +147,16 @@ def _path(surface: Surface, lane: LanePicture, number: int) -> Path:
 def _words(lane: LanePicture) -> str:
     x, y, loss, moved = (latest(lane.history, name) for name in ("x", "y", "loss", "update_norm"))
     words = [lane_name(lane), f"step {lane.steps:,}"]
+    if lane.diverged is not None:
+        words.append(f"diverged at step {lane.diverged[0]:,}")
     if x is not None and y is not None:
         words.append(f"x {fmt.number(x)}, y {fmt.number(y)}")
     if loss is not None:
-        words.append(f"f {fmt.number(loss)} where the step began")
+        words.append(f"f {fmt.number(loss)} before it")
     if moved is not None:
         words.append(f"moved {fmt.number(moved)}")
     if lane.diverged is not None:
-        words.append(f"diverged at step {lane.diverged[0]:,}: {lane.diverged[1]}")
+        words.append(lane.diverged[1])
     if lane.runs_as is not None:
         words.append(str(lane.runs_as))
     return " · ".join(words)

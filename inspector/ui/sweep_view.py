@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyqtgraph as pg
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QGuiApplication
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import (
     QComboBox,
     QHBoxLayout,
@@ -22,19 +17,18 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from inspector.floats import F64Array
 from inspector.plan import Variant
-from inspector.runtime.commands import CancelSweep, StartSweep
+from inspector.runtime.commands import CancelSweep, ResumeSweep, StartSweep
 from inspector.runtime.snapshots import Snapshot
 from inspector.sweep import Point, best_of
 from inspector.ui import format as fmt
 from inspector.ui import theme
-from inspector.ui.chart import Axis, Chart, Dash, dashed_pen, line_pen, set_points
 from inspector.ui.lane_notes import LaneNotes
 from inspector.ui.line_sample import line_sample
 from inspector.ui.race_model import lane_style
 from inspector.ui.record_dialog import free_name
 from inspector.ui.shortcuts import bind
+from inspector.ui.sweep_chart import SweepChart
 from inspector.ui.tables import AnyIndex, ColumnsModel, dense_table, set_widths
 from inspector.ui.view import LazyView
 from inspector.ui.widgets import ElidedLabel
@@ -50,10 +44,15 @@ MEANS = (
     "Runs that are done, of those there will be.",
     "Runs that diverged.",
 )
-SAMPLES = ("lion:weight_decay=1", "8.888e−8", "8.88888", "8.8888", "8.8888", "88 of 88", "88")
+SAMPLES = ("lion:weight_decay=1", "8.888e−8", "8.8888e88", "8.8888e88", "8.8888e88", "88 of 88", "88")
 PRESETS = ("adamw", "adamw adam-l2", "adamw lion sgd", "adamw adamw:beta2=0.95")
+LANES_HELP = (
+    "Lanes with spaces between them, as in a race, without lr and seed. What is left out is as the source was opened "
+    "with."
+)
 KEYS = (
     ("Ctrl+Return", "start the sweep, or end the one that goes on"),
+    ("G", "go on with a sweep that was ended"),
     ("Ctrl+C", "copy the table"),
 )
 NOTHING = (
@@ -101,7 +100,7 @@ class SweepModel(ColumnsModel):
             return str(point.diverged)
         if not point.losses:
             return fmt.NA
-        return fmt.number({LOSS: point.mean, LOW: min(point.losses), HIGH: max(point.losses)}[column], 5)
+        return fmt.number({LOSS: point.mean, LOW: point.low, HIGH: point.high}[column], 5)
 
     def data(self, index: AnyIndex, role: int = 0) -> Any:
         """The text of a cell, its sample of the line, and what it means."""
@@ -119,79 +118,6 @@ class SweepModel(ColumnsModel):
         if role == Qt.ItemDataRole.ForegroundRole and column == DIVERGED and self.points[row].diverged:
             return theme.ink(theme.NONFINITE, theme.colours().base)
         return MEANS[column] if role == Qt.ItemDataRole.ToolTipRole else None
-
-
-class RateAxis(Axis):
-    """Powers of ten along x, where labels lie beside each other and not above."""
-
-    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
-        """As many as have room."""
-        return super().tickValues(low, high, size / 3)
-
-
-class SweepChart(Chart):
-    """log10 of the learning rate along x, final loss along y: a dot a run, a line through the means."""
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(left=Axis("left"), bottom=RateAxis("bottom", log=True), parent=parent)
-        self.show_bottom_axis("learning rate")
-        self.setToolTip(
-            "The final loss of each run over its learning rate: a dot a run, a line through the means."
-        )
-        self.set_titles("final loss: mean over the last tenth of the steps", "final loss")
-        self._lines: list[tuple[pg.PlotCurveItem, pg.ScatterPlotItem]] = []
-        self._points: tuple[Point, ...] = ()
-        self.hovered.connect(self._on_hovered)
-        self.all_wanted.connect(self.show_all)
-
-    def show_points(self, points: tuple[Point, ...], styles: Sequence[tuple[QColor, Dash]]) -> None:
-        """Draw these; `styles` one a lane, in the order in which lanes appear."""
-        fresh = {p.lr for p in points} != {p.lr for p in self._points}
-        self._points = points
-        lanes = tuple(dict.fromkeys(point.lane for point in points))
-        while len(self._lines) < len(lanes):
-            self._lines.append((pg.PlotCurveItem(connect="finite"), pg.ScatterPlotItem(pxMode=True, size=6)))
-            for item in self._lines[-1]:
-                self.box.addItem(item, ignoreBounds=True)
-        losses = [loss for point in points for loss in point.losses if math.isfinite(loss)]
-        for number, (line, dots) in enumerate(self._lines):
-            mine = [p for p in points if number < len(lanes) and p.lane == lanes[number]]
-            x = np.log10([p.lr for p in mine] or [1.0])[: len(mine)]
-            set_points(line, x, np.array([p.mean for p in mine], np.float64))
-            each = [
-                (at, loss) for at, p in zip(x, mine, strict=True) for loss in p.losses if math.isfinite(loss)
-            ]
-            set_points(dots, np.array([e[0] for e in each]), np.array([e[1] for e in each]))
-            if number < len(lanes):
-                colour, dash = styles[number]
-                line.setPen(dashed_pen(colour, dash))
-                dots.setPen(line_pen(colour))
-                dots.setBrush(pg.mkBrush(colour))
-        self.set_y_bounds((min(losses), max(losses)) if losses else None)
-        if fresh:
-            self.show_all()
-
-    def means(self, lane: str) -> tuple[F64Array, F64Array]:
-        """The line of a lane as drawn: log10 of the learning rate, mean final loss."""
-        lanes = tuple(dict.fromkeys(point.lane for point in self._points))
-        x, y = self._lines[lanes.index(lane)][0].getData()
-        return x, y
-
-    def show_all(self) -> None:
-        """Bring every learning rate into view."""
-        rates = [math.log10(point.lr) for point in self._points if point.lr > 0]
-        if rates:
-            room = max((max(rates) - min(rates)) * 0.05, 0.05)
-            self.box.setXRange(min(rates) - room, max(rates) + room, padding=0)
-
-    def _on_hovered(self, at: float | None) -> None:
-        done = [p for p in self._points if p.losses and p.lr > 0]
-        if at is None or not done:
-            self.set_titles("final loss: mean over the last tenth of the steps", "final loss")
-            return
-        rate = min((p.lr for p in done), key=lambda lr: abs(math.log10(lr) - at))
-        read = [f"{p.lane} {fmt.number(p.mean, 5)}" for p in done if p.lr == rate]
-        self.set_titles(f"lr {fmt.number(rate)}, final loss  " + "  ".join(read), f"lr {fmt.number(rate)}")
 
 
 class SweepView(LazyView):
@@ -219,9 +145,13 @@ class SweepView(LazyView):
         self.steps.setValue(300)
         self.button = QToolButton()
         self.button.clicked.connect(self.start)
+        self.resume_button = QToolButton()
+        self.resume_button.setText("Go on")
+        self.resume_button.clicked.connect(self.resume)
+        self.resume_button.hide()
         self.words = ElidedLabel()
         fields = (
-            (self.lanes, "Lanes", "Lanes with spaces between them, as in a race, without lr and seed"),
+            (self.lanes, "Lanes", LANES_HELP),
             (self.rates, "Learning rates", "LOW:HIGH:COUNT on a logarithmic grid, or numbers with commas"),
             (self.seeds, "Seeds", "Runs at each learning rate, of seeds 0, 1, …"),
             (self.steps, "Steps", "Steps of each run"),
@@ -236,13 +166,12 @@ class SweepView(LazyView):
         self.seeds.setPrefix("seeds ")
         self.steps.setPrefix("steps ")
         line.addWidget(self.lanes, 2)
-        for field in (self.rates, self.seeds, self.steps, self.button):
+        for field in (self.rates, self.seeds, self.steps, self.button, self.resume_button):
             line.addWidget(field)
         line.addWidget(self.words, 3)
         self.chart = SweepChart()
         self.table = dense_table(self.model, "sweep-table")
-        set_widths(self.table, SAMPLES)
-        self.table.horizontalHeader().setStretchLastSection(True)
+        set_widths(self.table, SAMPLES, grow=LANE)
         splitter = QSplitter(Qt.Orientation.Horizontal)
         splitter.setChildrenCollapsible(False)
         splitter.addWidget(self.chart)
@@ -254,7 +183,7 @@ class SweepView(LazyView):
         outer.addLayout(line)
         outer.addWidget(splitter, 1)
         self.setFocusProxy(self.table)
-        bind(self, [("Ctrl+Return", self.start), ("Ctrl+C", self._copy)], inside=True)
+        bind(self, [("Ctrl+Return", self.start), ("G", self.resume), ("Ctrl+C", self._copy)], inside=True)
         theme.changes().changed.connect(self._draw)
         self._show_running(False)
         self.chart.set_message(NOTHING)
@@ -278,11 +207,17 @@ class SweepView(LazyView):
         if self._running:
             self.command.emit(CancelSweep())
             return
-        path = free_name(f"sweep-{self._source}", Path.cwd())
+        path = free_name(f"sweep-{self._source}")
         lanes = tuple(self.lanes.currentText().split())
         self.command.emit(
             StartSweep(lanes, self.rates.text().strip(), self.seeds.value(), self.steps.value(), str(path))
         )
+
+    def resume(self) -> None:
+        """Ask for what is left of the sweep that is shown, if it was ended."""
+        sweep = self._snapshot.beside.sweep if self._snapshot is not None else None
+        if sweep is not None and sweep.left:
+            self.command.emit(ResumeSweep(sweep.path))
 
     # --- showing
 
@@ -290,6 +225,9 @@ class SweepView(LazyView):
         self._source = snapshot.source
         sweep = snapshot.beside.sweep
         self._show_running(sweep is not None and sweep.running)
+        left = 0 if sweep is None else sweep.left
+        self.resume_button.setVisible(bool(left))
+        self.resume_button.setToolTip(f"Run what is left of this sweep, {fmt.plural(left, 'run')} (G)")
         self._show_words()
         points = () if sweep is None else sweep.points
         if points != self.model.points:

@@ -24,7 +24,12 @@ def race(
             "codec, numerics and seed. Two to eight.",
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Steps that each lane runs.")] = 300,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps that each lane runs; 300 if left out, or as many as SOURCE has gradients for."
+        ),
+    ] = None,
     verify: Annotated[
         bool,
         typer.Option("--verify", help="SOURCE is a saved race or sweep: run it again and compare the bits."),
@@ -48,7 +53,8 @@ def race(
     json: o.Json = False,
 ) -> int:
     """Run several optimizers or settings side by side: the same start, the same batches, own weights each."""
-    from inspector.cli.race import Setup, run_again, run_race
+    from inspector.cli.race import DEFAULT_STEPS, Setup, run_race, steps_of
+    from inspector.cli.race_again import run_again
     from inspector.cli.recording import check_saved
     from inspector.race import LaneSpec
 
@@ -64,10 +70,12 @@ def race(
     lanes = [LaneSpec.from_text(text) for text in lane or ("adamw", "adam-l2", "lion:lr=3e-4", "sgd:lr=0.1")]
     given = checked(o.as_dict(settings))
     note_idle_lanes(lanes, given)
-    o.whole_number("--steps", steps)
+    if steps is None:
+        there = steps_of(o.make_source(source, schedule, seed))
+        steps = DEFAULT_STEPS if there is None else min(DEFAULT_STEPS, there)
     setup = Setup(
         source,
-        steps,
+        o.whole_number("--steps", steps),
         given,
         {"numerics": numerics},
         schedule,
@@ -81,6 +89,7 @@ def race(
 
 
 def sweep(
+    context: typer.Context,
     source: o.SourceArgument = "charlm",
     lane: Annotated[
         list[str] | None,
@@ -105,12 +114,24 @@ def sweep(
     schedule: o.ScheduleText = None,
     adapter: o.Adapter = None,
     save: o.SavePath = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="SOURCE is a saved sweep that was ended: run what is left of it."),
+    ] = False,
     json: o.Json = False,
 ) -> int:
     """Run optimizers at each of several learning rates and seeds, and print final loss against learning rate."""
-    from inspector.cli.race import Setup, run_sweep
+    from inspector.cli.race import Setup
+    from inspector.cli.sweep import resume_sweep, run_sweep
     from inspector.race import LaneSpec, log_grid, sweep_lanes
 
+    if resume:
+        refuse_all_but(
+            context,
+            ("source", "resume", "adapter", "json"),
+            "--resume runs what is left of a sweep as it was saved: leave {option} out.",
+        )
+        return resume_sweep(Path(source), adapter, json=json)
     bases = [LaneSpec.from_text(text) for text in lane or ("adamw",)]
     lanes = sweep_lanes(bases, log_grid(lr), range(seeds))
     given = checked(

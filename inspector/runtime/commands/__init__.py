@@ -8,6 +8,7 @@ from inspector.runtime.commands.beside import (
     DiffSessions,
     DropOverlay,
     LookBeside,
+    ResumeSweep,
     ShowOverlay,
     StartSweep,
     ViewDiff,
@@ -108,6 +109,7 @@ __all__ = [
     "RaceTogether",
     "RecoverDevice",
     "RemoveBreakpoint",
+    "ResumeSweep",
     "Run",
     "RunBack",
     "RunToDispatch",
@@ -212,6 +214,7 @@ Command = (
     | StopRace
     | FrontLane
     | RaceTogether
+    | ResumeSweep
     | StartSweep
     | CancelSweep
     | RecoverDevice
@@ -246,6 +249,7 @@ BESIDE = (
     CancelDiff,
     ViewDiff,
     ViewLines,
+    ResumeSweep,
     StartSweep,
     CancelSweep,
     LookBeside,

@@ -54,6 +54,13 @@ class StartSweep:
 
 
 @dataclass(frozen=True, slots=True)
+class ResumeSweep:
+    """Run what is left of the sweep in the folder `path`, as a process of its own."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class CancelSweep:
     """End the sweep that goes on; what is done of it stays."""
 

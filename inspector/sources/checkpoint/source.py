@@ -44,7 +44,7 @@ class Checkpoint:
         self.last_step: int | None = None
         self.origin = settled.origin if settled else ""
         self.unreplayable = settled.unreplayable if settled else ""
-        self._seed = seed
+        self.seed = seed
         shapes = {name: tensor.shape for name, tensor in self._contents.weights.items()}
         decays = settled.decays if settled else None
         self.params = tuple(
@@ -121,7 +121,7 @@ class Checkpoint:
         settings: Settings = self.hyper.of_param(number, decays=True)
         t = self.finished_steps - settings.behind
         return drawn_gradient(
-            _values(state.m), _values(state.v), settings, t, seed=self._seed, step=step, number=number
+            _values(state.m), _values(state.v), settings, t, seed=self.seed, step=step, number=number
         )
 
     def _form(self) -> Variant:
