@@ -15,10 +15,11 @@ fn adamw_update(
     @builtin(global_invocation_id) gid: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
 ) {
-    let i = flat_id(gid, groups);
-    if 4u * i >= size {
+    let flat = flat_id(gid, groups);
+    if 4u * flat >= size {
         return;
     }
+    let i = from_the_end(flat, size);
     let w0 = w[i];
     let g0 = g[i];
     let m0 = m[i];

@@ -18,6 +18,12 @@ fn flat_id(gid: vec3<u32>, groups: vec3<u32>) -> u32 {
     return gid.y * groups.x * WORKGROUP_SIZE + gid.x;
 }
 
+// The vec4 that a thread of an update takes, from the last to the first of `size` elements: the norm read the gradient
+// forwards, so that a large cache still has its end.
+fn from_the_end(flat: u32, size: u32) -> u32 {
+    return (size - 1u) / 4u - flat;
+}
+
 // The lanes of a vec4 that lie below `size`, the vec4 beginning at element `first`.
 fn lanes_below(first: u32, size: u32) -> vec4<bool> {
     return vec4(first) + vec4(0u, 1u, 2u, 3u) < vec4(size);

@@ -13,10 +13,11 @@ fn sgd_update(
     @builtin(global_invocation_id) gid: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
 ) {
-    let i = flat_id(gid, groups);
-    if 4u * i >= size {
+    let flat = flat_id(gid, groups);
+    if 4u * flat >= size {
         return;
     }
+    let i = from_the_end(flat, size);
     let w0 = w[i];
     let g0 = g[i];
     let to = updated(w0, g0, vec4(0.0), vec4(0.0), grad_stats[1], hp, vec4(0.0), bias, 4u * i);
