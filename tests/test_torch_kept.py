@@ -176,48 +176,6 @@ def test_a_disk_that_hangs_is_waited_for_once_and_the_session_says_so(
 
 
 @pytest.mark.timeout(60)
-def test_where_tensors_are_large_a_script_waits_a_small_share_of_its_time(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writing_threads, "LARGE_BYTES", 1)
-    monkeypatch.setattr(keeping, "LEAST_S", 0.0)
-    monkeypatch.setattr(keeping, "SHARE", 0.5)
-    disk = SlowDisk(0)
-    disk.install(monkeypatch)
-    model = runs.Net()
-    optimizer = AdamW(runs.split(model), lr=3e-3)
-    with record(optimizer, path, model, "stats+flight:4") as recording:
-        runs.train(model, optimizer, range(1, 4), recording=recording)
-        disk.going.clear()
-        # Each would wait for ever.
-        runs.train(model, optimizer, range(4, 30), recording=recording)
-        disk.going.set()
-    with Session.open(path) as session:
-        assert len(session.steps) == 29
-        assert not [note for note in session.notes("mark") if "not on disk" in note.text]
-
-
-def test_waits_add_up_to_a_share_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr("inspector.integrations.torch.keeping.time.monotonic", lambda: now[0])
-    made = keeping.Keeping(lambda: 0, lambda: False, bounded=True)
-    asked: list[float] = []
-
-    def wait_for(condition: Any, timeout: float) -> bool:
-        asked.append(timeout)
-        now[0] += timeout
-        return False
-
-    monkeypatch.setattr(made._changed, "wait_for", wait_for)
-    assert made.wait_for(1) is None
-    now[0] += 10
-    assert made.wait_for(2) is None
-    assert made.wait_for(3) is None
-    # 50 ms at first, then 2 % of the 10.05 s that have gone by.
-    assert asked == pytest.approx([0.05, 0.201, 0.02 * 0.201], rel=1e-6)
-
-
-@pytest.mark.timeout(60)
 def test_a_recording_that_ends_by_itself_is_not_waited_for(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,9 +17,8 @@ from inspector.byte_sizes import size_text
 from inspector.errors import UsageError
 from inspector.findings import Finding
 from inspector.floats import F32Array
-from inspector.layout import F32_BYTES, Param
+from inspector.layout import Param
 from inspector.param_statistics import ParamTable
-from inspector.session import writing_threads
 from inspector.session.flight import MAX_WRITTEN, FlightRing
 from inspector.session.policy import Policy, Wanted
 from inspector.session.records import About, Note, RecordedStep, Shard
@@ -209,12 +208,6 @@ class Recorder:
         if self.policy.captures:
             self._threads.put(DropState(state.finished_steps))
             self._threads.put_tensors([capture])
-
-    @property
-    def captures_much(self) -> bool:
-        """True where gradients or a state that it captures take a disk long."""
-        numel = sum(self._numel.values())
-        return self.policy.captures and F32_BYTES * numel >= writing_threads.LARGE_BYTES
 
     @property
     def has_ring(self) -> bool:

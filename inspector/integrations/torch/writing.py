@@ -128,9 +128,7 @@ class Writer:
         self._found_late: list[Finding] = []
         self._queue: queue.Queue[Item] = queue.Queue(WAITING)
         self._keeping = Keeping(
-            lambda: recorder.durable_step,
-            lambda: (self.problem or recorder.problem) is not None,
-            bounded=recorder.captures_much,
+            lambda: recorder.durable_step, lambda: (self.problem or recorder.problem) is not None
         )
         recorder.call_when_written(self._keeping.advanced)
         self._thread = threading.Thread(target=self._run, name="inspector-torch", daemon=True)
