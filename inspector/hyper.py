@@ -15,8 +15,9 @@ from inspector.settings import SETTING_NAMES, ParamSettings, Settings
 
 Numerics = Literal["published", "precise"]
 NUMERICS: tuple[Numerics, ...] = ("published", "precise")
-KERNELS_REVISION = 2
-"""Of the bits that the kernels give. 1: precise numerics formed 1-β₁ of a float32 β₁ and rounded in another order."""
+KERNELS_REVISION = 3
+"""Of the bits that the kernels give. 1: precise numerics formed 1-β₁ of a float32 β₁ and rounded in another order.
+2: the ridge of Shampoo's roots was 1e-4 of the largest eigenvalue."""
 
 
 @dataclass(frozen=True, slots=True)

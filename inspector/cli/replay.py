@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +23,8 @@ from inspector.cli.step_options import tell_idle, tell_runs_as
 from inspector.errors import UsageError
 from inspector.floats import shortest
 from inspector.gpu.opener import StepperMaker
-from inspector.hyper import KERNELS_REVISION
 from inspector.optimizers import optimizer
+from inspector.plan import Variant
 from inspector.runtime.breakpoints import Breakpoints
 from inspector.runtime.replay import Changes, Replay, ReplayedStep
 from inspector.runtime.saved_replay import SavedReplay
@@ -224,13 +224,16 @@ def _why_not_exact(runner: Replay, changes: Changes) -> str | None:
         return f"It was recorded on another adapter, {was.name} ({was.backend})."
     if any(v.reduce == "atomic" or v.own.get("reduce_norm_sq") for v in runner.variants):
         return "The norm is added up with atomics, in another order each time."
-    if runner.source.session.about.kernels < KERNELS_REVISION and any(
-        v.numerics == "precise" and optimizer(v.optimizer).adam for v in runner.variants
-    ):
-        return (
-            "It was recorded by kernels whose precise numerics rounded in another order; these round as PyTorch does. "
-            "What is recorded from now on is the same bits again."
-        )
+    did = _other_kernels(runner.source.session.about.kernels, runner.variants)
+    return did and f"It was recorded by kernels {did}. What is recorded from now on is the same bits again."
+
+
+def _other_kernels(revision: int, variants: Iterable[Variant]) -> str | None:
+    """What kernels of that `KERNELS_REVISION` did otherwise in one of these forms; None where they gave these bits."""
+    if revision < 2 and any(v.numerics == "precise" and optimizer(v.optimizer).adam for v in variants):
+        return "whose precise numerics rounded in another order; these round as PyTorch does"
+    if revision < 3 and any(v.optimizer == "shampoo" for v in variants):
+        return "whose ridge of Shampoo's roots was 1e-4 of the largest eigenvalue; here it is 1e-3"
     return None
 
 
