@@ -136,6 +136,8 @@ def test_one_that_is_ended_or_fails_says_so(tmp_path: Path) -> None:
 def test_what_has_no_loss_of_its_own_is_not_swept(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["sweep", "synthetic:1000", "--steps", "2"]) == 2
     assert "final losses" in capsys.readouterr().err
+    assert run(["sweep", TINY, "--lr", "1,2", "--steps", "0"]) == 2
+    assert capsys.readouterr().err.strip().endswith("--steps 0 leaves no loss to compare: give at least 1.")
 
 
 def test_a_sweep_that_was_killed_is_gone_on_with_and_has_the_same_bits(

@@ -9,6 +9,7 @@ import typer
 
 from inspector.cli import options as o
 from inspector.cli.step_options import SettingOptions, checked, note_idle_lanes, refuse_all_but
+from inspector.errors import UsageError
 
 
 def race(
@@ -145,5 +146,7 @@ def sweep(
     )
     note_idle_lanes(bases, given)
     o.whole_number("--steps", steps)
+    if not steps:
+        raise UsageError("--steps 0 leaves no loss to compare: give at least 1.")
     setup = Setup(source, steps, given, {"numerics": numerics}, schedule, None, adapter)
     return run_sweep(setup, lanes, save, json=json)
