@@ -108,7 +108,7 @@ def test_a_recording_that_will_not_fit_is_refused_before_it_starts(tmp_path: Pat
     with pytest.raises(UsageError, match=r"would take 50\.0 GB, and the disk has 10\.0 GB left"):
         check_room(tmp_path / "run.session", 50 * 10**9, free=lambda folder: 10**10)
     with pytest.raises(
-        UsageError, match=r"would take 5\.0 MB, and the disk has 68\.0 MB left, of which 67\.1 MB stay free"
+        UsageError, match=r"would take 5\.00 MB, and the disk has 68\.0 MB left, of which 67\.1 MB stay free"
     ):
         check_room(tmp_path / "run.session", 5 * 10**6, free=lambda folder: 68 * 10**6)
     with pytest.raises(UsageError, match="is not a capture policy"):
