@@ -195,7 +195,9 @@ def test_another_type_of_state_in_mid_run_keeps_what_can_be_kept(run: Run, at_st
     for lane in MOMENTS:
         assert bytes_of(getattr(plain, lane)) == bytes_of(getattr(sqrt, lane))
     texts = [m.text for m in run.watched.snapshots[-1].marks]
-    assert (len(texts), texts[0]) == (7, "kernel f32 → 8bit")
+    # What rounded the state is not undone by going back to the first form; a dispatch a tensor is.
+    assert (len(texts), texts[0]) == (5, "kernel f32 → 8bit")
+    assert texts[-1].startswith("kernel 8bit → f32")
     assert run.do(c.StepIteration()).record is not None
     assert run.state().finished_steps == (3 if at_start else 4)
 

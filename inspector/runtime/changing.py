@@ -29,6 +29,8 @@ class Changing:
         self._run = run
         self._placing = placing
         self._diagnosis = diagnosis
+        self._recoded = 0
+        """Twice the changes of form so far that made the state anew."""
 
     # --- settings
 
@@ -133,7 +135,11 @@ class Changing:
             run.course.choose(run.form_since, new)
             self.part(run.form_since)
             run.checkpoints.hurry()
-            run.marks.change(run.form_since, "form", old, new, _form_words)
+            # Another form that keeps the state otherwise is not undone by going back to the first.
+            recoded = _kept_as(old) != _kept_as(new)
+            self._recoded += recoded
+            run.marks.change(run.form_since, f"form {self._recoded}", old, new, _form_words)
+            self._recoded += recoded
 
     # --- the form, with the params laid out anew
 
@@ -187,6 +193,12 @@ class Changing:
 
 def _setting_words(name: str, old: float, new: float) -> str:
     return f"{name} {true_minus(shortest(old))} → {true_minus(shortest(new))}"
+
+
+def _kept_as(variant: Variant) -> tuple[object, ...]:
+    """What the state of a form hangs on: another one rounds it, or begins it anew."""
+    coded = (variant.codec, variant.small_state) if variant.kernel == "8bit" else None
+    return variant.optimizer, coded, variant.root_block, variant.factors, variant.no_muon
 
 
 def _form_words(old: Variant, new: Variant) -> str:
