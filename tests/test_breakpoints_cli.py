@@ -55,7 +55,7 @@ def test_a_stop_is_in_the_document_and_the_exit_code(call: Call, source: Path) -
     assert report["stopped"] == {
         "condition": "nonfinite > 0", "value": 2.0, "step": 4, "dispatch": 0, "kernel": "reduce_norm_sq",
         "where": "before", "param": "head", "index": [2, 1], "also": [],
-        "message": "Stopped in step 4 before reduce_norm_sq (dispatch 0/5) by nonfinite > 0: nonfinite is 2 in "
+        "message": "Stopped in step 4 before reduce_norm_sq (dispatch 0/4) by nonfinite > 0: nonfinite is 2 in "
         "head[2, 1].",
     }  # fmt: skip
     assert [f["rule"] for f in report["findings"]] == ["nonfinite-gradient"]
@@ -142,7 +142,7 @@ def test_for_people_the_stop_is_the_last_line(call: Call, source: Path) -> None:
     code, out, _ = run(call, source, "--break", "step == 1")
     assert code == 1
     assert out.rstrip().splitlines()[-1] == (
-        "Stopped in step 1 before reduce_norm_sq (dispatch 0/5) by step == 1: step is 1."
+        "Stopped in step 1 before reduce_norm_sq (dispatch 0/4) by step == 1: step is 1."
     )
 
 

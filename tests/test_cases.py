@@ -473,7 +473,7 @@ def test_a_device_lost_between_dispatches_is_shown_stale_and_recovers_from_the_l
     again = opener.steppers[1].state()
     for lane in ("w", "m", "v"):
         assert getattr(again, lane)["p0"].tobytes() == getattr(kept, lane)["p0"].tobytes()
-    done = watched.send(c.StepIteration(), at(3, 4))
+    done = watched.send(c.StepIteration(), at(3, 3))
     assert done.record is not None
     norms = {s.record.grad_norm for s in watched.all if s.record is not None}
     assert 0.0 not in norms

@@ -81,7 +81,7 @@ def test_the_kernels_of_the_step_are_offered_and_the_update_is_shown_where_it_is
 ) -> None:
     view, sent = shown(qtbot)
     names = [view.kernel.itemText(i) for i in range(view.kernel.count())]
-    assert names == ["reduce_norm_sq", "reduce_norm_sq_final", "finalize_grad_stats", "adamw_update"]
+    assert names == ["reduce_norm_sq", "finalize_grad_stats", "adamw_update"]
     assert view.entry == "adamw_update"
     assert view.editor.text == BUILT_IN
     assert "to.grad =" in view.editor.textCursor().block().text()
