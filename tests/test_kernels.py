@@ -272,7 +272,7 @@ def test_partial_sums_of_several_levels_add_up(gpu: Gpu) -> None:
     g = np.random.default_rng(1).standard_normal(n).astype(np.float32)
     stepper = make_stepper(gpu, params_of(n), w=host(n), max_binding=64 << 10, align_bytes=1024, undo_bytes=0)
     levels = sum(d.kernel == "reduce_norm_sq_final" for d in stepper.plan.dispatches)
-    assert (levels > 1) == (stepper._gpu.limits.min_storage_buffer_offset_alignment >= 1024)
+    assert (levels > 0) == (stepper._gpu.limits.min_storage_buffer_offset_alignment >= 1024)
     assert run_one(stepper, {"p0": g})[0] == pytest.approx(exact_norm({"p0": g}), rel=1e-6)
 
 

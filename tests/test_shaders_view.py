@@ -301,7 +301,7 @@ def test_the_kernel_of_the_dispatch_that_is_selected_is_gone_to(qtbot: QtBot) ->
     pipeline, view = window.views["pipeline"], window.views["shaders"]
     assert isinstance(pipeline, PipelineView)
     assert isinstance(view, ShadersView)
-    pipeline.table.selectRow(3)
+    pipeline.table.selectRow(2)
     QTest.keySequence(window, "Ctrl+Shift+T")
     assert view.entry == "finalize_grad_stats"
     assert view.isVisible()
