@@ -457,7 +457,7 @@ def test_a_recording_shows_all_of_its_steps_at_once(
     assert at.record is not None
     assert at.record.loss == truth.step(13).loss
     run.worker.send(c.UndoDispatch())
-    at = run.until(lambda s: s.cursor is not None and (s.cursor.step, s.cursor.dispatch) == (13, 4))
+    at = run.until(lambda s: s.cursor is not None and (s.cursor.step, s.cursor.dispatch) == (13, 3))
     assert at.record is not None
     assert len(at.history) == STEPS
 
