@@ -544,7 +544,7 @@ def test_another_variant_forgets_what_belongs_to_the_old_plan_and_says_so(gpu: G
     before = lanes(stepper)
     stepper.begin_step(HostGradients(g))
     stepper.set_variant(Variant(numerics="precise"))
-    assert stepper.cursor == Cursor(2, 0, 4)
+    assert stepper.cursor == Cursor(2, 0, 3)
     stepper.run_dispatch(HYPER)
     with pytest.raises(UsageError, match="only between steps"):
         stepper.set_variant(ATOMIC)
