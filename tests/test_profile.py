@@ -172,9 +172,7 @@ def test_the_floor_is_bytes_over_the_copy_bandwidth() -> None:
 
 def test_the_span_takes_in_what_lies_between_dispatches() -> None:
     began = [10.0, 12.0, 13.0, 20.0]
-    step = tuple(
-        dataclasses.replace(t, began_ms=b) for t, b in zip(times(1, 0.1, 5, 2), began, strict=True)
-    )
+    step = tuple(dataclasses.replace(t, began_ms=b) for t, b in zip(times(1, 0.1, 5, 2), began, strict=True))
     cold = tuple(dataclasses.replace(t, cold=True, ms=99.0) for t in step)
     assert span_ms([cold, step]) == 12.0
     assert math.isnan(span_ms([times(1, 1, 1, 1)]))
