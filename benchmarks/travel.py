@@ -98,7 +98,7 @@ def step_of(step: int) -> RecordedStep:
     kernels = tuple(
         KernelTime(name, block, 0.1, "gpu")  # type: ignore[arg-type]
         for name, block in (
-            ("reduce_norm_sq", None), ("reduce_norm_sq_final", None), ("finalize_grad_stats", None),
+            ("reduce_norm_sq", None), ("finalize_grad_stats", None),
             ("adamw_update", "wd"), ("adamw_update", "no_wd"),
         )
     )  # fmt: skip

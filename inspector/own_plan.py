@@ -47,7 +47,7 @@ def _replaced(dispatch: Dispatch, own: OwnKernel, limits: Limits) -> Dispatch:
     access = dict(own.access)
     bindings = tuple(
         # What it does not declare is bound all the same, where it cannot be changed.
-        b if b.access == "uniform" else replace(b, access=access.get(b.slot, "read"))
+        b if b.access == "uniform" else replace(b, access=access.get(b.slot, "read"), exact=False)
         for b in dispatch.bindings
     )
     start, stop = dispatch.elements

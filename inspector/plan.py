@@ -105,6 +105,8 @@ class Binding:
     """Bytes of one of what it holds: a float32, a half, a code."""
     used: int | None = None
     """Bytes of it that are worked on, where not all of them are: of matrices that lie apart from each other."""
+    exact: bool = False
+    """Bound no longer than it is: its kernel counts what it holds."""
 
     @property
     def stop(self) -> int:
@@ -118,8 +120,8 @@ class Binding:
 
     @property
     def bound_size(self) -> int:
-        """Bytes to bind: the kernels load whole vec4s, and every range ends in a gap."""
-        return -(-self.size // 16) * 16
+        """Bytes to bind: most kernels load whole vec4s, and every range ends in a gap."""
+        return self.size if self.exact else -(-self.size // 16) * 16
 
     @property
     def moved_bytes(self) -> int:

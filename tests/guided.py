@@ -53,7 +53,7 @@ TOKEN = re.compile(
     r"|in the field (?P<field>\S+)"
     r"|type `(?P<typed>[^`]+)`"
     r"|(?P<each>Select each breakpoint in the list)"
-    r"|`(?P<key>[^`]+)`(?P<times> three times)?"
+    r"|`(?P<key>[^`]+)`(?P<times> twice)?"
 )
 
 
@@ -156,7 +156,7 @@ class Person:
         elif token["each"]:
             self._remove_breakpoints()
         else:
-            self._press(token["key"], 3 if token["times"] else 1)
+            self._press(token["key"], 2 if token["times"] else 1)
 
     def _press(self, key: str, times: int) -> None:
         assert KEY.fullmatch(key), f"{key} is no key"

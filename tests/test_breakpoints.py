@@ -126,7 +126,7 @@ def test_a_gradient_that_is_not_finite_stops_before_anything_runs(
         assert (hit.param, hit.index) == (name, index)
         assert hit.multi_index == tuple(int(i) for i in np.unravel_index(index, param.shape))
         assert hit.value == (None if text.startswith("finding") else 1.0)
-        assert engine.stepper.cursor == Cursor(3, 0, 5)
+        assert engine.stepper.cursor == Cursor(3, 0, 4)
         assert state(engine) == ends[2]
         # The gradient is still there to look at.
         assert engine.stepper.gradients()[name].tobytes() == steps[2][name].tobytes()
@@ -151,12 +151,12 @@ def test_what_lies_in_the_padding_counts_for_nothing(gpu: Gpu) -> None:
 @pytest.mark.parametrize(
     ("variant", "before"),
     [
-        (Variant(), 3),
+        (Variant(), 2),
         (ATOMIC, 2),
-        (Variant(dispatch="per-tensor"), 3),
-        (Variant(fused=False), 3),
-        (Variant(kernel="f16"), 3),
-        (Variant(kernel="8bit", codec="dynamic"), 3),
+        (Variant(dispatch="per-tensor"), 2),
+        (Variant(fused=False), 2),
+        (Variant(kernel="f16"), 2),
+        (Variant(kernel="8bit", codec="dynamic"), 2),
     ],
     ids=lambda v: f"{v.kernel} {v.reduce} {v.dispatch} {v.fused}" if isinstance(v, Variant) else "",
 )
@@ -210,7 +210,7 @@ def test_the_update_is_judged_before_it_is_applied(gpu: Gpu) -> None:
     assert engine.stats_level == "full"
     hit = go(engine)
     assert hit is not None
-    assert (hit.step, hit.dispatch, hit.kernel, hit.param) == (1, 3, "adamw_update", "a")
+    assert (hit.step, hit.dispatch, hit.kernel, hit.param) == (1, 2, "adamw_update", "a")
     assert hit.value == pytest.approx(0.05, rel=1e-4)
     assert engine.stepper.weights()["a"].tobytes() == w["a"].tobytes()
     engine = engine_of(gpu, gradients(), "update_ratio@a > 0.051", **options)
@@ -224,7 +224,7 @@ def test_half_precision_that_overflows_is_named_param_by_param(gpu: Gpu) -> None
     engine = engine_of(gpu, gradients(), "f16_overflows@*.norm >= 1", w=w)
     hit = go(engine)
     assert hit is not None
-    assert (hit.step, hit.dispatch, hit.param, hit.value) == (1, 3, "mid.norm", 1.0)
+    assert (hit.step, hit.dispatch, hit.param, hit.value) == (1, 2, "mid.norm", 1.0)
 
 
 def test_errors_of_8_bit_state_stop_before_the_codes_are_written(gpu: Gpu) -> None:
@@ -240,7 +240,7 @@ def test_errors_of_8_bit_state_stop_before_the_codes_are_written(gpu: Gpu) -> No
     before = state(engine)
     hit = go(engine)
     assert hit is not None
-    assert (hit.step, hit.dispatch, hit.kernel) == (1, 3, "adamw_8bit_update")
+    assert (hit.step, hit.dispatch, hit.kernel) == (1, 2, "adamw_8bit_update")
     assert hit.value == pytest.approx(level, rel=1e-3)
     assert state(engine) == before
     engine = engine_of(gpu, steps, f"v_error@last.* > {1.01 * level}", **options)
@@ -266,13 +266,13 @@ PLAIN: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("variant", "name", "dispatch", "by_dispatch"),
     [
-        (Variant(), "a", 3, False),
-        (Variant(), "mid.norm", 4, False),
-        (Variant(), "last.w", 3, True),
-        (Variant(dispatch="single"), "mid.norm", 3, False),
+        (Variant(), "a", 2, False),
+        (Variant(), "mid.norm", 3, False),
+        (Variant(), "last.w", 2, True),
+        (Variant(dispatch="single"), "mid.norm", 2, False),
         (Variant(dispatch="per-tensor"), "last.w", None, False),
         (Variant(fused=False), "a", None, True),
-        (Variant(kernel="f16"), "mid.norm", 4, False),
+        (Variant(kernel="f16"), "mid.norm", 3, False),
     ],
     ids=lambda v: f"{v.kernel} {v.dispatch} {v.fused}" if isinstance(v, Variant) else str(v),
 )
@@ -319,20 +319,20 @@ def test_a_weight_that_overflows_is_named_after_the_update_that_did_it(gpu: Gpu)
     engine = engine_of(gpu, steps, "w_nonfinite > 0", "w_nonfinite@mid.* > 0", w=w, **options)
     hit = go(engine)
     assert hit is not None
-    assert (hit.step, hit.dispatch, hit.after, hit.param, hit.index) == (1, 4, True, "mid.norm", 7)
+    assert (hit.step, hit.dispatch, hit.after, hit.param, hit.index) == (1, 3, True, "mid.norm", 7)
     assert [str(each.condition) for each in hit.also] == ["w_nonfinite@mid.* > 0"]
     assert engine.stepper.cursor.at_end
     assert engine.stepper.weights()["mid.norm"].reshape(-1)[7] == -math.inf
     # Nothing changes until the next update, so F5 comes to that.
     hit = go(engine)
     assert hit is not None
-    assert (hit.step, hit.dispatch, hit.after) == (2, 3, True)
+    assert (hit.step, hit.dispatch, hit.after) == (2, 2, True)
     # Back before the update that did it, it stops there again.
     assert engine.rewind_to(1)
     assert engine.undo_dispatch()
     hit = go(engine)
     assert hit is not None
-    assert (hit.step, hit.dispatch, hit.after) == (1, 4, True)
+    assert (hit.step, hit.dispatch, hit.after) == (1, 3, True)
 
 
 def test_the_largest_of_all_names_the_param_that_has_it(gpu: Gpu) -> None:
@@ -343,7 +343,7 @@ def test_the_largest_of_all_names_the_param_that_has_it(gpu: Gpu) -> None:
     engine = engine_of(gpu, steps, "w_max > 9.25", w=w, **PLAIN)
     hit = go(engine)
     assert hit is not None
-    assert (hit.step, hit.dispatch, hit.after, hit.param, hit.index) == (1, 4, True, "mid.norm", None)
+    assert (hit.step, hit.dispatch, hit.after, hit.param, hit.index) == (1, 3, True, "mid.norm", None)
     assert hit.value == pytest.approx(9.5, rel=1e-6)
 
 
@@ -357,10 +357,10 @@ def test_without_one_on_the_state_no_step_is_cut_after_its_updates(
         engine.stepper, "_run", lambda hyper, until: (ran.append(until), inner(hyper, until))[1]
     )
     engine.step_iteration()
-    assert ran == [3, 5]
+    assert ran == [2, 4]
     set_breaks(engine, "w_max > 1e9")
     engine.step_iteration()
-    assert ran == [3, 5, 3, 4, 5]
+    assert ran == [2, 4, 2, 3, 4]
 
 
 def test_what_is_counted_after_an_update_is_what_numpy_counts(gpu: Gpu) -> None:
@@ -391,7 +391,7 @@ def test_several_that_hold_count_each_and_stop_once_a_moment(gpu: Gpu) -> None:
     stops = []
     while (hit := go(engine)) is not None:
         stops.append((str(hit.condition), hit.step, hit.dispatch))
-    assert stops[:3] == [("grad_norm > 0", 1, 3), ("nan > 0", 2, 0), ("grad_norm > 0", 2, 3)]
+    assert stops[:3] == [("grad_norm > 0", 1, 2), ("nan > 0", 2, 0), ("grad_norm > 0", 2, 2)]
     assert len(stops) == STEPS + 1
     picture = engine.breakpoints.picture(engine.stepper.plan)
     assert [(str(b.condition), b.hits) for b in picture] == [
@@ -444,7 +444,7 @@ def test_going_back_before_a_stop_makes_it_stop_again(gpu: Gpu) -> None:
     steps = planted(3, "tiny", 0, math.inf)
     engine = engine_of(gpu, steps, "posinf > 0", "clip_scale < 1000")
     assert str(go(engine).condition) == "clip_scale < 1000"  # type: ignore[union-attr]
-    assert engine.stepper.cursor == Cursor(1, 3, 5)
+    assert engine.stepper.cursor == Cursor(1, 2, 4)
     assert engine.undo_dispatch()
     assert engine.breakpoints.stop is None
     assert go(engine).step == 1  # type: ignore[union-attr]
@@ -465,14 +465,14 @@ def test_going_back_before_a_stop_makes_it_stop_again(gpu: Gpu) -> None:
 def test_dispatch_by_dispatch_it_stops_there_as_well(gpu: Gpu) -> None:
     engine = engine_of(gpu, planted(2, "a", 0, math.nan), "nan > 0", "grad_norm > 0")
     places = []
-    for _ in range(14):
+    for _ in range(11):
         engine.step_dispatch()
         cursor = engine.stepper.cursor
         places.append((cursor.step, cursor.dispatch, engine.breakpoints.stop is not None))
     assert places == [
-        (1, 1, False), (1, 2, False), (1, 3, True), (1, 4, False), (1, 5, False),
-        (2, 0, True), (2, 1, False), (2, 2, False), (2, 3, True), (2, 4, False), (2, 5, False),
-        (3, 1, False), (3, 2, False), (3, 3, True),
+        (1, 1, False), (1, 2, True), (1, 3, False), (1, 4, False),
+        (2, 0, True), (2, 1, False), (2, 2, True), (2, 3, False), (2, 4, False),
+        (3, 1, False), (3, 2, True),
     ]  # fmt: skip
 
 
@@ -485,14 +485,13 @@ def test_one_set_late_stops_where_the_run_stands_unless_the_update_has_begun(gpu
     assert hit is not None
     assert (hit.step, hit.dispatch) == (1, 0)
     engine = engine_of(gpu, steps)
-    for _ in range(2):
-        engine.step_dispatch()
+    engine.step_dispatch()
     set_breaks(engine, "nan > 0")
     hit = go(engine)
     assert hit is not None
-    assert (hit.step, hit.dispatch) == (1, 2)
+    assert (hit.step, hit.dispatch) == (1, 1)
     engine = engine_of(gpu, steps)
-    for _ in range(4):
+    for _ in range(3):
         engine.step_dispatch()
     set_breaks(engine, "nan > 0")
     hit = go(engine)
@@ -515,7 +514,7 @@ def test_a_finding_that_needs_the_norm_stops_once_that_is_known(gpu: Gpu) -> Non
     engine = engine_of(gpu, steps, "finding:norm-overflow")
     hit = go(engine)
     assert hit is not None
-    assert (hit.step, hit.dispatch, hit.kernel) == (4, 3, "adamw_update")
+    assert (hit.step, hit.dispatch, hit.kernel) == (4, 2, "adamw_update")
     assert engine.record is not None
     assert engine.record.grad_norm == math.inf
 
@@ -545,10 +544,10 @@ def test_without_breakpoints_a_step_is_one_submission_and_with_one_on_the_norm_t
     engine.step_iteration()
     set_breaks(engine, "nonfinite > 0", "loss > 3", "step == 99")
     engine.step_iteration()
-    assert ran == [5, 5]
+    assert ran == [4, 4]
     set_breaks(engine, "clip_scale < 0")
     engine.step_iteration()
-    assert ran == [5, 5, 3, 5]
+    assert ran == [4, 4, 2, 4]
 
 
 # --- the worker
@@ -587,18 +586,18 @@ def test_the_worker_pauses_tells_and_goes_on(
     assert shown.notice is not None
     assert shown.notice.severity == "warning"
     assert shown.notice.text == (
-        "Stopped in step 4 before reduce_norm_sq (dispatch 0/5) by nonfinite > 0: nonfinite is 1 in a[1, 2]."
+        "Stopped in step 4 before reduce_norm_sq (dispatch 0/4) by nonfinite > 0: nonfinite is 1 in a[1, 2]."
     )
     assert [(b.hits, b.enabled) for b in shown.breakpoints] == [(1, True)]
     assert [(m.step, m.stop) for m in shown.marks] == [(4, True)]
     spiked.worker.send(c.Run(until=6))
-    shown = spiked.at(6, 5)
+    shown = spiked.at(6, 4)
     assert shown.stop is None
     spiked.worker.send(c.Seek(3))
-    spiked.at(3, 5)
+    spiked.at(3, 4)
     spiked.worker.send(c.SetBreakpoint(parse_condition("nonfinite > 0"), enabled=False))
     spiked.worker.send(c.Run(until=7))
-    spiked.at(7, 5)
+    spiked.at(7, 4)
     spiked.worker.send(c.RemoveBreakpoint(parse_condition("nonfinite > 0")))
     spiked.until(lambda s: not s.breakpoints)
 
@@ -648,7 +647,7 @@ def test_a_stop_makes_the_flight_recorder_write_and_the_recording_goes_on(
     spiked.worker.send(c.Run(until=9))
     spiked.at(6, 0)
     spiked.worker.send(c.Run(until=9))
-    spiked.at(9, 5)
+    spiked.at(9, 4)
     spiked.worker.send(c.StopRecording())
     spiked.until(lambda s: s.recording is None and s.notice is not None and "Recorded" in s.notice.text)
     with Session.open(path) as session:
@@ -664,7 +663,7 @@ def test_a_stop_makes_the_flight_recorder_write_and_the_recording_goes_on(
 
 def test_on_the_way_to_a_step_none_stops_and_playing_a_live_run_does(spiked: Watched) -> None:
     spiked.worker.send(c.Run(until=6))
-    spiked.at(6, 5)
+    spiked.at(6, 4)
     spiked.worker.send(c.SetBreakpoint(parse_condition("nonfinite > 0")))
     spiked.worker.send(c.SetBreakpoint(parse_condition("step == 9")))
     # Back to a dispatch of the step that would stop, which runs again to get there.
@@ -676,7 +675,7 @@ def test_on_the_way_to_a_step_none_stops_and_playing_a_live_run_does(spiked: Wat
     # Forward from there it is judged where the run stands.
     spiked.worker.send(c.Run(until=7))
     shown = spiked.until(lambda s: s.stop is not None)
-    assert shown.cursor == Cursor(4, 1, 5)
+    assert shown.cursor == Cursor(4, 1, 4)
     spiked.worker.send(c.Play(steps_per_second=200.0))
     shown = spiked.at(9, 0)
     assert shown.playing is None
@@ -696,17 +695,17 @@ def test_a_recording_that_is_run_stops_and_seeking_through_it_does_not(gpu: Gpu,
         watched.worker.send(c.SetBreakpoint(parse_condition("nonfinite > 0")))
         watched.worker.send(c.SetBreakpoint(parse_condition("update_ratio@a > 1e9")))
         watched.worker.send(c.Seek(5))
-        watched.until(lambda s: s.glance is None and s.cursor == Cursor(5, 5, 5))
+        watched.until(lambda s: s.glance is None and s.cursor == Cursor(5, 4, 4))
         watched.worker.send(c.Seek(2))
-        shown = watched.until(lambda s: s.glance is None and s.cursor == Cursor(2, 5, 5))
+        shown = watched.until(lambda s: s.glance is None and s.cursor == Cursor(2, 4, 4))
         assert [b.hits for b in shown.breakpoints] == [0, 0]
         watched.worker.send(c.Run())
         shown = watched.until(lambda s: s.stop is not None)
-        assert shown.cursor == Cursor(4, 0, 5)
+        assert shown.cursor == Cursor(4, 0, 4)
         assert shown.stop is not None
         assert (shown.stop.param, shown.stop.index) == ("a", 5)
         watched.worker.send(c.Run())
-        watched.until(lambda s: s.mode == "paused" and s.cursor == Cursor(6, 5, 5))
+        watched.until(lambda s: s.mode == "paused" and s.cursor == Cursor(6, 4, 4))
     finally:
         assert watched.worker.close(WAIT_S)
 

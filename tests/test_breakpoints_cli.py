@@ -55,7 +55,7 @@ def test_a_stop_is_in_the_document_and_the_exit_code(call: Call, source: Path) -
     assert report["stopped"] == {
         "condition": "nonfinite > 0", "value": 2.0, "step": 4, "dispatch": 0, "kernel": "reduce_norm_sq",
         "where": "before", "param": "head", "index": [2, 1], "also": [],
-        "message": "Stopped in step 4 before reduce_norm_sq (dispatch 0/5) by nonfinite > 0: nonfinite is 2 in "
+        "message": "Stopped in step 4 before reduce_norm_sq (dispatch 0/4) by nonfinite > 0: nonfinite is 2 in "
         "head[2, 1].",
     }  # fmt: skip
     assert [f["rule"] for f in report["findings"]] == ["nonfinite-gradient"]
@@ -85,7 +85,7 @@ def test_a_stop_after_an_update_takes_the_step_to_its_end(call: Call, source: Pa
     words = ("--break", text, "--max-grad-norm", "inf", "--json")
     report = document(run(call, source, *words, "--out", out, "--save", saved, "--capture", "all"), 1)
     stopped = report["stopped"]
-    assert (stopped["step"], stopped["dispatch"], stopped["where"]) == (1, 3, "after")
+    assert (stopped["step"], stopped["dispatch"], stopped["where"]) == (1, 2, "after")
     assert stopped["value"] == pytest.approx(now, rel=1e-6)
     assert [s["step"] for s in report["steps"]] == [1]
     written = load_file(out)
@@ -115,7 +115,7 @@ def test_the_value_is_that_of_float64(call: Call, source: Path) -> None:
     level = norms[step - 1] * (1 - 1e-5)
     report = document(run(call, source, "--break", f"grad_norm > {level}", "--json"), 1)
     stopped = report["stopped"]
-    assert (stopped["step"], stopped["dispatch"], stopped["kernel"]) == (step, 3, "adamw_update")
+    assert (stopped["step"], stopped["dispatch"], stopped["kernel"]) == (step, 2, "adamw_update")
     assert stopped["value"] == pytest.approx(norms[step - 1], rel=1e-6)
     assert (stopped["param"], stopped["index"]) == (None, None)
     own = [float(np.linalg.norm(np.float64(values(t)["tiny"]))) for t in range(1, STEPS + 1)]
@@ -142,7 +142,7 @@ def test_for_people_the_stop_is_the_last_line(call: Call, source: Path) -> None:
     code, out, _ = run(call, source, "--break", "step == 1")
     assert code == 1
     assert out.rstrip().splitlines()[-1] == (
-        "Stopped in step 1 before reduce_norm_sq (dispatch 0/5) by step == 1: step is 1."
+        "Stopped in step 1 before reduce_norm_sq (dispatch 0/4) by step == 1: step is 1."
     )
 
 

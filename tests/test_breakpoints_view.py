@@ -52,7 +52,7 @@ INDEX = 5000
 
 def hit(text: str = "nonfinite > 0", step: int = 128, value: float | None = 3.0) -> Hit:
     return Hit(
-        parse_condition(text), value, step, 0, 5, "reduce_norm_sq", "reduce_norm_sq", PARAM, INDEX, SHAPE
+        parse_condition(text), value, step, 0, 4, "reduce_norm_sq", "reduce_norm_sq", PARAM, INDEX, SHAPE
     )
 
 
@@ -110,7 +110,7 @@ def test_rows_tell_condition_hits_and_the_last_stop(view: BreakpointsView) -> No
     assert states == [Qt.CheckState.Checked, Qt.CheckState.Unchecked, Qt.CheckState.Checked]
     tip = view.model.index(0, LAST).data(Qt.ItemDataRole.ToolTipRole)
     assert tip == (
-        f"Stopped in step 128 before reduce_norm_sq (dispatch 0/5) by nonfinite > 0: nonfinite is 3 in {where}."
+        f"Stopped in step 128 before reduce_norm_sq (dispatch 0/4) by nonfinite > 0: nonfinite is 3 in {where}."
     )
 
 
@@ -232,13 +232,13 @@ def test_what_may_be_typed_is_offered() -> None:
     assert meaning("lr@x > 1") == ""
     assert meaning("finding:norm-overflow") == ""
     finding = Finding("norm-overflow", "error", 3, "Overflow.", "")
-    stop = Hit(parse_condition("finding:norm-overflow"), None, 3, 3, 5, "k", "k", finding=finding)
+    stop = Hit(parse_condition("finding:norm-overflow"), None, 3, 3, 4, "k", "k", finding=finding)
     assert last_text(Breakpoint(stop.condition, last=stop)) == "step 3"
     for value, text in ((0.1, "0.1"), (float("inf"), "Infinity"), (float("nan"), "NaN"), (3e4, "30,000")):
         assert hit("grad_norm > 0", value=value).value_text == text
     assert hit("loss != 0", value=float("nan")).value_text == "NaN nats"
     assert hit("update_ratio@* > 0", value=1 / 3).value_text == "0.333333"
-    assert stop.sentence == "Stopped in step 3 before k (dispatch 3/5) by finding:norm-overflow: Overflow."
+    assert stop.sentence == "Stopped in step 3 before k (dispatch 3/4) by finding:norm-overflow: Overflow."
 
 
 def test_they_are_kept_for_the_next_start(tmp_path: Path) -> None:

@@ -447,10 +447,10 @@ def test_a_device_lost_between_dispatches_is_shown_stale_and_recovers_from_the_l
     """ALaggyDev/CoordsFinder#14."""
     watched, opener = running
     watched.wait(at(1, 0))
-    watched.send(c.StepIteration(), at(1, 4))
+    watched.send(c.StepIteration(), at(1, 3))
     # Copies of the state are made no more often than is cheap: ten times what one costs has to pass.
     time.sleep(0.5)
-    watched.send(c.StepIteration(), at(2, 4))
+    watched.send(c.StepIteration(), at(2, 3))
     middle = watched.send(c.StepDispatch(), at(3, 1))
     kept = opener.steppers[0].state()
     opener.steppers[0]._gpu.device.destroy()
@@ -473,7 +473,7 @@ def test_a_device_lost_between_dispatches_is_shown_stale_and_recovers_from_the_l
     again = opener.steppers[1].state()
     for lane in ("w", "m", "v"):
         assert getattr(again, lane)["p0"].tobytes() == getattr(kept, lane)["p0"].tobytes()
-    done = watched.send(c.StepIteration(), at(3, 4))
+    done = watched.send(c.StepIteration(), at(3, 3))
     assert done.record is not None
     norms = {s.record.grad_norm for s in watched.all if s.record is not None}
     assert 0.0 not in norms

@@ -86,7 +86,7 @@ def begin(watched: Watched) -> None:
 
 def test_progress_is_told_and_the_result_stays_with_the_run(watched: Watched, opener: Comparing) -> None:
     watched.worker.send(c.StepIteration())
-    before = watched.at(1, 5)
+    before = watched.at(1, 4)
     state = lanes(opener.steppers[0])
     begin(watched)
     opener.go.set()
@@ -120,7 +120,7 @@ def test_it_ends_when_it_is_cancelled_and_nothing_is_said(watched: Watched, open
     # One that comes when nothing is compared does nothing.
     watched.worker.send(c.CancelCompare())
     watched.worker.send(c.StepIteration())
-    assert watched.at(1, 5).notice is None
+    assert watched.at(1, 4).notice is None
 
 
 @pytest.mark.parametrize("queued", [False, True], ids=["during", "right after"])
@@ -181,7 +181,7 @@ def test_what_goes_wrong_is_told_and_the_run_goes_on(
     assert words in told.notice.text
     assert told.mode == "paused"
     watched.worker.send(c.StepIteration())
-    watched.at(1, 5)
+    watched.at(1, 4)
 
 
 # --- on the device
@@ -230,8 +230,8 @@ def test_what_progress_raises_ends_it_and_memory_comes_back(gpu: Gpu, calls: int
 
 def test_the_last_steps_of_a_form_are_kept_for_a_trace(watched: Watched) -> None:
     watched.worker.send(c.Run(until=7))
-    done = watched.at(7, 5)
-    assert [len(times) for times in done.last_times] == [5] * 5
+    done = watched.at(7, 4)
+    assert [len(times) for times in done.last_times] == [4] * 5
     assert done.record is not None
     assert done.last_times[-1] == done.record.kernels
     watched.worker.send(c.SetVariant(replace(Variant(), reduce="atomic")))

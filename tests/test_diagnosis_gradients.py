@@ -13,6 +13,7 @@ from inspector.diagnosis.diagnosis import step_findings
 from inspector.diagnosis.rules.norm import norm_bound
 from inspector.diagnosis.rules.spikes import _trends
 from inspector.hyper import Hyper
+from inspector.layout import Param
 from inspector.statistics import buffer_stats
 
 KINDS = {"nan": math.nan, "posinf": math.inf, "neginf": -math.inf}
@@ -176,10 +177,25 @@ def test_overflow_and_underflow_of_the_norm() -> None:
     found = one(run.go(g=g), "norm-overflow")
     assert found.evidence["true_norm"] == pytest.approx(1e20 * math.sqrt(1088), rel=1e-6)
     assert found.evidence["clip_scale"] == 0
-    assert found.dispatch == 1
+    assert found.dispatch == 0
     tiny = Run(hyper=Hyper())
     g = {s.name: np.full(s.numel, 1e-25, np.float32) for s in tiny.layout}
-    assert one(tiny.go(g=g), "norm-underflow").severity == "warning"
+    found = one(tiny.go(g=g), "norm-underflow")
+    assert (found.severity, found.dispatch) == ("warning", 0)
+
+
+@pytest.mark.parametrize(("elements", "value", "dispatch"), [
+    (4096, 1e19, 0),  # One workgroup adds them all up.
+    (8192, 1e19, 1),  # No square of two workgroups is infinite: their sum may be what is.
+    (8192, 2e19, 0),
+])  # fmt: skip
+def test_an_overflow_is_told_where_the_sum_becomes_infinite(
+    elements: int, value: float, dispatch: int
+) -> None:
+    """1e19² is 1e38 and 2e19² is 4e38; float32 ends at 3.4e38."""
+    run = Run(hyper=Hyper(), params=(Param("p", (elements,)),))
+    found = one(run.go(g={"p": np.full(elements, value, np.float32)}), "norm-overflow")
+    assert found.dispatch == dispatch
 
 
 def test_a_norm_that_leaves_elements_out_is_told_and_rounding_is_not() -> None:

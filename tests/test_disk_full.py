@@ -177,14 +177,14 @@ def test_in_the_window_the_run_goes_on(tmp_path: Path) -> None:
         watched.worker.send(c.StartRecording(str(path), "all"))
         watched.until(lambda s: s.recording is not None)
         watched.worker.send(c.Run(until=3))
-        watched.at(3, 5)
+        watched.at(3, 4)
         fill(disk, 0)
         watched.worker.send(c.Run(until=8))
         shown = watched.until(lambda s: s.notice is not None and "has ended" in s.notice.text)
         assert shown.notice is not None
         assert "full" in shown.notice.text
         assert shown.notice.text.count(str(path)) <= 2
-        shown = watched.at(8, 5)
+        shown = watched.at(8, 4)
         assert shown.recording is None
         assert watched.worker.close(WAIT_S)
         assert check_readable(path, least=3).steps.stop - 1 < 8

@@ -59,7 +59,7 @@ def test_step_through_an_update(person: Person) -> None:
     at(person, 1, 0)
     in_front(person, "plots", "values", "pipeline")
     person.do(dispatches)
-    at(person, 1, 3)
+    at(person, 1, 2)
     assert person.snapshot.record is not None
     assert person.snapshot.record.grad_norm > 0
     person.do(select)
@@ -67,7 +67,7 @@ def test_step_through_an_update(person: Person) -> None:
     assert shown is not None
     assert shown.param == "h.0.attn.qkv.weight"
     person.do(update)
-    at(person, 1, 4)
+    at(person, 1, 3)
     values = person.until(lambda s: s.values is not None and bool(np.any(s.values.after["m"]))).values
     assert values is not None
     for lane in ("w", "m", "v"):
@@ -75,7 +75,7 @@ def test_step_through_an_update(person: Person) -> None:
     assert np.any(values.before["g"])
     assert not np.any(values.after["g"])
     person.do(back)
-    at(person, 1, 3)
+    at(person, 1, 2)
     taken_back = person.until(lambda s: s.values is not None and not np.any(s.values.after["m"])).values
     assert taken_back is not None
     np.testing.assert_array_equal(taken_back.after["w"], values.before["w"])
@@ -146,7 +146,7 @@ def test_stop_where_it_goes_wrong(person: Person) -> None:
     person.do(typed)
     stop = person.until(lambda s: s.source == "charlm" and s.stop is not None).stop
     assert stop is not None
-    at(person, 1, 3)
+    at(person, 1, 2)
     assert stop.value < 0.2
     person.do(remove)
     person.until(lambda s: not s.breakpoints)

@@ -32,7 +32,7 @@ def stats(values: Sequence[float]) -> BufferStats:
 
 
 def of(param: str | None = None, **lanes: Sequence[float]) -> Histograms:
-    return Histograms(param, Cursor(1, 1, 5), {lane: stats(v) for lane, v in lanes.items()})  # type: ignore[misc]
+    return Histograms(param, Cursor(1, 1, 4), {lane: stats(v) for lane, v in lanes.items()})  # type: ignore[misc]
 
 
 def sent_by(view: HistogramView) -> list[object]:

@@ -161,7 +161,7 @@ def test_the_schedule_is_sent_as_text(qtbot: QtBot, view: HyperView) -> None:
 
 @pytest.mark.parametrize(
     ("cursor", "step"),
-    [(None, 1), (Cursor(7, 0, 5), 7), (Cursor(7, 2, 5), 8), (Cursor(7, 5, 5), 8), (Cursor(7, 0, 0), 8)],
+    [(None, 1), (Cursor(7, 0, 4), 7), (Cursor(7, 1, 4), 8), (Cursor(7, 4, 4), 8), (Cursor(7, 0, 0), 8)],
 )
 def test_it_says_from_which_step_a_change_applies(view: HyperView, cursor: Cursor | None, step: int) -> None:
     assert next_step(cursor) == step

@@ -272,7 +272,7 @@ def test_partial_sums_of_several_levels_add_up(gpu: Gpu) -> None:
     g = np.random.default_rng(1).standard_normal(n).astype(np.float32)
     stepper = make_stepper(gpu, params_of(n), w=host(n), max_binding=64 << 10, align_bytes=1024, undo_bytes=0)
     levels = sum(d.kernel == "reduce_norm_sq_final" for d in stepper.plan.dispatches)
-    assert (levels > 1) == (stepper._gpu.limits.min_storage_buffer_offset_alignment >= 1024)
+    assert (levels > 0) == (stepper._gpu.limits.min_storage_buffer_offset_alignment >= 1024)
     assert run_one(stepper, {"p0": g})[0] == pytest.approx(exact_norm({"p0": g}), rel=1e-6)
 
 
@@ -475,9 +475,9 @@ def test_what_the_last_dispatch_overwrote_can_be_looked_at(gpu: Gpu) -> None:
     stepper.begin_step(HostGradients(g))
     assert stepper.changed_lanes() == ("g",)
     before = {lane: whole(stepper, lane) for lane in "wgmv"}
-    while stepper.cursor.dispatch < 4:
+    while stepper.cursor.dispatch < 3:
         stepper.run_dispatch(HYPER)
-        if stepper.cursor.dispatch < 4:
+        if stepper.cursor.dispatch < 3:
             assert stepper.changed_lanes() == ()
     a = stepper.layout["a"]
     assert stepper.changed_lanes() == ("w", "g", "m", "v")
@@ -524,7 +524,7 @@ def test_going_back_is_bounded_in_bytes_and_exact_as_far_as_it_reaches(
         back += 1
         if stepper.cursor in stops:
             assert lanes(stepper) == stops[stepper.cursor]
-    assert back == {0: 0, 1 << 20: 35}.get(limit, back)
+    assert back == {0: 0, 1 << 20: 28}.get(limit, back)
     assert stepper.undo_info.dispatches == 0
     stepper.run_to_end(HYPER)
 
@@ -534,7 +534,7 @@ def test_another_variant_forgets_what_belongs_to_the_old_plan_and_says_so(gpu: G
     w, g, _, _ = normal_state(params)
     stepper = make_stepper(gpu, params, w=w)
     run_one(stepper, g)
-    assert stepper.undo_info.dispatches == 4
+    assert stepper.undo_info.dispatches == 3
     stepper.set_variant(ATOMIC)
     assert stepper.undo_info.dispatches == 0
     assert not stepper.undo_dispatch()
@@ -544,7 +544,7 @@ def test_another_variant_forgets_what_belongs_to_the_old_plan_and_says_so(gpu: G
     before = lanes(stepper)
     stepper.begin_step(HostGradients(g))
     stepper.set_variant(Variant(numerics="precise"))
-    assert stepper.cursor == Cursor(2, 0, 4)
+    assert stepper.cursor == Cursor(2, 0, 3)
     stepper.run_dispatch(HYPER)
     with pytest.raises(UsageError, match="only between steps"):
         stepper.set_variant(ATOMIC)

@@ -88,7 +88,7 @@ def history(steps: int = 8, first: int = 121) -> Any:
 def moment(eight_bit: EightBitPicture | None, **changes: Any) -> Snapshot:
     changes.setdefault("history", history())
     history_ = changes.pop("history")
-    return replace(make_snapshot(cursor=Cursor(128, 5, 5)), history=history_, eight_bit=eight_bit, **changes)
+    return replace(make_snapshot(cursor=Cursor(128, 4, 4)), history=history_, eight_bit=eight_bit, **changes)
 
 
 class Sent(list[Any]):

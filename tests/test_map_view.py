@@ -384,10 +384,10 @@ def test_the_current_dispatch_is_bracketed_on_the_lanes_it_binds(qtbot: QtBot) -
     shown = Map(qtbot, dispatch=0)
     assert [lane for lane in lane_rects(shown.canvas.size()) if marked(shown, lane)] == ["g"]
     assert shown.view.note.text() == "next: reduce_norm_sq; off the map: result (1)"
-    shown.cursor = Cursor(5, 3, 5)
+    shown.cursor = Cursor(5, 2, 4)
     shown.view.show_snapshot(shown.snapshot())
     assert [lane for lane in lane_rects(shown.canvas.size()) if marked(shown, lane)] == ["w", "g", "m", "v"]
-    shown.cursor = Cursor(5, 5, 5)
+    shown.cursor = Cursor(5, 4, 4)
     shown.view.show_snapshot(shown.snapshot())
     assert shown.view.note.text().startswith("last: adamw_update no-wd")
 
@@ -475,7 +475,7 @@ class Line:
         self.view.show()
         qtbot.waitExposed(self.view)
         self.qtbot = qtbot
-        self.show(**{"cursor": Cursor(128, 5, 5), **changes})
+        self.show(**{"cursor": Cursor(128, 4, 4), **changes})
 
     def show(self, **changes: object) -> None:
         self.view.show_snapshot(make_snapshot(**changes))
@@ -520,7 +520,7 @@ def test_keys_go_step_by_step(qtbot: QtBot) -> None:
 
 
 def test_from_the_middle_of_a_step_back_means_its_start(qtbot: QtBot) -> None:
-    line = Line(qtbot, cursor=Cursor(128, 3, 5))
+    line = Line(qtbot, cursor=Cursor(128, 2, 4))
     assert line.view.x_of(127) < line.view.x_of(127.6) < line.view.x_of(128)
     qtbot.mouseClick(line.view, Left, pos=line.at(127))
     assert line.sent == [Seek(127)]
@@ -532,13 +532,13 @@ def test_it_shows_how_far_memory_reaches(qtbot: QtBot) -> None:
     assert "memory reaches back to step 104" in line.view.accessibleDescription()
     assert "before what memory reaches" in line.view.describe(line.view.x_of(50))
     assert "run on to its end" in line.view.describe(line.view.x_of(140))
-    line.show(cursor=Cursor(128, 3, 5))
+    line.show(cursor=Cursor(128, 2, 4))
     assert line.view.earliest == 104, "the start of the step in progress is one of the 24"
-    line.show(cursor=Cursor(128, 0, 5))
+    line.show(cursor=Cursor(128, 0, 4))
     assert line.view.earliest == 103
-    line.show(cursor=Cursor(128, 3, 5), undo=UndoInfo())
+    line.show(cursor=Cursor(128, 2, 4), undo=UndoInfo())
     assert line.view.earliest == 127
-    line.show(cursor=Cursor(3, 5, 5), undo=UndoInfo(steps=9))
+    line.show(cursor=Cursor(3, 4, 4), undo=UndoInfo(steps=9))
     assert line.view.earliest == 0
 
 
@@ -601,9 +601,9 @@ def test_where_non_finite_elements_are_shown_the_legend_counts_them() -> None:
 
 
 def test_a_new_run_begins_on_a_short_axis(qtbot: QtBot) -> None:
-    line = Line(qtbot, cursor=Cursor(500, 5, 5))
+    line = Line(qtbot, cursor=Cursor(500, 4, 4))
     assert line.view.end > 500
-    line.show(run=2, cursor=Cursor(2, 5, 5), history=make_history(2))
+    line.show(run=2, cursor=Cursor(2, 4, 4), history=make_history(2))
     assert line.view.end < 50
 
 

@@ -268,7 +268,7 @@ def test_a_slot_may_be_declared_in_another_way_that_means_the_same(
 
 def test_an_own_kernel_has_the_published_grid_and_the_others_keep_theirs(tmp_path: Path) -> None:
     plan = plan_of(variant_of(write(tmp_path, mine=UPDATE.replace("WG = 256u", "WG = 64u"))))
-    norm, _, finalize, wd, no_wd = plan.dispatches
+    norm, finalize, wd, no_wd = plan.dispatches
     assert (norm.own, norm.kernel) == (None, "reduce_norm_sq")
     assert finalize.own is None
     assert (wd.kernel, wd.label, wd.timing_key) == (

@@ -152,7 +152,7 @@ STATES: tuple[Callable[[], Snapshot], ...] = (
     full,
     lambda: replace(full(), mode="running"),
     lambda: replace(full(), mode="lost", stale=True),
-    lambda: replace(full(), glance=Glance(400, of=300, done=20), cursor=Cursor(400, 5, 5)),
+    lambda: replace(full(), glance=Glance(400, of=300, done=20), cursor=Cursor(400, 4, 4)),
     lambda: in_form(kernel="8bit"),
     lambda: in_form(reduce="atomic"),
     lambda: in_form(optimizer="shampoo"),
@@ -406,7 +406,7 @@ def test_what_was_done_last_is_first_and_so_at_the_next_start(qtbot: QtBot, tmp_
 
 def test_what_cannot_be_done_says_why_and_does_nothing(shown: Shown) -> None:
     finder = shown.window.ways.finder
-    shown.show(make_snapshot(cursor=Cursor(1, 0, 5)))
+    shown.show(make_snapshot(cursor=Cursor(1, 0, 4)))
     shown.type_in_palette("Run: Back one dispatch")
     assert finder.note.text() == "Not now: nothing lies before the first step"
     assert "not now: nothing lies" in finder.model.data(
@@ -517,12 +517,12 @@ def test_back_and_forward_through_selections_steps_and_views(shown: Shown) -> No
     ):
         clock[0] += 10
         act()
-    shown.show(replace(shown.worker.current, cursor=Cursor(40, 5, 5)))
+    shown.show(replace(shown.worker.current, cursor=Cursor(40, 4, 4)))
     shown.worker.sent.clear()
     canvas = window.views["map"].canvas  # type: ignore[attr-defined]
     QTest.keySequence(window, QKeySequence("Alt+Left"))
-    assert shown.commands() == [Seek(128, 3)]
-    shown.show(replace(shown.worker.current, cursor=Cursor(128, 3, 5)))
+    assert shown.commands() == [Seek(128, 2)]
+    shown.show(replace(shown.worker.current, cursor=Cursor(128, 2, 4)))
     QTest.keySequence(window, QKeySequence("Alt+Left"))
     assert canvas.selected == "tok_embeddings.weight"
     QTest.keySequence(window, QKeySequence("Alt+Left"))
@@ -534,10 +534,10 @@ def test_back_and_forward_through_selections_steps_and_views(shown: Shown) -> No
         QTest.keySequence(window, QKeySequence("Alt+Right"))
     assert canvas.selected == "tok_embeddings.weight"
     assert window.views["params"].isVisible()
-    assert shown.commands() == [Seek(128, 3)], "the step is gone to by the last one only"
+    assert shown.commands() == [Seek(128, 2)], "the step is gone to by the last one only"
     assert forward.isEnabled()
     QTest.keySequence(window, QKeySequence("Alt+Right"))
-    assert shown.commands() == [Seek(128, 3), Seek(40)]
+    assert shown.commands() == [Seek(128, 2), Seek(40)]
     assert not forward.isEnabled()
 
 

@@ -324,7 +324,7 @@ def test_what_is_selected_elsewhere_is_selected_here_and_nothing_is_sent_back(
     assert view.model.name_at(view.frozen.current_row) == QKV
     # Other figures and so another order: the selection goes with the param.
     others = stats_of(small_layout(), 200)
-    view.show_snapshot(make_snapshot(stats="full", counted=counted_of(others, 200), cursor=Cursor(200, 5, 5)))
+    view.show_snapshot(make_snapshot(stats="full", counted=counted_of(others, 200), cursor=Cursor(200, 4, 4)))
     assert view.model.name_at(view.frozen.current_row) == QKV
     view.select_param("")
     assert view.frozen.current_row == -1
@@ -366,10 +366,10 @@ def test_the_level_is_a_command_and_what_is_missing_is_said(qtbot: QtBot) -> Non
 
 
 def test_the_cost_is_told_and_which_step_it_is(qtbot: QtBot, stats: tuple[ParamStats, ...]) -> None:
-    view = shown(qtbot, taken(stats, cursor=Cursor(128, 5, 5)))
+    view = shown(qtbot, taken(stats, cursor=Cursor(128, 4, 4)))
     # 11, 22, … 55 µs make up the step.
-    assert view.note.text() == "step 128 · counted in 0.71 ms of GPU time (step 0.16 ms)"
-    view.show_snapshot(taken(stats, cursor=Cursor(129, 0, 5)))
+    assert view.note.text() == "step 128 · counted in 0.71 ms of GPU time (step 0.11 ms)"
+    view.show_snapshot(taken(stats, cursor=Cursor(129, 0, 4)))
     assert view.note.text() == "step 128; step 129 is not counted yet · counted in 0.71 ms of GPU time"
     no_clock = replace(taken(stats), counted=counted_of(stats, ms=None))
     view.show_snapshot(no_clock)

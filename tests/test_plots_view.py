@@ -175,7 +175,7 @@ def test_marks_and_the_current_step_are_lines(qtbot: QtBot) -> None:
         qtbot,
         history_of({"loss": np.ones(50)}),
         marks=(Mark(5, "lr"), Mark(9, "ε")),
-        cursor=Cursor(50, 0, 5),
+        cursor=Cursor(50, 0, 4),
     )
     assert view.charts["loss"].marked_steps() == [5.0, 9.0]
     assert view.charts["loss"].current_line.value() == 50
@@ -213,12 +213,12 @@ def test_what_the_step_in_progress_has_produced_is_shown_at_once(qtbot: QtBot) -
         {"loss": [2.0, 1.5], "grad_norm": [9.0, 8.0], "clip_scale": [0.5, 0.6], "lr": [0.1, 0.1]}
     )
     begun = StepRecord(3, 0.2, loss=1.25)
-    view = shown(qtbot, history, cursor=Cursor(3, 2, 5), record=begun)
+    view = shown(qtbot, history, cursor=Cursor(3, 1, 4), record=begun)
     assert view.readout.text() == "step 3 (in progress)"
     assert view.charts["loss"].title == "loss (nats/char)  1.25"
     assert view.charts["grad_norm"].title == "gradient norm  not yet"
     known = replace(begun, grad_norm=1000.0, clip_scale=0.125)
-    snapshot = replace(make_snapshot(cursor=Cursor(3, 3, 5), record=known), history=history)
+    snapshot = replace(make_snapshot(cursor=Cursor(3, 2, 4), record=known), history=history)
     view.show_snapshot(snapshot)
     chart = view.charts["grad_norm"]
     assert chart.title == "gradient norm  1,000"
@@ -230,14 +230,14 @@ def test_what_the_step_in_progress_has_produced_is_shown_at_once(qtbot: QtBot) -
     ended = history_of(
         {"loss": [2, 1.5, 1.25], "grad_norm": [9, 8, 1000], "clip_scale": [1] * 3, "lr": [0.1] * 3}
     )
-    view.show_snapshot(replace(snapshot, cursor=Cursor(3, 5, 5), history=ended))
+    view.show_snapshot(replace(snapshot, cursor=Cursor(3, 4, 4), history=ended))
     assert view.readout.text() == "step 3"
     assert len(chart.progress_dot.getData()[0]) == 0
 
 
 def test_the_first_step_in_progress_is_shown_too(qtbot: QtBot) -> None:
     record = StepRecord(1, 0.2, loss=4.5)
-    view = shown(qtbot, EMPTY_HISTORY, cursor=Cursor(1, 1, 5), record=record)
+    view = shown(qtbot, EMPTY_HISTORY, cursor=Cursor(1, 1, 4), record=record)
     assert view.charts["loss"].message == ""
     assert view.charts["loss"].title == "loss (nats/char)  4.5"
     assert "F11" in view.charts["grad_norm"].message

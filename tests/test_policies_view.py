@@ -68,7 +68,7 @@ def test_what_is_not_finite_has_its_colour(qtbot: QtBot) -> None:
 
 
 def test_it_asks_for_the_step_and_the_element_on_show(qtbot: QtBot) -> None:
-    view = shown(qtbot, cursor=Cursor(7, 5, 5))
+    view = shown(qtbot, cursor=Cursor(7, 4, 4))
     with qtbot.waitSignal(view.command) as sent:
         view.work_out.click()
     assert sent.args == [WeighPolicies(7)]

@@ -36,7 +36,7 @@ def test_the_worker_records_between_start_and_stop(watched: Watched, tmp_path: P
     assert shown.recording is not None
     assert (shown.recording.path, shown.recording.policy) == (str(path), "all")
     watched.worker.send(c.Run(until=4))
-    shown = watched.at(4, 5)
+    shown = watched.at(4, 4)
     assert shown.recording is not None
     assert shown.recording.steps == 4
     watched.worker.send(c.SetHyper("lr", 0.5))
@@ -48,7 +48,7 @@ def test_the_worker_records_between_start_and_stop(watched: Watched, tmp_path: P
     )
     assert shown.stats == "light"
     watched.worker.send(c.StepIteration())
-    watched.at(5, 5)
+    watched.at(5, 4)
     with Session.open(path) as session:
         assert session.verify() == []
         assert session.state == "complete"
@@ -78,7 +78,7 @@ def test_what_cannot_be_recorded_is_told_and_the_run_goes_on(watched: Watched, t
     watched.worker.send(c.StartRecording(str(tmp_path / "y.session")))
     told("is being recorded")
     watched.worker.send(c.StepIteration())
-    watched.at(2, 5)
+    watched.at(2, 4)
     watched.worker.send(c.Seek(0))
     told("before step 2")
     with Session.open(tmp_path / "x.session") as session:

@@ -81,20 +81,20 @@ def after(watched: Watched, command: c.Command) -> Snapshot:
 
 def run_to(watched: Watched, step: int) -> Snapshot:
     watched.worker.send(c.Run(until=step))
-    return watched.at(step, 5)
+    return watched.at(step, 4)
 
 
 # --- a dispatch
 
 
 def test_it_runs_to_before_a_dispatch_in_this_step_or_the_next(spiked: Watched) -> None:
-    for dispatch, place in ((3, (1, 3)), (3, (2, 3)), (4, (2, 4)), (0, (3, 0)), (1, (3, 1))):
+    for dispatch, place in ((2, (1, 2)), (2, (2, 2)), (3, (2, 3)), (0, (3, 0)), (1, (3, 1))):
         spiked.worker.send(c.RunToDispatch(dispatch))
         shown = spiked.at(*place)
-        assert shown.cursor == Cursor(*place, 5)
+        assert shown.cursor == Cursor(*place, 4)
     assert [m for m in shown.marks if m.stop] == []
-    shown = after(spiked, c.RunToDispatch(5))
-    assert told(shown) == "A step has dispatches 1 to 5, and no 6."
+    shown = after(spiked, c.RunToDispatch(4))
+    assert told(shown) == "A step has dispatches 1 to 4, and no 5."
     # A breakpoint on the way comes first.
     spiked.worker.send(c.SetBreakpoint(parse_condition("nonfinite > 0")))
     spiked.worker.send(c.RunToDispatch(1))
@@ -109,9 +109,9 @@ def test_it_runs_to_before_a_dispatch_in_this_step_or_the_next(spiked: Watched) 
 
 def test_a_live_run_goes_on_to_what_is_found_next(spiked: Watched) -> None:
     shown = after(spiked, c.RunToFinding())
-    assert shown.cursor == Cursor(4, 0, 5)
+    assert shown.cursor == Cursor(4, 0, 4)
     assert told(shown).startswith(
-        "Ran on to the next finding, in step 4 before reduce_norm_sq (dispatch 0/5): nonfinite-gradient: 1 of 17"
+        "Ran on to the next finding, in step 4 before reduce_norm_sq (dispatch 0/4): nonfinite-gradient: 1 of 17"
     )
     assert shown.notice is not None
     assert shown.notice.severity == "info"
@@ -120,15 +120,15 @@ def test_a_live_run_goes_on_to_what_is_found_next(spiked: Watched) -> None:
     assert shown.stop is not None
     assert (shown.stop.param, shown.stop.index) == ("a", 5)
     shown = after(spiked, c.RunToFinding())
-    assert shown.cursor == Cursor(9, 0, 5)
+    assert shown.cursor == Cursor(9, 0, 4)
     # A pause aims at nothing any more.
     spiked.worker.send(c.Seek(3))
-    spiked.at(3, 5)
+    spiked.at(3, 4)
     spiked.worker.send(c.RunToFinding())
     spiked.worker.send(c.Pause())
     spiked.until(lambda s: s.mode == "paused")
     spiked.worker.send(c.Run(until=11))
-    spiked.at(11, 5)
+    spiked.at(11, 4)
 
 
 # --- back
@@ -138,7 +138,7 @@ def test_back_to_before_what_is_remembered(spiked: Watched) -> None:
     """‖g‖ is t·√17 by hand: beyond 26 from step 7 on."""
     run_to(spiked, LAST)
     shown = after(spiked, c.RunBack(parse_condition("grad_norm > 26")))
-    assert shown.cursor == Cursor(6, 5, 5)
+    assert shown.cursor == Cursor(6, 4, 4)
     assert (
         told(shown)
         == "Back at the end of step 6, the last before grad_norm > 26, which holds from step 7 on."
@@ -147,12 +147,12 @@ def test_back_to_before_what_is_remembered(spiked: Watched) -> None:
     run_to(spiked, LAST)
     for place in (8, 3):
         shown = after(spiked, c.RunBack(parse_condition("finding:nonfinite-gradient")))
-        assert shown.cursor == Cursor(place, 5, 5)
+        assert shown.cursor == Cursor(place, 4, 4)
     shown = after(spiked, c.RunBack(parse_condition("nonfinite > 0")))
     assert (
         told(shown) == "nonfinite > 0 holds in no step from step 3 back to step 1: the run stays where it is."
     )
-    assert shown.cursor == Cursor(3, 5, 5)
+    assert shown.cursor == Cursor(3, 4, 4)
     shown = after(spiked, c.RunBack(parse_condition("loss > 0")))
     assert (
         told(shown) == "loss > 0 holds in every step from step 1 on, the first there is: none lies before it."
@@ -164,7 +164,7 @@ def test_from_a_stop_it_goes_to_before_that(spiked: Watched) -> None:
     spiked.worker.send(c.Run())
     spiked.at(4, 0)
     shown = after(spiked, c.RunBack(parse_condition("nonfinite > 0")))
-    assert shown.cursor == Cursor(3, 5, 5)
+    assert shown.cursor == Cursor(3, 4, 4)
 
 
 @pytest.mark.parametrize("memory", [True, False])
@@ -182,18 +182,18 @@ def test_what_was_not_remembered_runs_again_beside_the_run(
     shown = after(spiked, c.RunBack(parse_condition("w_norm@b > 99")))
     assert "holds in no step" in told(shown)
     # Nothing has moved, and nothing was lost.
-    assert shown.cursor == Cursor(LAST, 5, 5)
+    assert shown.cursor == Cursor(LAST, 4, 4)
     assert shown.history is history
     shown = after(spiked, c.RunBack(parse_condition(f"w_norm@b < {level}")))
-    assert shown.cursor == Cursor(5, 5, 5)
+    assert shown.cursor == Cursor(5, 4, 4)
     assert told(shown).endswith("which holds from step 6 on.")
     # What is known before the update is of the step that it belongs to.
     run_to(spiked, LAST)
     shown = after(spiked, c.RunBack(parse_condition("nan@a > 0")))
-    assert shown.cursor == Cursor(8, 5, 5)
+    assert shown.cursor == Cursor(8, 4, 4)
     run_to(spiked, LAST)
     shown = after(spiked, c.RunBack(parse_condition("grad_max@b > 6.5")))
-    assert shown.cursor == Cursor(6, 5, 5)
+    assert shown.cursor == Cursor(6, 4, 4)
 
 
 def test_what_a_change_made_of_a_step_holds_as_it_runs_again(spiked: Watched) -> None:
@@ -202,7 +202,7 @@ def test_what_a_change_made_of_a_step_holds_as_it_runs_again(spiked: Watched) ->
     run_to(spiked, LAST)
     # An update of about a learning rate: 0.01·√5 up to step 6, and beyond 0.5 from there on.
     shown = after(spiked, c.RunBack(parse_condition("update_norm@b > 0.5")))
-    assert shown.cursor == Cursor(6, 5, 5)
+    assert shown.cursor == Cursor(6, 4, 4)
 
 
 class Held(Spiked):
@@ -239,7 +239,7 @@ def test_a_search_is_ended_by_what_is_asked_for_next(monkeypatch: pytest.MonkeyP
             assert watched.at(LAST + 1, 1)
         else:
             shown = watched.until(lambda s: "was ended at step" in told(s))
-            assert shown.cursor == Cursor(LAST, 5, 5)
+            assert shown.cursor == Cursor(LAST, 4, 4)
             assert told(shown).startswith("Looking for the step before w_norm@b > 99 was ended at step ")
         seen = [s.searching for s in watched.snapshots if s.searching is not None]
         assert [(s.start, s.end) for s in seen[:1]] == [(LAST, 1)]
@@ -268,7 +268,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watched
     try:
         watched.until(lambda s: s.mode == "paused" and s.cursor is not None)
         watched.worker.send(c.Seek(LAST))
-        watched.until(lambda s: s.glance is None and s.cursor == Cursor(LAST, 5, 5))
+        watched.until(lambda s: s.glance is None and s.cursor == Cursor(LAST, 4, 4))
         yield watched
     finally:
         assert watched.worker.close(WAIT_S)
@@ -280,18 +280,18 @@ def stands_at(cursor: Cursor, snapshot: Snapshot) -> bool:
 
 def test_a_recording_goes_to_the_next_finding(recorded: Watched) -> None:
     recorded.worker.send(c.Seek(0))
-    recorded.until(lambda s: s.glance is None and s.cursor == Cursor(0, 5, 5))
+    recorded.until(lambda s: s.glance is None and s.cursor == Cursor(0, 4, 4))
     for step in BAD:
         shown = after(recorded, c.RunToFinding())
         assert told(shown).startswith(f"The next finding is in step {step}, nonfinite-gradient: 1 of 17")
-        shown = recorded.until(partial(stands_at, Cursor(step, 0, 5)))
+        shown = recorded.until(partial(stands_at, Cursor(step, 0, 4)))
         assert shown.sought is not None
         assert (shown.sought.step, shown.sought.param, shown.sought.index) == (step, "a", 5)
     # Before the dispatch at which it is seen, the finding of the step itself is next.
     recorded.worker.send(c.Seek(8))
-    recorded.until(lambda s: s.glance is None and s.cursor == Cursor(8, 5, 5))
+    recorded.until(lambda s: s.glance is None and s.cursor == Cursor(8, 4, 4))
     shown = after(recorded, c.RunToFinding())
-    recorded.until(lambda s: s.glance is None and s.cursor == Cursor(9, 0, 5))
+    recorded.until(lambda s: s.glance is None and s.cursor == Cursor(9, 0, 4))
     shown = after(recorded, c.RunToFinding())
     assert told(shown) == f"Nothing is found after step 9, up to the last step {LAST}."
 
@@ -308,9 +308,9 @@ def test_a_recording_goes_back_to_before_a_condition(recorded: Watched) -> None:
         ("step >= 3", 2),
     ):
         recorded.worker.send(c.Seek(LAST))
-        recorded.until(lambda s: s.glance is None and s.cursor == Cursor(LAST, 5, 5))
+        recorded.until(lambda s: s.glance is None and s.cursor == Cursor(LAST, 4, 4))
         shown = after(recorded, c.RunBack(parse_condition(text)))
         assert told(shown).startswith(f"Back at the end of step {step},"), text
-        recorded.until(partial(stands_at, Cursor(step, 5, 5)))
+        recorded.until(partial(stands_at, Cursor(step, 4, 4)))
     shown = after(recorded, c.RunBack(parse_condition("w_norm@nobody > 0")))
     assert "No param matches 'nobody'" in told(shown)

@@ -168,7 +168,7 @@ def test_no_line_is_lit_where_a_kernel_stores_through_a_helper() -> None:
 def test_the_norm_and_the_clip_scale_are_lit_in_finalize() -> None:
     plan = plan_of(Variant())
     code = update_code(plan, next(d for d in plan.dispatches if d.updates))
-    for name, words in {"gradNorm": "sqrt(norm_sq[0])", "clipScale": "min(1.0, max_grad_norm"}.items():
+    for name, words in {"gradNorm": "sqrt(sums[0])", "clipScale": "min(1.0, max_grad_norm"}.items():
         shown, lit = code.of(name)
         assert name in FINALIZED
         assert [words in shown.unit.text.splitlines()[i - 1] for i in lit] == [True]

@@ -157,7 +157,7 @@ def test_a_stretch_that_goes_on_through_a_keyframe() -> None:
 
 
 def test_a_step_in_memory_is_said_to_be() -> None:
-    shown = make_snapshot(cursor=Cursor(128, 5, 5), recorded=SOME, undo=UndoInfo(steps=24))
+    shown = make_snapshot(cursor=Cursor(128, 4, 4), recorded=SOME, undo=UndoInfo(steps=24))
     assert step_text(shown, 110) == "Step 110: in memory, click to go back to its end"
     assert step_text(shown, 103).startswith("Step 103: cannot be rebuilt")
     assert step_text(replace(shown, glance=Glance(128)), 110).startswith("Step 110: cannot be rebuilt")
@@ -235,7 +235,7 @@ class Line:
         self.view.show()
         qtbot.waitExposed(self.view)
         self.given = {
-            "cursor": Cursor(500, 5, 5), "history": make_history(300), "marks": (), "undo": UndoInfo(),
+            "cursor": Cursor(500, 4, 4), "history": make_history(300), "marks": (), "undo": UndoInfo(),
             "last_step": 100_000, "recorded": recorded or make_recorded(100_000, range(0, 100_001, 1000)),
             **changes,
         }  # fmt: skip
@@ -275,7 +275,7 @@ def test_the_axis_is_as_long_as_the_recording(qtbot: QtBot) -> None:
     assert (line.view.whole.start, line.view.end) == (0, 100_000)
     qtbot.mouseClick(line.view, Left, pos=line.at(99_999))
     assert line.sent == [Seek(100_000)]
-    later = Line(qtbot, make_recorded(2000, first=1501), last_step=2000, cursor=Cursor(1600, 5, 5))
+    later = Line(qtbot, make_recorded(2000, first=1501), last_step=2000, cursor=Cursor(1600, 4, 4))
     assert (later.view.whole.start, later.view.end) == (1500, 2000)
 
 
@@ -330,9 +330,9 @@ def test_the_view_follows_the_cursor_where_it_leaves(qtbot: QtBot) -> None:
     line.view.show_range(400, 600)
     assert (line.view.span.start, line.view.span.stop) == (400, 600)
     assert line.ranges == []
-    line.show(cursor=Cursor(590, 5, 5))
+    line.show(cursor=Cursor(590, 4, 4))
     assert line.view.span.start == 400
-    line.show(cursor=Cursor(601, 5, 5))
+    line.show(cursor=Cursor(601, 4, 4))
     assert line.view.span.start == 581
     assert line.ranges == [(581, 781)]
     line.view.show_range(-np.inf, np.inf)
@@ -356,7 +356,7 @@ def test_shift_and_a_drag_set_a_range_and_move_nothing(qtbot: QtBot) -> None:
 def test_what_is_shown_as_recorded_has_a_hollow_cursor_and_progress(qtbot: QtBot) -> None:
     line = Line(qtbot, make_recorded(1000, (0, 400), ((1, 1000),)), last_step=1000)
     accent = theme.colours().accent
-    line.show(cursor=Cursor(800, 5, 5), glance=Glance(800, done=100, of=400))
+    line.show(cursor=Cursor(800, 4, 4), glance=Glance(800, done=100, of=400))
     on_track = round(track_top(64) + TRACK / 2)
     for step, done in ((450, True), (600, False)):
         colour = line.colours(step)[on_track]
@@ -370,7 +370,7 @@ def test_what_is_shown_as_recorded_has_a_hollow_cursor_and_progress(qtbot: QtBot
 
 @pytest.mark.qt
 def test_what_can_be_rebuilt_looks_unlike_what_cannot(qtbot: QtBot) -> None:
-    line = Line(qtbot, make_recorded(1000, (0,), ((1, 500),)), last_step=1000, cursor=Cursor(999, 5, 5))
+    line = Line(qtbot, make_recorded(1000, (0,), ((1, 500),)), last_step=1000, cursor=Cursor(999, 4, 4))
     on_track = round(track_top(64) + 2)
     assert line.colours(250)[on_track] != line.colours(750)[on_track]
 
@@ -392,7 +392,7 @@ def test_keys_pressed_faster_than_steps_come_go_on_from_where_they_were(qtbot: Q
     line.view.setFocus()
     qtbot.keyClick(line.view, Key.Key_Left)
     qtbot.keyClick(line.view, Key.Key_Left)
-    line.show(cursor=Cursor(499, 5, 5))
+    line.show(cursor=Cursor(499, 4, 4))
     qtbot.keyClick(line.view, Key.Key_Left)
     assert line.sent == [Seek(499), Seek(498), Seek(497)]
 
@@ -414,7 +414,7 @@ def test_a_run_on_its_way_is_waited_for(qtbot: QtBot) -> None:
     patience = line.view._patience
     qtbot.mouseClick(line.view, Left, pos=line.at(40_000))
     patience.stop()
-    line.show(cursor=Cursor(1000, 5, 5))
+    line.show(cursor=Cursor(1000, 4, 4))
     assert patience.isActive(), "it moves: another while"
     qtbot.mouseClick(line.view, Left, pos=line.at(40_000))
     assert line.sent == [Seek(40_000)]
@@ -439,7 +439,7 @@ def test_the_ground_is_painted_once_for_a_whole_scrub(qtbot: QtBot) -> None:
     line.view.grab()
     before = line.view._painter._picture
     for step in range(1000, 90_000, 5000):
-        line.show(cursor=Cursor(step, 5, 5))
+        line.show(cursor=Cursor(step, 4, 4))
         line.view.grab()
     assert line.view._painter._picture is before
     line.show(findings=make_findings()[:1])

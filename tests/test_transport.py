@@ -121,10 +121,10 @@ def test_a_range_is_set_by_keys_and_shown_on_the_timeline(shown: Shown) -> None:
     loop = shown.window.actions_by_name["loop"]
     assert not loop.isEnabled()
     assert "Shift and a drag" in loop.toolTip()
-    shown.post(cursor=Cursor(100, 5, 5))
+    shown.post(cursor=Cursor(100, 4, 4))
     shown.press(Key.Key_I)
     assert shown.window.transport.range.text() == "from 100 to …"
-    shown.post(cursor=Cursor(120, 5, 5))
+    shown.post(cursor=Cursor(120, 4, 4))
     shown.press(Key.Key_O)
     assert shown.window.transport.range.text() == "100 to 120"
     assert (timeline._loop, timeline._looping) == ((100, 120), True)
@@ -156,7 +156,7 @@ def test_another_run_has_no_range(shown: Shown) -> None:
 
 
 def test_the_last_step_can_be_played_from_only_in_a_loop() -> None:
-    at_end = make_snapshot(cursor=Cursor(9, 5, 5), last_step=9)
+    at_end = make_snapshot(cursor=Cursor(9, 4, 4), last_step=9)
     assert reasons(at_end)["play"] == "step 9 is the last of this source"
     assert "play" not in reasons(at_end, (1, 9), looping=True)
     recorded = replace(at_end, recorded=make_recorded(9))
@@ -180,7 +180,7 @@ def test_a_dispatch_of_a_step_can_be_typed(shown: Shown) -> None:
 def as_recorded(**changes: object) -> dict[str, object]:
     """Step 50 of a recording of 1,000, of which only the numbers are at hand."""
     return {
-        "cursor": Cursor(50, 5, 5), "record": StepRecord(50, 1e-3, loss=2.5, grad_norm=0.5, clip_scale=1.0),
+        "cursor": Cursor(50, 4, 4), "record": StepRecord(50, 1e-3, loss=2.5, grad_norm=0.5, clip_scale=1.0),
         "recorded": make_recorded(1000, (0,), ((1, 40),), policy="grads:1"), "last_step": 1000,
         "history": make_history(1000), "map": None, "values": None, "histograms": None, "undo": UndoInfo(),
         **changes,
@@ -227,14 +227,14 @@ def test_a_recording_goes_back_beyond_memory_up_to_its_first_step() -> None:
     shown = make_snapshot(**as_recorded(recorded=make_recorded(1000, first=41)))
     assert not {"undo_dispatch", "undo_iteration"} & reasons(shown).keys()
     assert (
-        reasons(replace(shown, cursor=Cursor(41, 0, 5)))["undo_dispatch"]
+        reasons(replace(shown, cursor=Cursor(41, 0, 4)))["undo_dispatch"]
         == "nothing lies before the first step"
     )
 
 
 def test_where_it_stands_says_that_it_is_as_recorded() -> None:
     shown = make_snapshot(**as_recorded(glance=Glance(50)))
-    assert cursor_text(shown) == "step 50 · dispatch 5/5 · as recorded"
+    assert cursor_text(shown) == "step 50 · dispatch 4/4 · as recorded"
 
 
 def test_no_old_pixels_stay_on_the_map(qtbot: QtBot) -> None:
@@ -354,7 +354,7 @@ def test_nothing_is_drawn_anew_where_only_the_cursor_moves(qtbot: QtBot) -> None
     given = as_recorded()
     view.show_snapshot(make_snapshot(**given))
     drawn = view.charts["loss"].drawn("loss")
-    view.show_snapshot(make_snapshot(**{**given, "cursor": Cursor(60, 5, 5)}))
+    view.show_snapshot(make_snapshot(**{**given, "cursor": Cursor(60, 4, 4)}))
     assert view.charts["loss"].drawn("loss") is drawn
     assert view.charts["loss"].current_line.value() == 60
 
@@ -412,7 +412,7 @@ def test_the_timeline_and_the_plots_show_the_same_steps(qtbot: QtBot) -> None:
     box = plots.charts["loss"].box
     plots.show_range(100, 200)
     assert box.viewRange()[0] == pytest.approx([100, 200])
-    plots.show_snapshot(make_snapshot(**as_recorded(cursor=Cursor(60, 5, 5))))
+    plots.show_snapshot(make_snapshot(**as_recorded(cursor=Cursor(60, 4, 4))))
     assert box.viewRange()[0] == pytest.approx([100, 200]), "it does not follow the run"
     moved: list[tuple[float, float]] = []
     plots.moved.connect(lambda start, stop: moved.append((start, stop)))
@@ -462,7 +462,7 @@ def test_a_bookmark_needs_no_words_and_loses_what_was_taken_away(shown: Shown) -
 
 def test_a_note_is_of_the_step_at_which_it_was_begun(shown: Shown) -> None:
     shown.press(Key.Key_B, Control)
-    shown.post(cursor=Cursor(140, 5, 5))
+    shown.post(cursor=Cursor(140, 4, 4))
     shown.qtbot.keyClicks(note(shown), "x")
     shown.qtbot.keyClick(note(shown), Key.Key_Return)
     assert shown.commands() == [SetBookmark(128, "x")]

@@ -457,7 +457,7 @@ def test_a_recording_shows_all_of_its_steps_at_once(
     assert at.record is not None
     assert at.record.loss == truth.step(13).loss
     run.worker.send(c.UndoDispatch())
-    at = run.until(lambda s: s.cursor is not None and (s.cursor.step, s.cursor.dispatch) == (13, 4))
+    at = run.until(lambda s: s.cursor is not None and (s.cursor.step, s.cursor.dispatch) == (13, 3))
     assert at.record is not None
     assert len(at.history) == STEPS
 
@@ -665,14 +665,14 @@ def test_a_live_run_goes_back_beyond_memory(watched: Callable[..., Watched]) -> 
     run = watched(Small(), "tiny")
     run.at(1, 0)
     run.worker.send(c.Seek(3))
-    run.at(3, 5)
+    run.at(3, 4)
     run.worker.send(c.ViewValues("a", 0, 12))
     third = run.until(lambda s: s.values is not None)
     assert third.values is not None
     run.worker.send(c.SetHyper("beta1", 0.5))
     run.worker.send(c.SetHyper("lr", 0.25))
     run.worker.send(c.Seek(9))
-    run.at(9, 5)
+    run.at(9, 4)
     run.worker.send(c.Seek(3))
     back = run.until(
         lambda s: s.cursor is not None and (s.cursor.step, s.cursor.at_end, s.mode) == (3, True, "paused")
@@ -700,7 +700,7 @@ def test_bookmarks_go_with_the_run_into_its_recording(
     run.worker.send(c.StartRecording(str(path), "grads:1"))
     run.worker.send(c.SetBookmark(2, "later"))
     run.worker.send(c.Seek(3))
-    run.at(3, 5)
+    run.at(3, 4)
     run.worker.send(c.StopRecording())
     run.until(lambda s: s.recording is None)
     again = watched(OpenRecording(), str(path))

@@ -70,7 +70,7 @@ def picture(**changes: object) -> VerifyPicture:
 
 
 def beside(found: VerifyPicture, **changes: object) -> dict[str, object]:
-    return {"beside": BesidePicture(verify=found), "mode": "paused", "cursor": Cursor(3, 5, 5), **changes}
+    return {"beside": BesidePicture(verify=found), "mode": "paused", "cursor": Cursor(3, 4, 4), **changes}
 
 
 @pytest.fixture
@@ -136,15 +136,15 @@ def test_the_step_on_show_is_compared_once_by_itself(
     show(nothing)
     show(nothing)
     assert sent == [c.VerifyStep(3)]
-    view = show(nothing, mode="running", cursor=Cursor(4, 5, 5))
-    show(nothing, following=True, cursor=Cursor(4, 5, 5))
+    view = show(nothing, mode="running", cursor=Cursor(4, 4, 4))
+    show(nothing, following=True, cursor=Cursor(4, 4, 4))
     assert sent == [c.VerifyStep(3)]
-    show(nothing, cursor=Cursor(5, 5, 5))
+    show(nothing, cursor=Cursor(5, 4, 4))
     assert sent[1:] == [c.VerifyStep(5)]
     qtbot.keyClick(view.table, Qt.Key.Key_K)
     qtbot.keyClick(view.table, Qt.Key.Key_A)
     assert sent[2:] == [c.VerifyStep(5), c.VerifyAll()]
-    show(replace(nothing, done=2, of=9), cursor=Cursor(5, 5, 5))
+    show(replace(nothing, done=2, of=9), cursor=Cursor(5, 4, 4))
     assert view.words.text() == "Comparing steps: 2 of 9 …"
     view.all_button.click()
     assert sent[4:] == [c.CancelVerify()]
@@ -158,7 +158,7 @@ def test_the_next_unexplained_step_is_gone_to_and_none_is_asked_of_an_own_run(
     sent.clear()
     view.go_on()
     assert sent == [c.Seek(7)]
-    view = show(VerifyPicture("", problem="No other program."), cursor=Cursor(9, 5, 5))
+    view = show(VerifyPicture("", problem="No other program."), cursor=Cursor(9, 4, 4))
     assert view.words.text() == "No other program."
     assert not view.all_button.isEnabled()
     view.compare_all()

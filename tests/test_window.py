@@ -194,21 +194,21 @@ def test_no_key_of_a_panel_is_one_of_the_window(qtbot: QtBot) -> None:
 
 def test_the_label_says_where_the_run_stands(shown: Shown) -> None:
     label = shown.window.toolbar.cursor_label
-    assert label.text() == "step 128 · dispatch 3/5 → adamw_update wd"
-    shown.post(cursor=Cursor(128, 5, 5))
-    assert label.text() == "step 128 · dispatch 5/5 → step 129"
+    assert label.text() == "step 128 · dispatch 2/4 → adamw_update wd"
+    shown.post(cursor=Cursor(128, 4, 4))
+    assert label.text() == "step 128 · dispatch 4/4 → step 129"
     shown.post(last_step=128)
-    assert label.text() == "step 128 · dispatch 5/5 → end of the source"
-    shown.post(mode="running", cursor=Cursor(130, 5, 5))
-    assert label.text() == "step 130 · dispatch 5/5 · running"
+    assert label.text() == "step 128 · dispatch 4/4 → end of the source"
+    shown.post(mode="running", cursor=Cursor(130, 4, 4))
+    assert label.text() == "step 130 · dispatch 4/4 · running"
 
 
 def test_disabled_actions_say_why() -> None:
-    at_end = make_snapshot(cursor=Cursor(9, 5, 5), last_step=9, undo=UndoInfo())
+    at_end = make_snapshot(cursor=Cursor(9, 4, 4), last_step=9, undo=UndoInfo())
     why = reasons(at_end)
     assert why["step_dispatch"] == "step 9 is the last of this source"
     assert "undo_dispatch" not in why, "what memory does not hold is rebuilt"
-    at_start = reasons(make_snapshot(cursor=Cursor(1, 0, 5), undo=UndoInfo()))
+    at_start = reasons(make_snapshot(cursor=Cursor(1, 0, 4), undo=UndoInfo()))
     assert at_start["undo_dispatch"] == at_start["undo_iteration"] == "nothing lies before the first step"
     assert "opened" in reasons(make_snapshot(mode="starting"))["run"]
     assert "recover" in reasons(make_snapshot(mode="lost"))["step_dispatch"]
@@ -216,7 +216,7 @@ def test_disabled_actions_say_why() -> None:
 
 
 def test_a_disabled_button_shows_the_reason_and_sends_nothing(shown: Shown) -> None:
-    shown.post(cursor=Cursor(1, 0, 5))
+    shown.post(cursor=Cursor(1, 0, 4))
     shown.worker.sent.clear()
     action = shown.window.actions_by_name["undo_dispatch"]
     assert not action.isEnabled()
@@ -338,7 +338,7 @@ def test_the_whole_form_can_be_chosen_in_the_toolbar_at_every_width(
     shown.window.resize(width, 700)
     if coded:
         show_8bit(shown)
-    shown.post(cursor=Cursor(8888, 5, 5))
+    shown.post(cursor=Cursor(8888, 4, 4))
     shown.qtbot.wait(20)
     toolbar, button = shown.window.toolbar, shown.child(QToolButton, "form_button")
     assert isinstance(button, QToolButton)
@@ -367,7 +367,7 @@ def test_the_whole_form_can_be_chosen_in_the_toolbar_at_every_width(
         assert combo.mapTo(shown.window, combo.rect().topRight()).x() < width
     label = toolbar.cursor_label
     assert label.isVisible()
-    assert label.text() == "step 8,888 · dispatch 5/5 → step 8,889"
+    assert label.text() == "step 8,888 · dispatch 4/4 → step 8,889"
     if width >= 1024:
         assert label.fontMetrics().horizontalAdvance(label.text()) <= label.width()
 
@@ -435,7 +435,7 @@ def test_a_notice_is_shown_once(shown: Shown) -> None:
     assert banner.sign.toolTip() == "Warning"
     shown.qtbot.mouseClick(shown.child(QToolButton, "banner_close"), Qt.MouseButton.LeftButton)
     assert not banner.isVisible()
-    shown.post(cursor=Cursor(128, 4, 5))
+    shown.post(cursor=Cursor(128, 3, 4))
     assert not banner.isVisible(), "the same notice again"
     shown.post(notice=Notice(2, "info", "The run ended."))
     assert banner.text == "The run ended."
@@ -456,7 +456,7 @@ def test_a_note_goes_by_itself_and_a_warning_does_not(shown: Shown) -> None:
 
 
 @pytest.mark.parametrize("severity", ["info", "warning", "error"])
-@pytest.mark.parametrize("changes", [{"cursor": Cursor(129, 1, 5)}, {"run": 2}, {"source": "gpt-116m"}])
+@pytest.mark.parametrize("changes", [{"cursor": Cursor(129, 1, 4)}, {"run": 2}, {"source": "gpt-116m"}])
 def test_a_message_is_gone_once_it_is_over(shown: Shown, severity: str, changes: dict[str, object]) -> None:
     banner = shown.window.banner
     shown.post(notice=Notice(1, severity, "It went wrong."))  # type: ignore[arg-type]
@@ -470,13 +470,13 @@ def test_a_message_is_gone_once_it_is_over(shown: Shown, severity: str, changes:
 
 def test_a_message_about_a_run_that_goes_on_can_be_read(shown: Shown) -> None:
     shown.post(mode="running", notice=Notice(1, "warning", "Memory is short."))
-    shown.post(cursor=Cursor(150, 5, 5))
+    shown.post(cursor=Cursor(150, 4, 4))
     assert shown.window.banner.text == "Memory is short."
 
 
 def test_what_the_window_itself_tells_stays_while_the_run_moves_on(shown: Shown) -> None:
     shown.window.tell_problem("Part of the window failed.")
-    shown.post(cursor=Cursor(150, 5, 5))
+    shown.post(cursor=Cursor(150, 4, 4))
     assert shown.window.banner.text == "Part of the window failed."
     shown.post(run=2)
     assert not shown.window.banner.isVisible()

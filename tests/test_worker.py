@@ -204,14 +204,14 @@ def test_every_step_is_carried_out_however_fast_they_come(watched: Watched) -> N
 def test_iteration_runs_the_rest_of_the_step_then_whole_ones(watched: Watched) -> None:
     watched.worker.send(c.StepDispatch())
     watched.worker.send(c.StepIteration())
-    done = watched.at(1, 5)
+    done = watched.at(1, 4)
     assert done.record is not None
     # Seventeen gradients of 1: the norm is √17, clipped to 1.
     assert done.record.grad_norm == pytest.approx(17**0.5, rel=1e-6)
     assert done.record.clip_scale == pytest.approx(17**-0.5, rel=1e-6)
-    assert len(done.record.kernels) == 5
+    assert len(done.record.kernels) == 4
     watched.worker.send(c.StepIteration())
-    assert list(watched.at(2, 5).history.first) == [1, 2]
+    assert list(watched.at(2, 4).history.first) == [1, 2]
 
 
 def test_run_goes_on_until_paused_and_run_until_stops_there(watched: Watched) -> None:
@@ -222,7 +222,7 @@ def test_run_goes_on_until_paused_and_run_until_stops_there(watched: Watched) ->
     assert paused.cursor is not None
     at = paused.cursor.step
     watched.worker.send(c.Run(until=at + 30))
-    watched.at(at + 30, 5)
+    watched.at(at + 30, 4)
 
 
 def test_a_copy_is_measured_when_asked_for_and_a_run_goes_on_after_it(
@@ -235,7 +235,7 @@ def test_a_copy_is_measured_when_asked_for_and_a_run_goes_on_after_it(
     first = watched.until(lambda s: s.copy_gbps is not None)
     assert (first.copy_gbps, first.mode) == (12.5, "paused")
     watched.worker.send(c.StepIteration())
-    assert watched.at(1, 5).copy_gbps is first.copy_gbps
+    assert watched.at(1, 4).copy_gbps is first.copy_gbps
     watched.worker.send(c.Run())
     watched.worker.send(c.MeasureCopy())
     second = watched.until(lambda s: s.copy_gbps == 13.5)
@@ -256,14 +256,14 @@ def test_a_copy_that_cannot_be_measured_is_told_and_the_run_is_kept(
     told = watched.until(lambda s: s.notice is not None)
     assert (told.copy_gbps, told.mode) == (None, "paused")
     watched.worker.send(c.StepIteration())
-    watched.at(1, 5)
+    watched.at(1, 4)
 
 
 def test_a_run_on_its_way_to_a_step_says_where_to_and_from(watched: Watched) -> None:
     watched.worker.send(c.StepIteration())
-    watched.at(1, 5)
+    watched.at(1, 4)
     watched.worker.send(c.Seek(4))
-    there = watched.at(4, 5)
+    there = watched.at(4, 4)
     assert there.heading is None
     watched.worker.send(c.Seek(1_000_000))
     watched.until(lambda s: s.heading == Heading(4, 1_000_000))
@@ -279,9 +279,9 @@ def test_a_setting_holds_from_the_next_step_and_is_marked(watched: Watched) -> N
     assert snapshot.record is not None
     assert snapshot.record.lr == 0.001
     watched.worker.send(c.StepIteration())
-    watched.at(1, 5)
+    watched.at(1, 4)
     watched.worker.send(c.StepIteration())
-    done = watched.at(2, 5)
+    done = watched.at(2, 4)
     assert done.record is not None
     assert done.record.lr == 0.5
 
@@ -297,16 +297,16 @@ def test_a_setting_nobody_can_mean_is_refused_in_a_sentence_and_nothing_changes(
 
 def test_seek_goes_back_through_memory_and_forward_by_running(watched: Watched) -> None:
     watched.worker.send(c.Run(until=9))
-    at_nine = watched.at(9, 5)
+    at_nine = watched.at(9, 4)
     watched.worker.send(c.Seek(4))
-    assert list(watched.at(4, 5).history.first) == [1, 2, 3, 4]
+    assert list(watched.at(4, 4).history.first) == [1, 2, 3, 4]
     watched.worker.send(c.Seek(9))
-    again = watched.at(9, 5)
+    again = watched.at(9, 4)
     assert at_nine.record is not None
     assert again.record is not None
     assert again.record.grad_norm == at_nine.record.grad_norm
     watched.worker.send(c.Seek(0))
-    watched.at(0, 5)
+    watched.at(0, 4)
 
 
 def test_back_from_the_first_step_says_that_there_is_nothing_before(watched: Watched) -> None:
@@ -338,7 +338,7 @@ def test_a_form_that_needs_another_layout_takes_the_state_along(
         GpuStepper, "can_take", lambda self, variant: self.plan.variant.kernel == variant.kernel
     )
     watched.worker.send(c.Run(until=3))
-    before = watched.at(3, 5)
+    before = watched.at(3, 4)
     watched.worker.send(c.ViewValues("a", 0, 12))
     old = watched.until(lambda s: s.values is not None)
     watched.worker.send(c.SetVariant(Variant(kernel="f16")))
@@ -355,7 +355,7 @@ def test_a_form_that_needs_another_layout_takes_the_state_along(
     for lane in ("w", "m", "v"):
         assert list(new.values.after[lane]) == list(old.values.after[lane])
     watched.worker.send(c.StepIteration())
-    watched.at(4, 5)
+    watched.at(4, 4)
     # In the middle of a step it is refused, as any change of form.
     watched.worker.send(c.StepDispatch())
     watched.worker.send(c.SetVariant(Variant(kernel="f32")))
@@ -375,7 +375,7 @@ def test_a_form_changed_before_the_first_dispatch_keeps_the_gradients(
     assert changed.cursor is not None
     assert (changed.cursor.step, changed.cursor.dispatch) == (1, 0)
     watched.worker.send(c.StepIteration())
-    done = watched.at(1, 5)
+    done = watched.at(1, 4)
     assert done.record is not None
     assert done.record.grad_norm == pytest.approx(17**0.5, rel=1e-6)
 
@@ -401,9 +401,9 @@ def test_views_are_sent_when_asked_for_and_not_otherwise(watched: Watched) -> No
 
 def test_before_and_after_of_the_last_dispatch(watched: Watched) -> None:
     watched.worker.send(c.ViewValues("b", 0, 5))
-    for _ in range(5):
+    for _ in range(4):
         watched.worker.send(c.StepDispatch())
-    watched.at(1, 5)
+    watched.at(1, 4)
     seen = watched.until(lambda s: s.values is not None and "w" in s.values.before)
     assert seen.values is not None
     assert list(seen.values.before["w"]) == [1.0] * 5
@@ -419,7 +419,7 @@ def test_the_end_of_the_source_pauses_and_says_so() -> None:
     assert snapshot.notice is not None
     assert snapshot.notice.text == "tiny ends with step 3."
     assert snapshot.mode == "paused"
-    watched.at(3, 5)
+    watched.at(3, 4)
     assert watched.worker.close(WAIT_S)
 
 
@@ -467,7 +467,7 @@ def test_out_of_memory_keeps_the_run(watched: Watched, monkeypatch: pytest.Monke
         raise OutOfMemoryError("The GPU ran out of memory.")
 
     watched.worker.send(c.StepIteration())
-    watched.at(1, 5)
+    watched.at(1, 4)
     monkeypatch.setattr(Gpu, "buffer", no_room)
     watched.worker.send(c.ViewMap(MapRequest(0, 1, 64, 4, "value")))
     told = watched.until(lambda s: s.notice is not None)
@@ -475,13 +475,13 @@ def test_out_of_memory_keeps_the_run(watched: Watched, monkeypatch: pytest.Monke
     assert told.notice.text == "The GPU ran out of memory."
     monkeypatch.undo()
     watched.worker.send(c.StepIteration())
-    watched.at(2, 5)
+    watched.at(2, 4)
 
 
 def test_every_opening_is_another_run(watched: Watched) -> None:
     first = watched.at(1, 0).run
     watched.worker.send(c.StepIteration())
-    assert watched.at(1, 5).run == first
+    assert watched.at(1, 4).run == first
     watched.worker.send(c.OpenSource("nosuch"))
     assert watched.until(lambda s: s.notice is not None).run == first
     watched.worker.send(c.OpenSource("tiny"))
@@ -496,13 +496,13 @@ def test_the_level_of_statistics_holds_from_the_next_step_and_for_what_is_opened
     watched.worker.send(c.SetStats("full"))
     watched.until(lambda s: s.stats == "full")
     watched.worker.send(c.StepIteration())
-    done = watched.at(1, 5)
+    done = watched.at(1, 4)
     assert done.counted is not None
     assert (done.counted.step, [p.name for p in done.counted.params]) == (1, ["a", "b"])
     assert done.counted.totals[0].lanes["g"].norm == pytest.approx(17**0.5, rel=1e-6)
     watched.worker.send(c.SetStats("off"))
     watched.worker.send(c.StepIteration())
-    assert watched.at(2, 5).counted is None
+    assert watched.at(2, 4).counted is None
     watched.worker.send(c.OpenSource("tiny"))
     assert watched.until(lambda s: s.run == 2 and s.mode == "paused").stats == "off"
 
@@ -513,7 +513,7 @@ def test_what_the_form_may_be_changed_to_is_found_for_each_plan(watched: Watched
     assert reasons["kernel", "f16"] == reasons["dispatch", "single"] == ""
     assert "--reduce atomic" in reasons["grid", "published"]
     watched.worker.send(c.StepIteration())
-    assert watched.at(1, 5).choices is first.choices, "nothing that it hangs on has changed"
+    assert watched.at(1, 4).choices is first.choices, "nothing that it hangs on has changed"
     watched.worker.send(c.SetVariant(Variant(reduce="atomic")))
     changed = watched.until(
         lambda s: (

@@ -171,7 +171,7 @@ def test_how_far_it_is_is_told_and_it_can_be_ended(
             "Sweeping", "25 %", CancelSweep(),
         ),
         (
-            {"mode": "running", "cursor": Cursor(300, 2, 5), "heading": Heading(99, 1099)},
+            {"mode": "running", "cursor": Cursor(300, 1, 4), "heading": Heading(99, 1099)},
             "Going to step 1,099", "20 %", Pause(),
         ),
         ({"closeup": CloseUp(working=At("Looking for 1 in w", 1, 2))}, "Looking for 1 in w", "50 %", CancelWork()),

@@ -179,7 +179,7 @@ def make_histograms(param: str | None = None, cursor: Cursor | None = None) -> H
         lane: buffer_stats((rng.standard_normal(20_000) * scale).astype(np.float32))
         for lane, scale in (("w", 0.05), ("g", 1e-3), ("m", 1e-4), ("v", 1e-7))
     }
-    return Histograms(param, cursor or Cursor(128, 3, 5), MappingProxyType(stats))  # type: ignore[arg-type]
+    return Histograms(param, cursor or Cursor(128, 2, 4), MappingProxyType(stats))  # type: ignore[arg-type]
 
 
 def make_findings() -> tuple[Finding, ...]:
@@ -230,7 +230,7 @@ def make_snapshot(**changes: Any) -> Snapshot:
     """A paused run in the middle of step 128; any field of Snapshot can be given."""
     plan: Plan | None = changes.get("plan", small_plan())
     count = len(plan.dispatches) if plan else 0
-    cursor = changes.get("cursor", Cursor(128, min(3, count), count))
+    cursor = changes.get("cursor", Cursor(128, min(2, count), count))
     hyper = changes.get("hyper", Hyper())
     times = tuple(
         KernelTime(d.label, d.block, 0.011 * (i + 1), "gpu")

@@ -135,6 +135,18 @@ class StepFacts:
         found = (d.index for d in reversed(self.plan.dispatches) if any(b.buffer == buffer for b in d.writes))
         return next(found, None)
 
+    def dispatch_adding(self, *, whole: bool = False) -> int | None:
+        """The last dispatch that adds up squares before finalize_grad_stats; None without a plan.
+
+        `whole`: the one behind which their sum is one number, finalize_grad_stats itself where it is given several.
+        """
+        dispatches = self.plan.dispatches if self.plan is not None else ()
+        last = next((d for d in dispatches if d.entry_point == "finalize_grad_stats"), None)
+        if last is None:
+            return None
+        parts = last.bindings[0]
+        return last.index if whole and parts.items > 1 else self.dispatch_writing(parts.buffer)
+
     def dispatch_updating(self, element: int) -> int | None:
         """The dispatch that updates an element of the mega-buffer; None without a plan."""
         if self.plan is None:

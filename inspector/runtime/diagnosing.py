@@ -65,7 +65,10 @@ class Judging:
             for each in self._session.findings():
                 if RULES_BY_NAME[each.rule].beyond_light_rows if each.rule in RULES_BY_NAME else False:
                     self._recorded.setdefault((each.rule, each.step), each)
-        return [self._recorded.get((each.rule, each.step), each) for each in found]
+        kept = [self._recorded.get((each.rule, each.step)) for each in found]
+        return [
+            new if old is None else self._known.in_plan(old) for new, old in zip(found, kept, strict=True)
+        ]
 
     def findings(self) -> tuple[Finding, ...]:
         """What the rules found so far, and what was recorded of those that look beyond rows and of later steps."""
@@ -75,9 +78,10 @@ class Judging:
         for each in self._session.findings():
             told = self._first <= each.step < self.next_step
             place = (each.rule, each.step, each.param, each.index)
-            if (
-                told and each.rule in beyond and place not in places
-            ) or self.next_step <= each.step <= self._last:
+            if told and each.rule in beyond and place not in places:
+                found.append(self._known.in_plan(each))
+            elif self.next_step <= each.step <= self._last:
+                # Soon to be looked at, and as it was recorded until then.
                 found.append(each)
         return tuple(sorted(found, key=lambda f: (f.step, SEVERITIES.index(f.severity))))
 

@@ -15,11 +15,13 @@ from inspector.floats import F64Array
 from inspector.history import BoolArray, History, HistoryRecorder
 from inspector.param_hyper import HyperColumns, numbered_columns
 from inspector.param_statistics import ParamTable
+from inspector.plan import Plan
 from inspector.ranks import Held, RankStep
 from inspector.runtime.diagnosing import Judging
 from inspector.runtime.hits import STOPPED
 from inspector.runtime.snapshots import METRICS, CountedParams, Mark, Recorded, StepRecord
 from inspector.session.joined_columns import rank_metrics
+from inspector.session.plans import times_in_plan
 from inspector.session.reader import Session
 from inspector.session.records import NoteKind
 from inspector.sources.recording import Recording
@@ -71,13 +73,14 @@ class RecordedRun:
         recorder.extend(steps.start, *metric_columns(self.session, slice(count)))
         return recorder
 
-    def record(self, step: int) -> StepRecord | None:
-        """The numbers of a step, None where it was not recorded."""
+    def record(self, step: int, plan: Plan) -> StepRecord | None:
+        """The numbers of a step, None where it was not recorded; times where it ran the dispatches of that plan."""
         if step not in self.steps:
             return None
         r = self.session.step(step)
         theirs = self.session.about.before_clipping(r)
-        return StepRecord(step, r.hyper.lr, r.loss, r.grad_norm, r.clip_scale, r.nonfinite, r.kernels, theirs)
+        times = times_in_plan(r.kernels, plan.dispatches) or ()
+        return StepRecord(step, r.hyper.lr, r.loss, r.grad_norm, r.clip_scale, r.nonfinite, times, theirs)
 
     def before_clipping(self, step: int) -> GradStats | None:
         """What the program that was recorded clipped the gradients of a step by, before they were captured."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from inspector.diagnosis.facts import StepFacts
 from inspector.errors import UsageError
+from inspector.findings import Finding
 from inspector.floats import F32Array
 from inspector.layout import Layout
 from inspector.param_statistics import ParamTable, counts_of
 from inspector.plan import Plan, Variant
-from inspector.session.plans import default_layout, recorded_plan
+from inspector.session.plans import default_layout, part_of_another, recorded_plan
 from inspector.session.reader import Session
 from inspector.session.records import RecordedLayout, RecordedStep
 from inspector.settings import ParamSettings
@@ -35,6 +37,8 @@ class RecordedFacts:
         """The settings of params by which it is cut."""
         self._layouts: dict[Variant, Layout] = {}
         self._initial: tuple[Mapping[str, BufferStats], bool] | None = None
+        self._parts: dict[int, int | None] = {}
+        """Of steps with findings that are taken as recorded, `part_of_another`."""
 
     def at(self, step: int) -> StepFacts | None:
         """What is known of a step; None where it was not recorded."""
@@ -71,6 +75,18 @@ class RecordedFacts:
         """Counts over the captured gradients of a step; a param without any counts as zeros."""
         given = self._session.gradients(facts.step)
         return _counted(given, facts.layout)
+
+    def in_plan(self, finding: Finding) -> Finding:
+        """A finding that was recorded, its dispatch numbered as in the plan of its step."""
+        if not finding.dispatch:
+            return finding
+        if finding.step not in self._parts:
+            ran = self._session.step(finding.step)
+            plan = self._plan_of(ran)
+            self._parts[finding.step] = part_of_another(ran.kernels, plan.dispatches) if plan else None
+        part = self._parts[finding.step]
+        behind = part is not None and finding.dispatch > part
+        return replace(finding, dispatch=finding.dispatch - 1) if behind else finding
 
     def _plan_of(self, ran: RecordedStep) -> Plan | None:
         if self._plan is None or self._plan[:2] != (ran.variant, ran.layout) or not self._cut_alike(ran):

@@ -141,7 +141,7 @@ class StepLog:
         """Know what dispatches up to the cursor gave; from a recording, unless the step is the run's `own`."""
         record = self._records.get(cursor.step) or self.record
         if recorded is not None and (record is None or record.step != cursor.step):
-            record = None if own else recorded.record(cursor.step)
+            record = None if own else recorded.record(cursor.step, plan)
             if self.counted is None or self.counted.step != cursor.step:
                 self.counted = recorded.counted(cursor.step) if record is not None else None
         if record is None or record.step != cursor.step:

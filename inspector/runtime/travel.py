@@ -117,9 +117,9 @@ class Travel:
         recorded, glance = self.engine.recorded, self.glance
         if recorded is None or glance is None:
             return picture
-        count = self.engine.stepper.cursor.count
-        record = recorded.record(glance.step)
-        times = record.kernels if record is not None and len(record.kernels) == count else (None,) * count
+        stepper = self.engine.stepper
+        record = recorded.record(glance.step, stepper.plan)
+        times = record.kernels if record is not None else ()
         return replace(
             picture,
             cursor=self.cursor,
@@ -127,7 +127,7 @@ class Travel:
             step_hyper=self.engine.course.hyper_at(glance.step),
             record=record,
             counted=recorded.counted(glance.step),
-            dispatch_times=times,
+            dispatch_times=times or (None,) * stepper.cursor.count,
             eight_bit=None,
         )
 

@@ -12,7 +12,7 @@ from inspector.errors import UsageError
 from inspector.floats import F64Array, ulp_distance
 from inspector.hyper import HYPER_NAMES
 from inspector.layout import Param
-from inspector.plan import Variant
+from inspector.plan import Dispatch, Variant
 from inspector.session.compare import (
     ArrayDifference,
     Difference,
@@ -34,7 +34,7 @@ from inspector.session.differences import (
     Timing,
 )
 from inspector.session.own_settings import own_differences
-from inspector.session.plans import recorded_plan
+from inspector.session.plans import recorded_plan, times_in_plan
 from inspector.session.reader import Session
 from inspector.session.records import RecordedLayout, RecordedStep
 
@@ -133,7 +133,7 @@ class _Places:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: dict[object, tuple[dict[str, int | None], int | None, tuple[str, ...]]] = {}
+        self._known: dict[object, tuple[dict[str, int | None], int | None, tuple[Dispatch, ...]]] = {}
         self._laid: RecordedLayout | None = None
 
     def of(self, step: RecordedStep) -> tuple[dict[str, int | None], int | None]:
@@ -145,13 +145,13 @@ class _Places:
         known = self._known.get(form)
         if known is None:
             known = self._known[form] = self._plan(step)
-        updates, norm_at, names = known
-        ran = tuple(kernel.name for kernel in step.kernels)
-        if ran and ran != names:
+        updates, norm_at, dispatches = known
+        if step.kernels and times_in_plan(step.kernels, dispatches) is None:
+            ran = [kernel.name for kernel in step.kernels]
             return {}, ran.index("finalize_grad_stats") if "finalize_grad_stats" in ran else None
         return updates, norm_at
 
-    def _plan(self, step: RecordedStep) -> tuple[dict[str, int | None], int | None, tuple[str, ...]]:
+    def _plan(self, step: RecordedStep) -> tuple[dict[str, int | None], int | None, tuple[Dispatch, ...]]:
         try:
             plan = recorded_plan(self._session, step)
         except UsageError:
@@ -159,8 +159,7 @@ class _Places:
             return {}, None, ()
         layout, dispatches = plan.layout, plan.dispatches
         places = {s.name: s.offset for s in layout}
-        names = tuple(d.entry_point for d in dispatches)
-        return update_dispatches(dispatches, places), grad_stats_dispatch(dispatches), names
+        return update_dispatches(dispatches, places), grad_stats_dispatch(dispatches), dispatches
 
 
 def _common(a: Session, b: Session, kind: str) -> set[int]:

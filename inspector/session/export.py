@@ -14,7 +14,7 @@ from inspector.files import replacing, write_text
 from inspector.floats import shortest
 from inspector.hyper import HYPER_NAMES
 from inspector.session.own_settings import group_settings
-from inspector.session.plans import recorded_plan
+from inspector.session.plans import recorded_plan, times_in_plan
 from inspector.session.reader import Session
 from inspector.stepping import KernelTime
 from inspector.trace_export import Track, chrome_trace
@@ -86,13 +86,13 @@ def write_trace(session: Session, out: Path) -> int:
         raise UsageError(f"{session.path} holds no steps to export.")
     last = session.step(session.steps[-1])
     dispatches = recorded_plan(session, last).dispatches
-    names = [d.entry_point for d in dispatches]
     times: list[tuple[KernelTime, ...]] = []
     for number in reversed(session.steps[-TRACE_STEPS:]):
         step = session.step(number)
-        if step.variant != last.variant or [k.name for k in step.kernels] != names:
+        kernels = times_in_plan(step.kernels, dispatches)
+        if step.variant != last.variant or kernels is None:
             break
-        times.append(step.kernels)
+        times.append(kernels)
     if not times:
         raise UsageError(
             f"{session.path} cannot be exported as a trace: its steps hold no times of all their dispatches."

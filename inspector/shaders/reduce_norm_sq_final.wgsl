@@ -1,4 +1,5 @@
-// Second of two passes: one workgroup adds up the partial sums.
+// Between the two passes, where there are more partial sums than one binding holds: one workgroup adds up those of one.
+// Before a finalize_grad_stats that takes one number: all of them.
 
 @group(0) @binding(0) var<storage, read> data: array<f32>;
 @group(0) @binding(1) var<storage, read_write> result: f32;

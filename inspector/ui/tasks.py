@@ -41,7 +41,7 @@ TASKS = (
                 "m and v are 0.",
             ),
             Step(
-                "`F10` three times.",
+                "`F10` twice.",
                 "The pipeline ticks each dispatch that has run. Below it stand gradNorm and clipScale, which the "
                 "update is about to read; the map frames what it binds.",
             ),

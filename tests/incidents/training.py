@@ -253,18 +253,18 @@ INCIDENTS = (
     ),
     Incident(
         "norm overflows", "one gradient of 1e20, whose square is beyond float32", 4,
-        Wanted("norm-overflow", 4, "exact", dispatch="reduce_norm_sq (final)"),
+        Wanted("norm-overflow", 4, "exact", dispatch=REDUCE),
         lambda: Drawn(edit=in_step(4, put("h.0.attn.weight", 9, 1e20))),
     ),
     Incident(
         "norm overflows without a limit", "one gradient of 1e20, no clipping", 4,
-        Wanted("norm-overflow", 4, "exact", dispatch="reduce_norm_sq (final)"),
+        Wanted("norm-overflow", 4, "exact", dispatch=REDUCE),
         lambda: Drawn(hyper=NO_CLIP, edit=in_step(4, put("h.0.attn.weight", 9, 1e20))),
         follows=frozenset({"nonfinite-state"}), steps=6,
     ),
     Incident(
         "norm underflows", "gradients of 1e-25, whose squares are below float32", 1,
-        Wanted("norm-underflow", 1, "exact", dispatch="reduce_norm_sq (final)"),
+        Wanted("norm-underflow", 1, "exact", dispatch=REDUCE),
         lambda: Drawn(size=1e-25),
     ),
     Incident(

@@ -39,12 +39,14 @@ def _overflow(facts: StepFacts) -> Story:
     if wide is not None:
         evidence["true_norm"] = wide
         true += f"the norm is {number(wide)} in float64, "
+    # Where no square is infinite, the sum of several parts may be what is.
+    added = bool(math.isnan(largest) or largest**2 <= np.finfo(np.float32).max)
     what = "nothing trains in this step" if scale == 0 else "the update is not what it should be"
     return Story(
         f"The sum of squared gradients overflowed float32: {true}in float32 it became infinite and the clip scale "
         f"{exact(scale)}, so {what}.",
         "Scale the loss down, or unscale the gradients before the optimizer sees them.",
-        evidence, dispatch=facts.dispatch_writing("norm_sq"),
+        evidence, dispatch=facts.dispatch_adding(whole=added),
     )  # fmt: skip
 
 
@@ -61,7 +63,7 @@ def norm_underflow(facts: StepFacts, memory: Memory) -> Seen | None:
             "square is "
             "too small for float32.",
             "Scale the loss up; check that the gradients were not divided twice.",
-            {"grad_norm": 0.0, "largest_gradient": largest}, dispatch=facts.dispatch_writing("norm_sq"),
+            {"grad_norm": 0.0, "largest_gradient": largest}, dispatch=facts.dispatch_adding(),
         )  # fmt: skip
 
     return alone(hit, tell)
@@ -97,7 +99,7 @@ def norm_mismatch(facts: StepFacts, memory: Memory) -> Seen | None:
             "size that is "
             "too small.",
             {"grad_norm": facts.grad_norm or 0.0, "true_norm": true, "relative_error": off, "bound": bound},
-            dispatch=facts.dispatch_writing("norm_sq"),
+            dispatch=facts.dispatch_adding(),
         )  # fmt: skip
 
     return alone(off > bound, tell, off)

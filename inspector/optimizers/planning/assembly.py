@@ -266,7 +266,6 @@ class Assembly:
             sizes[state.buffer] = max(sizes.get(state.buffer, 0), max(state.stop, 1) * F32_BYTES)
         for name, size in sizes.items():
             yield BufferSpec(name, size, "state")
-        yield BufferSpec("norm_sq", F32_BYTES, "scratch")
         yield BufferSpec("grad_stats", 2 * F32_BYTES, "scratch")
         for buffer, elements in self.scratch.items():
             yield BufferSpec(buffer, elements * F32_BYTES, "scratch")

@@ -10,28 +10,42 @@ from inspector.optimizers.planning.assembly import Assembly
 from inspector.plan import WORKGROUP_SIZE, Binding, split_grid
 
 REDUCE_GROUPS = 512
-"""Most workgroups of one norm dispatch: enough to fill a large GPU, few enough to add up in one more pass."""
+"""Most workgroups of one norm dispatch: enough to fill a large GPU, few enough for finalize_grad_stats to add up."""
 REDUCE_ELEMENTS_PER_GROUP = WORKGROUP_SIZE * 16
 """Four vec4 a thread and turn of the loop."""
 
 
+FINALIZE, FINAL_PASS = "finalize_grad_stats", "reduce_norm_sq_final"
+
+
 class NormPlan(Assembly):
-    """reduce_norm_sq over everything, then finalize_grad_stats."""
+    """reduce_norm_sq over everything, then finalize_grad_stats, which adds up what parts of the sum there are."""
 
     def add_norm(self) -> None:
         """The norm, in the way that the variant has it, and the clip scale."""
-        if self.variant.reduce == "two-pass":
-            self._two_pass_norm()
-        else:
-            self._atomic_norm()
-        self._finalize()
+        if self.variant.reduce == "atomic":
+            self._finalize(self._atomic_sum())
+            return
+        parts, own = self._partial_sums(), self.variant.own
+        # A finalize_grad_stats of a person's is given one number, and a pass of theirs has to run.
+        if own.get(FINALIZE) is not None or own.get(FINAL_PASS) is not None:
+            total = self._total()
+            self._add_partials(parts, total)
+            parts = total
+        self._finalize(parts)
 
     def _norm_pieces(self) -> Iterator[tuple[int, int]]:
         """The whole mega-buffer: the gaps inside are zero and add nothing."""
         end = max((s.stop for s in self.layout.segments), default=0)
         return self.layout.pieces(0, end, self.chunk)
 
-    def _two_pass_norm(self) -> None:
+    def _total(self) -> Binding:
+        """Where the sum is written as one number."""
+        self.workspace("norm_sq", 1)
+        return Binding(1, "result", "norm_sq", 0, F32_BYTES, "read_write")
+
+    def _partial_sums(self) -> Binding:
+        """Add up shares of the squares; the range that holds them all, with zeros between."""
         if self.chunk <= self.scratch_align and self.layout.padded_elements > self.chunk:
             # Partial sums lie an alignment apart, so that adding up a binding of them would leave as many.
             raise UsageError(
@@ -60,23 +74,17 @@ class NormPlan(Assembly):
                 n = min(self.chunk, count - at)
                 regions.append(self.reserve(buffer, 1))
                 result = Binding(1, "result", buffer, regions[-1][0] * F32_BYTES, F32_BYTES, "read_write")
-                self._add_partials(data, at, n, result)
+                self._add_partials(Binding(0, "data", data, at * F32_BYTES, n * F32_BYTES, "read"), result)
             count = regions[-1][0] + 1
-        self._add_partials(buffer, 0, count, Binding(1, "result", "norm_sq", 0, F32_BYTES, "read_write"))
+        return Binding(0, "data", buffer, 0, count * F32_BYTES, "read")
 
-    def _add_partials(self, buffer: str, at: int, n: int, result: Binding) -> None:
-        data = Binding(0, "data", buffer, at * F32_BYTES, n * F32_BYTES, "read")
-        self.add(
-            "reduce_norm_sq_final",
-            None,
-            (at, at + n),
-            (1, 1, 1),
-            (data, result, self.size(2, "n", n)),
-            "reduce_norm_sq (final)",
-        )
+    def _add_partials(self, parts: Binding, result: Binding) -> None:
+        start, n = parts.offset // F32_BYTES, parts.items
+        bindings = (parts, result, self.size(2, "n", n))
+        self.add(FINAL_PASS, None, (start, start + n), (1, 1, 1), bindings, "reduce_norm_sq (final)")
 
-    def _atomic_norm(self) -> None:
-        result = Binding(1, "result", "norm_sq", 0, F32_BYTES, "read_write")
+    def _atomic_sum(self) -> Binding:
+        result = self._total()
         for start, stop in self._norm_pieces():
             n = stop - start
             if self.published:
@@ -88,6 +96,7 @@ class NormPlan(Assembly):
                 groups = (min(count, self.limits.max_compute_workgroups_per_dimension), 1, 1)
             first = not self.dispatches
             self._reduce(kernel, start, stop, result, groups, clears=(result,) if first else ())
+        return result
 
     def _reduce(
         self,
@@ -102,10 +111,10 @@ class NormPlan(Assembly):
         bindings = (data, result, self.size(2, "n", stop - start))
         self.add(kernel, None, (start, stop), groups, bindings, "reduce_norm_sq", clears=clears)
 
-    def _finalize(self) -> None:
+    def _finalize(self, parts: Binding) -> None:
         bindings = (
-            Binding(0, "norm_sq", "norm_sq", 0, F32_BYTES, "read"),
+            Binding(0, "norm_sq", parts.buffer, parts.offset, parts.size, "read", exact=True),
             Binding(1, "grad_stats", "grad_stats", 0, 2 * F32_BYTES, "read_write"),
             self.value(2, "max_grad_norm", "max_grad_norm", "f32"),
         )
-        self.add("finalize_grad_stats", None, (0, 0), (1, 1, 1), bindings, "finalize_grad_stats")
+        self.add(FINALIZE, None, (0, 0), (1, 1, 1), bindings, FINALIZE)
