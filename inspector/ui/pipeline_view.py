@@ -8,6 +8,7 @@ from PySide6.QtCore import QModelIndex, QSignalBlocker, Qt
 from PySide6.QtGui import QAction, QFont, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QLabel, QSplitter, QVBoxLayout, QWidget
 
+from inspector.floats import significant
 from inspector.plan import Dispatch, Plan
 from inspector.runtime.commands import RunToDispatch
 from inspector.runtime.snapshots import Snapshot
@@ -303,4 +304,4 @@ def time_tooltip(time: KernelTime | None) -> str:
     if time.clock == "cpu":
         clock = "CPU time: this device has no timestamp queries."
     cold = " Cold: measured after the GPU had idled, at low clocks; left out of means." if time.cold else ""
-    return f"{time.ms:.6g} ms. {clock}{cold}"
+    return f"{significant(time.ms, 6)} ms. {clock}{cold}"
