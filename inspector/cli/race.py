@@ -112,7 +112,7 @@ def run_lanes(
     source = open_told(setup.source, setup.schedule, setup.seed)
     # What cannot run is told before anything does.
     _check_steps(source, setup.steps)
-    check_forms(lanes, Variant(**setup.form))
+    check_forms(lanes, Variant(**setup.form), source.params)
     if save is not None and begun is None:
         check_new(save)
     policy = Policy.from_text(setup.capture)
