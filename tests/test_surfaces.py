@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from PySide6.QtTest import QTest
+from event_loop import let_run
 from pytestqt.qtbot import QtBot
 from test_race import started
 from ui_helpers import make_race, make_snapshot
@@ -153,7 +153,7 @@ def test_each_lane_is_a_path_from_the_start(qtbot: QtBot) -> None:
     assert len(view.map.paths()) == 3
     # Where the view is low, what the lanes are called is beside the map.
     view.resize(900, 160)
-    QTest.qWait(1)
+    let_run(1)
     assert view.map.height() > 110
     assert view.map.width() > 300
 
