@@ -15,9 +15,10 @@ from inspector.settings import SETTING_NAMES, ParamSettings, Settings
 
 Numerics = Literal["published", "precise"]
 NUMERICS: tuple[Numerics, ...] = ("published", "precise")
-KERNELS_REVISION = 3
+KERNELS_REVISION = 4
 """Of the bits that the kernels give. 1: precise numerics formed 1-β₁ of a float32 β₁ and rounded in another order.
-2: the ridge of Shampoo's roots was 1e-4 of the largest eigenvalue."""
+2: the ridge of Shampoo's roots was 1e-4 of the largest eigenvalue. 3: Muon's iterations were all in float32, and a sum
+of two matrices was rounded once more."""
 
 
 @dataclass(frozen=True, slots=True)

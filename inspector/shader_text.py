@@ -13,8 +13,11 @@ SHARED = {
     "explain": ("common", "codecs", "coded_adam"),
     "coding_error": ("common", "codecs"),
     "param_stats": ("common", "codecs", "coded_adam"),
-    "optimizers/matrix/products_64": ("common", "optimizers/matrix/tiles"),
-    "optimizers/matrix/products_128": ("common", "optimizers/matrix/tiles"),
+    **dict.fromkeys(
+        (f"optimizers/matrix/products_{each}" for each in ("64", "128", "two_floats")),
+        ("common", "optimizers/matrix/two_floats", "optimizers/matrix/tiles"),
+    ),
+    "optimizers/muon/normalise": ("common", "optimizers/matrix/two_floats"),
     "map_cells": ("common", "map_cell", "map_quantity"),
     "map_levels": ("common", "map_cell"),
     "map_pixels": ("common", "map_cell", "map_quantity", "map_view"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -61,6 +62,10 @@ def qtbot(qapp: Any, request: pytest.FixtureRequest) -> Any:
     """pytest-qt's, which gives what is waited for a minute and not five seconds: CI may stand still for that long."""
     from pytestqt.qtbot import QtBot
 
+    from inspector.ui.garbage import collect_here
+
+    collect_here(qapp)
+
     class Patient(QtBot):
         pass
 
@@ -96,6 +101,19 @@ def numpy_errors_raised() -> Iterator[None]:
     """
     with np.errstate(over="raise", divide="raise", invalid="raise", under="ignore"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def garbage_looked_for() -> Iterator[None]:
+    """Once there has been a window nobody else looks for garbage in a test without one."""
+    yield
+    if "inspector.ui.garbage" in sys.modules and not gc.isenabled():
+        from PySide6.QtCore import QCoreApplication
+
+        from inspector.ui.garbage import collect_here
+
+        if (app := QCoreApplication.instance()) is not None:
+            collect_here(app).collect_if_due()
 
 
 @pytest.fixture(autouse=True)

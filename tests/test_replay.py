@@ -291,6 +291,9 @@ def test_another_adapter_is_named_and_does_not_fail(gpu: Gpu, call: Call, tmp_pa
         ("adamw", "published", 1, ""),
         ("lion", "precise", 1, ""),
         ("shampoo", "published", 2, "ridge of Shampoo's roots was 1e-4"),
+        ("shampoo", "published", 3, "sums of matrices were rounded once more"),
+        ("muon", "published", 3, "all of Muon's iterations were in float32"),
+        ("adamw", "precise", 3, ""),
         ("shampoo", "published", KERNELS_REVISION, ""),
     ],
 )

@@ -234,6 +234,10 @@ def _other_kernels(revision: int, variants: Iterable[Variant]) -> str | None:
         return "whose precise numerics rounded in another order; these round as PyTorch does"
     if revision < 3 and any(v.optimizer == "shampoo" for v in variants):
         return "whose ridge of Shampoo's roots was 1e-4 of the largest eigenvalue; here it is 1e-3"
+    if revision < 4 and any(v.optimizer in {"muon", "shampoo"} for v in variants):
+        return (
+            "in which sums of matrices were rounded once more, and all of Muon's iterations were in float32"
+        )
     return None
 
 

@@ -92,6 +92,13 @@ struct Update {
     w: vec4<f32>,
 }
 
+// What rounding took from a + b (Dekker 1971). Which is the larger is asked for though there are forms without: a compiler
+// may cancel equal terms of sums, but does not where it cannot tell which they are.
+fn lost_by_sum(a: vec4<f32>, b: vec4<f32>, sum: vec4<f32>) -> vec4<f32> {
+    let swap = abs(a) > abs(b);
+    return select(a, b, swap) - (sum - select(b, a, swap));
+}
+
 // a * b + c rounded once. A device may round the product of fma() too, which shows where c all but cancels it. So what the
 // product lost is worked out, of parts of a and b whose products are exact, and what the sum lost, and put back.
 fn fused(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>) -> vec4<f32> {
@@ -102,9 +109,7 @@ fn fused(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>) -> vec4<f32> {
     let product = a * b;
     let of_product = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low;
     let sum = product + c;
-    let swap = abs(product) > abs(c);
-    let of_sum = select(product, c, swap) - (sum - select(c, product, swap));
-    let lost = of_sum + of_product;
+    let lost = lost_by_sum(product, c, sum) + of_product;
     return sum + select(vec4(0.0), lost, is_finite4(lost));
 }
 

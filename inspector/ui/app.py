@@ -22,6 +22,7 @@ from inspector.runtime.snapshots import Snapshot
 from inspector.ui import docks
 from inspector.ui.bus import Bus
 from inspector.ui.deferred import DeferredView, Gate, Readying
+from inspector.ui.garbage import GarbageCollector, collect_here
 from inspector.ui.main_window import MainWindow
 from inspector.ui.options import read_options
 from inspector.ui.preferences import dress
@@ -164,9 +165,10 @@ def run_window(
     from then on, unless `views` makes others. `on_made` is told the window before it is shown, `on_ready` once it is
     painted.
     """
-    # Not while starting: there is no garbage yet, and looking for it takes a quarter of a second.
-    gc.disable()
     app = application()
+    # Not while starting: there is no garbage yet, and looking for it takes a quarter of a second.
+    garbage = collect_here(app)
+    garbage.pause()
     # The worker gives the interpreter up sooner when the window asks for it; see Bus.wait_until_idle.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     settings = docks.open_settings(settings_path)
@@ -192,7 +194,7 @@ def run_window(
             on_ready(window)
 
     _once(window.painted_first.connect, start, window)
-    bus.snapshot_arrived.connect(_SettleGarbage(window))
+    bus.snapshot_arrived.connect(_SettleGarbage(garbage, window))
     with _interrupts(window.close, window), _problems_told(window.tell_problem):
         window.show()
         code = app.exec()
@@ -200,7 +202,7 @@ def run_window(
         bus.blockSignals(True)
         if not link.close():
             sys.stderr.write("The worker did not end in time; its last step is not complete.\n")
-    gc.enable()
+    garbage.resume()
     window.deleteLater()
     QCoreApplication.sendPostedEvents(None, 0)
     app.processEvents()
@@ -214,25 +216,27 @@ class _SettleGarbage(QObject):
     50 ms, which is seen as a stutter.
     """
 
-    def __init__(self, parent: QObject) -> None:
+    def __init__(self, garbage: GarbageCollector, parent: QObject) -> None:
         super().__init__(parent)
+        self._garbage = garbage
         self._done = False
 
     def __call__(self, snapshot: Snapshot) -> None:
         if not self._done and snapshot.mode != "starting":
             self._done = True
             gc.freeze()
-            gc.enable()
+            self._garbage.resume()
 
 
 def application() -> QApplication:
-    """The application, made if there is none."""
+    """The application, made if there is none; from then on garbage is looked for on its thread alone."""
     app = QApplication.instance()
     if not isinstance(app, QApplication):
         app = QApplication(sys.argv[:1])
         app.setApplicationName("inspector")
         app.setApplicationDisplayName("Optimizer inspector")
         app.setOrganizationName("inspector")
+    collect_here(app)
     return app
 
 

@@ -1,6 +1,7 @@
 // Products of matrices in tiles of 128 x 128, four blocks of 4 x 4 a thread, 64 rows or columns apart.
 
 const TILE = 128u;
+const PARTS = 1u;
 
 fn tile(group: vec3<u32>, thread: vec3<u32>, adds: bool, symmetric: bool) {
     if symmetric && group.x < group.y {
@@ -13,6 +14,10 @@ fn tile(group: vec3<u32>, thread: vec3<u32>, adds: bool, symmetric: bool) {
     var block01 = Block();
     var block10 = Block();
     var block11 = Block();
+    var run00 = Block();
+    var run01 = Block();
+    var run10 = Block();
+    var run11 = Block();
     // What comes next is on its way from memory while a tile is worked on.
     var from_left = left_from_memory(group.z, row, 0u, flat);
     var from_right = right_from_memory(group.z, column, 0u, flat);
@@ -27,13 +32,23 @@ fn tile(group: vec3<u32>, thread: vec3<u32>, adds: bool, symmetric: bool) {
             let rows1 = left_tile[k * QUARTERS + SIDE + thread.y];
             let columns0 = right_tile[k * QUARTERS + thread.x];
             let columns1 = right_tile[k * QUARTERS + SIDE + thread.x];
-            add_products(&block00, rows0, columns0);
-            add_products(&block01, rows0, columns1);
-            add_products(&block10, rows1, columns0);
-            add_products(&block11, rows1, columns1);
+            add_products(&run00, rows0, columns0);
+            add_products(&run01, rows0, columns1);
+            add_products(&run10, rows1, columns0);
+            add_products(&run11, rows1, columns1);
+        }
+        if ends_run(depth) {
+            add_run(&block00, &run00);
+            add_run(&block01, &run01);
+            add_run(&block10, &run10);
+            add_run(&block11, &run11);
         }
         workgroupBarrier();
     }
+    add_run(&block00, &run00);
+    add_run(&block01, &run01);
+    add_run(&block10, &run10);
+    add_run(&block11, &run11);
     let mirrored = symmetric && group.x > group.y;
     let first_row = row + 4u * thread.y;
     let first_column = column + 4u * thread.x;

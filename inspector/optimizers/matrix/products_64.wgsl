@@ -2,6 +2,7 @@
 // few larger tiles to keep a device busy.
 
 const TILE = 64u;
+const PARTS = 1u;
 
 fn tile(group: vec3<u32>, thread: vec3<u32>, adds: bool, symmetric: bool) {
     if symmetric && group.x < group.y {
@@ -11,6 +12,7 @@ fn tile(group: vec3<u32>, thread: vec3<u32>, adds: bool, symmetric: bool) {
     let row = TILE * group.y;
     let column = TILE * group.x;
     var block = Block();
+    var run = Block();
     // What comes next is on its way from memory while a tile is worked on.
     var from_left = left_from_memory(group.z, row, 0u, flat);
     var from_right = right_from_memory(group.z, column, 0u, flat);
@@ -21,10 +23,14 @@ fn tile(group: vec3<u32>, thread: vec3<u32>, adds: bool, symmetric: bool) {
         from_left = left_from_memory(group.z, row, depth + DEPTH, flat);
         from_right = right_from_memory(group.z, column, depth + DEPTH, flat);
         for (var k = 0u; k < DEPTH; k++) {
-            add_products(&block, left_tile[k * QUARTERS + thread.y], right_tile[k * QUARTERS + thread.x]);
+            add_products(&run, left_tile[k * QUARTERS + thread.y], right_tile[k * QUARTERS + thread.x]);
+        }
+        if ends_run(depth) {
+            add_run(&block, &run);
         }
         workgroupBarrier();
     }
+    add_run(&block, &run);
     let mirrored = symmetric && group.x > group.y;
     let first_row = row + 4u * thread.y;
     let first_column = column + 4u * thread.x;

@@ -17,7 +17,8 @@ VEC = 4
 class Stack:
     """`count` matrices of `rows` by `columns`, float32, one after the other from element `start` of `buffer` on.
 
-    Each row is padded with zeros to `width`, whole vec4s; that is how the kernels in this folder take matrices.
+    Each row is padded with zeros to `width`, whole vec4s; that is how the kernels in this folder take matrices. Where
+    numbers are the sum of two floats (`parts` 2) the first floats of all matrices are followed by the second ones.
     """
 
     buffer: str
@@ -25,6 +26,7 @@ class Stack:
     rows: int
     columns: int
     start: int = 0
+    parts: int = 1
 
     @property
     def width(self) -> int:
@@ -34,7 +36,7 @@ class Stack:
     @property
     def elements(self) -> int:
         """Elements of all, padding counted."""
-        return self.count * self.rows * self.width
+        return self.parts * self.count * self.rows * self.width
 
     @property
     def nbytes(self) -> int:

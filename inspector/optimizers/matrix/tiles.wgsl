@@ -3,7 +3,7 @@
 // A matrix is kept row by row, each row padded with zeros to whole vec4s, one matrix after the other. Both factors pass
 // through workgroup memory DEPTH of the inner dimension at a time; each thread adds up 4 x 4 blocks of the result in
 // registers, in the order of the inner dimension, so that the same factors give the same bits every run. TILE, the side
-// of a tile, is the kernel's own.
+// of a tile, is the kernel's own, and so is PARTS, how many floats a number of the factors is made of.
 
 const SIDE = 16u;
 const DEPTH = 16u;
@@ -27,10 +27,11 @@ override RIGHT_TRANSPOSED: bool = false;
 // result = ALPHA * left * right + BETA * addend.
 override ALPHA: f32 = 1.0;
 override BETA: f32 = 0.0;
+override RUNS: bool = false;
 
-// [depth][row] and [depth][column], four rows or columns a vec4.
-var<workgroup> left_tile: array<vec4<f32>, DEPTH * QUARTERS>;
-var<workgroup> right_tile: array<vec4<f32>, DEPTH * QUARTERS>;
+// [part][depth][row] and [part][depth][column], four rows or columns a vec4.
+var<workgroup> left_tile: array<vec4<f32>, PARTS * DEPTH * QUARTERS>;
+var<workgroup> right_tile: array<vec4<f32>, PARTS * DEPTH * QUARTERS>;
 
 // 4 x 4 elements of the result, row by row.
 struct Block {
@@ -134,6 +135,22 @@ fn right_to_tile(taken: mat4x4<f32>, thread: u32) {
     }
 }
 
+// With RUNS so much of the inner dimension is added up by itself before it goes to the rest: that rounds less than one
+// long sum, in which every product meets all that was before it.
+const RUN = 2u * DEPTH;
+
+fn ends_run(depth: u32) -> bool {
+    return RUNS && (depth + DEPTH) % RUN == 0u;
+}
+
+fn add_run(sum: ptr<function, Block>, run: ptr<function, Block>) {
+    (*sum).row0 += (*run).row0;
+    (*sum).row1 += (*run).row1;
+    (*sum).row2 += (*run).row2;
+    (*sum).row3 += (*run).row3;
+    *run = Block();
+}
+
 // With the products of four rows and four columns at one place of the inner dimension.
 fn add_products(block: ptr<function, Block>, of_rows: vec4<f32>, of_columns: vec4<f32>) {
     (*block).row0 += of_rows.x * of_columns;
@@ -166,7 +183,9 @@ fn put_row(matrix: u32, row: u32, column: u32, values: vec4<f32>, adds: bool) {
     }
     let at = (matrix * rows + row) * quarters(columns) + column / 4u;
     if adds {
-        result[at] = ALPHA * values + BETA * addend[at];
+        // The two all but cancel in iterations that bring a matrix near to what it is to be.
+        let sum = added(scaled(Two(values, vec4(0.0)), ALPHA), scaled(Two(addend[at], vec4(0.0)), BETA));
+        result[at] = sum.high + sum.low;
     } else {
         result[at] = ALPHA * values;
     }

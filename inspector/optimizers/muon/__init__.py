@@ -7,7 +7,8 @@
 with a, b, c = 3.4445, -4.7750, 2.0315, on the transpose where there are more rows than columns. As in KellerJordan/Muon
 and torch.optim.Muon (its `adjust_lr_fn` "original"; "match_rms_adamw" has 0.2·√max(rows, columns) in place of the root)
 the momentum is an average; the decay is decoupled and takes no part in that factor. Both of them run the iterations in
-bfloat16, here they are in float32. torch.optim.Muon divides by max(‖direction‖, 1e-7).
+bfloat16, here the first two are in two floats a number and the others in float32: where a matrix has no rank they raise
+what rounding left by up to 3.4445⁵ = 485. torch.optim.Muon divides by max(‖direction‖, 1e-7).
 
 Hidden matrices are params of two or more dimensions but embeddings and heads by their names (`is_hidden`), less those
 of `--no-muon`. More than two dimensions are flattened to the first by all others. μ is the setting β₁; β₂ and ε are
