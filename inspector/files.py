@@ -163,6 +163,11 @@ def remove_abandoned(target: Path) -> None:
             shutil.rmtree(entry, ignore_errors=True)
 
 
+def is_part(name: str) -> bool:
+    """True of what `replacing` writes in, which only a writer that was killed leaves behind."""
+    return re.fullmatch(r"\..+\.\d+\.part", name) is not None
+
+
 def _runs(pid: int) -> bool:
     if os.name != "posix":
         return True

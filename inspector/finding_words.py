@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from inspector.findings import Finding, Severity
+from inspector.floats import significant
 from inspector.number_words import true_minus
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
@@ -40,7 +41,7 @@ def number(value: float | int | str) -> str:
         return true_minus(f"{value:,}")
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else true_minus("Infinity" if value > 0 else "-Infinity")
-    return true_minus(f"{value:.6g}")
+    return true_minus(significant(value, 6))
 
 
 def evidence_rows(finding: Finding) -> tuple[tuple[str, str, str], ...]:

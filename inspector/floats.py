@@ -62,9 +62,18 @@ def shortest(value: float | np.floating[Any]) -> str:
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, np.floating):
-        return str(value)
-    return repr(float(value))
+    return plain_exponent(str(value) if isinstance(value, np.floating) else repr(float(value)))
+
+
+def significant(value: float | np.floating[Any], digits: int) -> str:
+    """A number in at most so many digits, without zeros behind them: 0.25, 1e-9; 'nan', 'inf', '-inf'."""
+    return plain_exponent(f"{value:.{digits}g}")
+
+
+def plain_exponent(number: str) -> str:
+    """A written number with its exponent in the one form there is here: 1e-9 and 2.5e7, of 1e-09 and 2.5e+07."""
+    mantissa, e, exponent = number.partition("e")
+    return f"{mantissa}e{int(exponent)}" if e else number
 
 
 def parse_number(text: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from types import MappingProxyType
 from typing import Literal
@@ -87,6 +88,13 @@ class Variant:
     root_every: int = DEFAULT_ROOT_EVERY
     factors: Factors = "mean"
     own: OwnKernels = NO_OWN_KERNELS
+
+
+def unnamed_glob(patterns: str, names: Iterable[str]) -> str | None:
+    """The first of `patterns`, with commas between them, that none of `names` fits; None where each names some."""
+    names = tuple(names)
+    globs = (glob.strip() for glob in patterns.split(",") if glob.strip())
+    return next((glob for glob in globs if not any(fnmatchcase(name, glob) for name in names)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from inspector.floats import shortest
 from inspector.hyper import HYPER_NAMES, NUMERICS, Hyper, check_value, with_values
 from inspector.layout import Param
 from inspector.optimizers import OPTIMIZERS, optimizer
-from inspector.plan import FACTORS, KERNELS, Variant
+from inspector.plan import FACTORS, KERNELS, Variant, unnamed_glob
 from inspector.settings import SETTING_NAMES
 
 MAX_LANES = 8
@@ -30,6 +30,8 @@ FORM_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """What a lane may say of the form of its step, and the values that there are."""
 FORM_NUMBERS = ("root_block", "root_every")
 """The same where any whole number from 1 on is a value."""
+FORM_PATTERNS = ("no_muon",)
+"""The same where patterns of names are a value: joined by +, since commas part the keys."""
 NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 ADAMW = "adamw."
 """What stands before settings of the params that an optimizer leaves to AdamW, as Muon does."""
@@ -80,13 +82,15 @@ class LaneSpec:
                 form[key] = _choice(text, key, value)
             elif key in FORM_NUMBERS:
                 form[key] = _whole(text, key, value)
+            elif key in FORM_PATTERNS:
+                form[key] = _patterns(text, key, value)
             elif of_adamw != key and of_adamw in SETTING_NAMES and leaves:
                 adamw[of_adamw] = _number(text, of_adamw, value)
             elif key == "seed":
                 seed = _seed(text, value)
             else:
                 rest = (f"{ADAMW}lr and the like",) if leaves else ()
-                known = ", ".join((*HYPER_NAMES, *FORM_CHOICES, *FORM_NUMBERS, *rest, "seed"))
+                known = ", ".join((*HYPER_NAMES, *FORM_CHOICES, *FORM_NUMBERS, *FORM_PATTERNS, *rest, "seed"))
                 raise UsageError(f"The lane {text!r} has no setting {key!r}: give one of {known}.")
         return cls(
             optimizer(name).name,
@@ -106,7 +110,10 @@ class LaneSpec:
 
     def variant_of(self, base: Variant) -> Variant:
         """The form that it runs in, where all else is as in `base`."""
-        changes: dict[str, Any] = {k: int(v) if k in FORM_NUMBERS else v for k, v in self.form.items()}
+        changes: dict[str, Any] = {
+            k: int(v) if k in FORM_NUMBERS else v.replace("+", ",") if k in FORM_PATTERNS else v
+            for k, v in self.form.items()
+        }
         return replace(base, optimizer=self.optimizer, **changes)
 
     def idle_in(self, base: Variant) -> tuple[str, ...]:
@@ -144,10 +151,18 @@ def lane_names(lanes: Sequence[LaneSpec]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def check_forms(lanes: Sequence[LaneSpec], base: Variant) -> None:
-    """UsageError where the optimizer of a lane does not have the form that is asked of it."""
+def check_forms(lanes: Sequence[LaneSpec], base: Variant, params: Sequence[Param]) -> None:
+    """UsageError where the optimizer of a lane does not have the form that is asked of it, or a pattern of names fits
+    none of `params`, which are empty where they are not known."""
+    names = [param.name for param in params]
     for lane in lanes:
-        kernel, there = lane.variant_of(base).kernel, optimizer(lane.optimizer).kernels
+        form = lane.variant_of(base)
+        kernel, there = form.kernel, optimizer(lane.optimizer).kernels
+        glob = unnamed_glob(form.no_muon, names) if names and "no_muon" in lane.form else None
+        if glob is not None:
+            raise UsageError(
+                f"The lane {str(lane)!r} has no_muon={glob}, which names none of the {len(names):,} params."
+            )
         if kernel not in there:
             raise UsageError(
                 f"The lane {str(lane)!r} asks for the {kernel} kernel, which {lane.optimizer} does not have: "
@@ -226,6 +241,13 @@ def _whole(text: str, key: str, value: str) -> str:
     if not value.isascii() or not value.isdigit() or not int(value):
         raise UsageError(f"The lane {text!r} has {key}={value}: give a whole number of 1 or more.")
     return str(int(value))
+
+
+def _patterns(text: str, key: str, value: str) -> str:
+    globs = [glob.strip() for glob in value.split("+")]
+    if not all(globs):
+        raise UsageError(f"The lane {text!r} has {key}={value}: give patterns of names, joined by +.")
+    return "+".join(globs)
 
 
 def _seed(text: str, value: str) -> int:

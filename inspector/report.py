@@ -13,7 +13,7 @@ from html import escape
 
 from inspector.finding_words import ICONS, FindingGroups, Group, cause, evidence_rows, place
 from inspector.findings import Finding
-from inspector.floats import shortest
+from inspector.floats import shortest, significant
 from inspector.number_words import nonfinite_counts
 from inspector.policies import STATE_LANES, Outcome, PolicyTable
 from inspector.report_style import STYLE
@@ -238,4 +238,4 @@ def _section(section: Section) -> Iterator[str]:
 
 
 def _digits(value: float) -> str:
-    return f"{value:.6g}" if math.isfinite(value) else shortest(value)
+    return significant(value, 6) if math.isfinite(value) else shortest(value)

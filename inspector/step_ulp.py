@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from inspector.floats import F32Array, F64Array, bits, ulp_distance
+from inspector.floats import F32Array, F64Array, bits, significant, ulp_distance
 
 Dtype = Literal["f32", "bf16", "f16"]
 DTYPES: tuple[Dtype, ...] = ("f32", "bf16", "f16")
@@ -114,7 +114,11 @@ def bin_text(index: int) -> str:
     if index == BINS - 1:
         return f"more than {2 ** (BINS - 4):,} ULP"
     top = 2.0 ** (index - 2)
-    return f"at most {top:g} ULP" if index == 1 else f"{top / 2:g} to {top:g} ULP"
+    return (
+        f"at most {significant(top, 6)} ULP"
+        if index == 1
+        else f"{significant(top / 2, 6)} to {significant(top, 6)} ULP"
+    )
 
 
 def rounded(values: npt.NDArray[Any], dtype: Dtype) -> F32Array:

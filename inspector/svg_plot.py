@@ -10,7 +10,7 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from inspector.floats import BoolArray, F64Array
+from inspector.floats import BoolArray, F64Array, significant
 from inspector.number_words import true_minus
 
 Steps = npt.NDArray[np.int64]
@@ -124,7 +124,7 @@ def _ticks(low: float, high: float, parts: int = 2) -> tuple[float, ...]:
 def _grid(across: _Across, up: _Up) -> list[str]:
     parts = []
     for value in up.ticks:
-        y, tick = _n(up.at(value)), true_minus(f"{value:.4g}")
+        y, tick = _n(up.at(value)), true_minus(significant(value, 4))
         parts.append(f'<line class="grid" x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}"/>')
         parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y}" text-anchor="end" dy="0.32em">{tick}</text>')
     for step in _step_ticks(across):

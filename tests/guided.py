@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from event_loop import let_run
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLineEdit, QWidget
@@ -99,20 +100,20 @@ class Person:
                 seen = self.window.snapshot
                 told = seen and (seen.source, seen.mode, seen.cursor, seen.notice, seen.beside.changes)
                 raise TimeoutError(f"not seen: {what}; last {told}")
-            QTest.qWait(10)
+            let_run(10)
         return self.window.snapshot
 
     def rest(self) -> None:
         """Let what was asked for arrive: the worker answers whatever it is sent, the sooner the less it has to do."""
         before, deadline = self.window.snapshot, time.monotonic() + ANSWER_S
         while self.window.snapshot is before and time.monotonic() < deadline:
-            QTest.qWait(10)
-        QTest.qWait(50)
+            let_run(10)
+        let_run(50)
         self.until(lambda s: s.mode != "starting" and (s.glance is None or not s.glance.of or s.following))
 
     def picture(self, path: Path, widget: QWidget | None = None) -> None:
         """The window as it looks now."""
-        QTest.qWait(600)
+        let_run(600)
         save_picture(drawn(widget or self.window, 1.0), path)
 
     # --- what is done
@@ -218,7 +219,7 @@ def _target(window: QWidget) -> QWidget:
     if not window.isActiveWindow():
         # As a window manager does once a dialog is closed.
         window.activateWindow()
-        QTest.qWait(50)
+        let_run(50)
     return QApplication.focusWidget() or window.focusWidget() or window
 
 

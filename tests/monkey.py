@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from event_loop import let_run
 from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt, QTimer, QtMsgType, qInstallMessageHandler
 from PySide6.QtGui import QKeySequence, QWheelEvent
 from PySide6.QtTest import QTest
@@ -234,7 +235,7 @@ class Monkey:
         while self.window.snapshot is None or not (holds(self.window.snapshot) and self.window.at_rest):
             if time.monotonic() > deadline:
                 return False
-            QTest.qWait(5)
+            let_run(5)
         return True
 
     def calm(self) -> None:
@@ -266,7 +267,7 @@ class Monkey:
             self.problems.append("the worker is stuck: the recording cannot be opened again")
         for name in self.window.views:
             self.window.ways.go_to_view(name)
-            QTest.qWait(1)
+            let_run(1)
         self.calm()
 
     def counts(self) -> dict[str, int]:

@@ -297,6 +297,34 @@ def test_what_is_not_counted_can_be_counted_by_one_click(qtbot: QtBot) -> None:
     assert "from the next step on" in view.pane.cells[0].chart.message
 
 
+@pytest.mark.parametrize("stats", ["light", "full"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_plot_of_a_metric_that_there_is_not_says_so_and_how_to_be_rid_of_it(
+    qtbot: QtBot, stats: str, kept: bool
+) -> None:
+    """A layout or a session keeps it: another version had it, or somebody wrote it."""
+    gone, of_param = Line("grad_nrom"), Line("sharpness", "norm.weight")
+    nothing = np.full(3, math.nan)
+    found = {gone: nothing, of_param: nothing} if kept else {}
+    known = {NORM: np.array([1.0, 2.0, 3.0])}
+    plots = Plot((gone,)), Plot((of_param,)), Plot((gone, of_param)), Plot((NORM, gone))
+    view, _ = board_of(qtbot, *plots, snapshot=moment(found | known, stats=stats))
+    said = [cell.chart.message for cell in view.pane.cells[:4]]
+    how = "Del takes the plot away, L chooses what is in it."
+    assert said == [
+        f"There is no metric grad_nrom: {how}",
+        f"There is no metric sharpness of params: {how}",
+        f"There is no metric grad_nrom or sharpness: {how}",
+        "",
+    ]
+    assert legend(view, 3)["grad_nrom"] == "no such metric"
+    assert view.bar.count.isVisible() is (stats == "light"), "for what there is of params"
+    only, _ = board_of(qtbot, plots[0], snapshot=moment(stats=stats))
+    assert not only.bar.count.isVisible()
+    qtbot.keyClick(view, Qt.Key.Key_Delete)
+    assert list(view.board.plots) == list(plots[1:])
+
+
 def test_the_gradients_as_a_whole_need_no_counting(qtbot: QtBot) -> None:
     view, _ = board_of(qtbot, Plot((Line("grad_max"),)), snapshot=moment(stats="light"))
     assert not view.bar.count.isVisible()

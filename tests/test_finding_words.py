@@ -37,7 +37,7 @@ def test_figures_of_evidence() -> None:
         ("grad norm", "Infinity", ""),
         ("loss", "NaN", "nats"),
         ("z", "7.25", "standard deviations"),
-        ("x", "1e−09", ""),
+        ("x", "1e−9", ""),
     )
 
 

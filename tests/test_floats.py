@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -12,16 +14,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import inspector
 from inspector.floats import (
     bits,
     finite_mask,
     ordered,
     parse_number,
+    plain_exponent,
     shortest,
+    significant,
     to_json,
     ulp_distance,
     ulp_size,
 )
+
+PACKAGE = Path(inspector.__file__).parent
+NO_TEXT = ("plain_exponent(", 'float(f"', "2.0 ** (edge", "{timeout_s:g}", 'f"{name} = {value:g}"')
+"""What is read back, is of a kernel, or is never small nor large."""
 
 floats32 = st.floats(width=32)
 patterns = st.integers(0, 2**32 - 1)
@@ -115,12 +124,52 @@ def test_ulp_size_agrees_with_numpy_spacing(value: float) -> None:
         (np.float32(math.inf), "Infinity"),
         (-math.inf, "-Infinity"),
         (1, "1.0"),
+        (1e-9, "1e-9"),
+        (np.float32(1e-9), "1e-9"),
+        (np.float32(16777216), "1.6777216e7"),
+        (-2.5e300, "-2.5e300"),
     ],
 )
 def test_shortest_reads_back_as_the_same_number(value: float, text: str) -> None:
     assert shortest(value) == text
     again = parse_number(text)
     assert (math.isnan(again) and math.isnan(value)) or type(value)(again) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (1e-9, 6, "1e-9"),
+        (np.float32(-1.25e-8), 3, "-1.25e-8"),
+        (1e-10, 4, "1e-10"),
+        (123456, 3, "1.23e5"),
+        (0.25, 6, "0.25"),
+        (0.0001, 3, "0.0001"),
+        (math.nan, 6, "nan"),
+        (-math.inf, 6, "-inf"),
+    ],
+)
+def test_a_number_in_so_many_digits(value: float, digits: int, text: str) -> None:
+    assert significant(value, digits) == text
+
+
+def test_an_exponent_has_no_plus_and_no_zeros_before_it() -> None:
+    texts = ("1e-09", "2.50e+07", "1e-100", "1e+00", "0.1", "NaN", "Infinity", "−2e-05")
+    assert [plain_exponent(text) for text in texts] == [
+        "1e-9", "2.50e7", "1e-100", "1e0", "0.1", "NaN", "Infinity", "−2e-5",
+    ]  # fmt: skip
+
+
+def test_nobody_else_writes_exponents() -> None:
+    """What Python itself makes of a small number, 1e-09, is what nobody is to see beside 1e-9."""
+    forms = re.compile(r":[^\s{}\"']*[eg]\}|%\.?\d*[eg]\\b")
+    told = [
+        f"{path.relative_to(PACKAGE)}: {line.strip()}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for line in path.read_text().splitlines()
+        if forms.search(line) and not any(kept in line for kept in NO_TEXT)
+    ]
+    assert told == []
 
 
 @given(st.floats(width=32, allow_nan=False))

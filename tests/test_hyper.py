@@ -58,7 +58,7 @@ def test_what_a_person_can_mean_is_taken(name: str, value: float) -> None:
         ("beta1", -0.1, r"outside \[0, 1\)"),
         ("beta2", 2.0, r"--beta2 2.0 is outside"),
         ("beta2", math.nan, "not a finite"),
-        ("eps", -1e-8, "--eps -1e-08 is negative"),
+        ("eps", -1e-8, "--eps -1e-8 is negative"),
         ("weight_decay", -0.1, "--weight-decay -0.1 is negative"),
         ("max_grad_norm", -1.0, "--max-grad-norm -1.0 is not a clip limit"),
         ("max_grad_norm", math.nan, "not a clip limit"),

@@ -58,7 +58,7 @@ def test_fields_show_the_settings_of_the_run(view: HyperView) -> None:
         "lr": "0.001",
         "beta1": "0.9",
         "beta2": "0.999",
-        "eps": "1e-08",
+        "eps": "1e-8",
         "weight_decay": "0.01",
         "max_grad_norm": "1",
         "schedule": "constant",
@@ -156,7 +156,7 @@ def test_the_schedule_is_sent_as_text(qtbot: QtBot, view: HyperView) -> None:
     record = StepRecord(3, 3e-5)
     view.show_snapshot(make_snapshot(schedule="warmup:100", record=record))
     assert view.fields["schedule"].text() == "warmup:100"
-    assert view.used_label.text() == "3e-05 at step 3"
+    assert view.used_label.text() == "3e-5 at step 3"
 
 
 @pytest.mark.parametrize(

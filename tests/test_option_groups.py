@@ -72,3 +72,13 @@ def test_a_command_without_groups_is_as_it_was() -> None:
     made = with_options_apart(plain)
     assert list(signature(made).parameters) == ["name", "rate"]
     assert made(name="abc", rate=1.0) == 3
+
+
+def test_an_option_that_the_command_has_itself_is_not_taken_from_it_by_a_group() -> None:
+    def own(*, rate: Annotated[str, typer.Option("--rate")] = "fast", shared: Shared) -> int:
+        assert shared == Shared(name="abc")
+        return len(rate)
+
+    made = with_options_apart(own)
+    assert list(signature(made).parameters) == ["rate", "name"]
+    assert made(rate="slow", name="abc") == 4

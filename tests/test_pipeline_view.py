@@ -16,6 +16,7 @@ from inspector.plan import Limits, Plan, Variant
 from inspector.runtime.snapshots import Snapshot, StepRecord
 from inspector.stepping import Cursor, GradStats, KernelTime
 from inspector.ui.pipeline_view import BLOCK, ELEMENTS, GROUPS, LABEL, STATE, TIME, PipelineView
+from inspector.ui.tables import row_height
 
 pytestmark = pytest.mark.qt
 
@@ -146,6 +147,39 @@ def test_twenty_thousand_dispatches(qtbot: QtBot) -> None:
     assert view.table.visualRect(view.model.index(count, LABEL)).top() < view.table.height()
     assert text(view, count, STATE) == "▶ next"
     assert len(view.findChildren(type(view.heading))) < 20
+
+
+@pytest.mark.parametrize("height", [*range(200, 260, 7), 300, 341, 500])
+@pytest.mark.parametrize("dispatch", [0, 2, 5])
+def test_in_a_low_view_no_row_is_cut(qtbot: QtBot, height: int, dispatch: int) -> None:
+    view = PipelineView()
+    qtbot.addWidget(view)
+    view.resize(360, 500)
+    with qtbot.waitExposed(view):
+        view.show()
+    view.show_snapshot(make_snapshot(cursor=Cursor(7, dispatch, 5)))
+    view.resize(360, height)
+
+    def whole() -> bool:
+        seen, rows = view.table.viewport().height(), view.model.rowCount()
+        return seen >= rows * row_height() or seen % row_height() == 0
+
+    qtbot.waitUntil(whole)
+    assert view.table.rowViewportPosition(view.table.rowAt(0)) == 0
+    assert view.table.viewport().height() >= row_height()
+    current = view.table.visualRect(view.table.currentIndex())
+    assert view.table.viewport().rect().contains(current.center())
+
+
+def test_a_list_that_was_low_is_as_high_again_as_it_was(qtbot: QtBot) -> None:
+    view = shown(qtbot, make_snapshot(cursor=Cursor(7, 2, 5)))
+    qtbot.wait(20)
+    before = view.table.height()
+    view.resize(900, 220)
+    qtbot.waitUntil(lambda: view.table.height() < before)
+    qtbot.wait(20)
+    view.resize(900, 500)
+    qtbot.waitUntil(lambda: view.table.height() == before)
 
 
 def test_without_a_plan_it_says_what_would_fill_it(qtbot: QtBot) -> None:

@@ -53,6 +53,7 @@ from inspector.plan import (
     required_placement,
 )
 from inspector.preset import drawn_gradients, drawn_state
+from inspector.sources.synthetic import Synthetic
 from inspector.stepping import KernelTime
 from inspector.variants import changes, comparable
 
@@ -425,10 +426,24 @@ Call = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
     monkeypatch.setattr("inspector.gpu.bench.copy_gbps", lambda gpu, **_: 10.0)
+    # Square, so that all that takes roots of its sides is done in good time on a CPU.
+    params = (Param("layer.0.weight", (64, 64)), Param("bias", (904,)))
+    monkeypatch.setattr(Synthetic, "of_size", lambda elements: Synthetic("synthetic:5000", params))
 
     def run_it(*words: object) -> tuple[int, str, str]:
         capfd.readouterr()
-        code = run(["bench", "--elements", "5000", "--samples", "2", *(str(word) for word in words)])
+        code = run(
+            [
+                "bench",
+                "--elements",
+                "5000",
+                "--samples",
+                "2",
+                "--seconds",
+                "0",
+                *(str(word) for word in words),
+            ]
+        )
         return (code, *capfd.readouterr())
 
     return run_it

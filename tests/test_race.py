@@ -14,8 +14,9 @@ import pytest
 from inspector.cli import run
 from inspector.errors import UsageError
 from inspector.gpu.opener import StepperMaker
+from inspector.layout import Param
 from inspector.plan import Variant
-from inspector.race import LaneSpec, lane_names, log_grid, sweep_lanes
+from inspector.race import LaneSpec, check_forms, lane_names, log_grid, sweep_lanes
 from inspector.runtime.racing import JUDGED_STEPS, Race
 from inspector.session.race_file import RACE_NAME, LaneResult, RaceFile, is_race
 from inspector.session.reader import Session
@@ -70,6 +71,9 @@ def test_a_lane_reads_back_as_it_is_written() -> None:
         ("adamw:rate=1", "'rate'"),
         ("adamw:lr=1,lr=2", "lr twice"),
         ("adamw:kernel=f64", "kernel=f64"),
+        ("muon:no_muon=a++b", "joined by"),
+        ("muon:no_muon=+", "joined by"),
+        ("muon:no_muon=a,no_muon=b", "no_muon twice"),
         ("adamw:seed=-1", "seed=-1"),
         ("adamw:seed=1.5", "seed=1.5"),
         ("adamw:beta1=1", "outside"),
@@ -88,6 +92,8 @@ def test_a_lane_that_is_none_is_told(text: str, names: str) -> None:
         ("sgd:beta2=0.9,lr=1,root_block=64", ("beta2", "root_block")),
         ("adam:weight_decay=1", ("weight_decay",)),
         ("shampoo:root_every=3,factors=sum", ()),
+        ("muon:no_muon=*qkv*", ()),
+        ("adamw:no_muon=*qkv*", ("no_muon",)),
     ],
 )
 def test_keys_that_do_nothing_in_a_lane_are_known(text: str, idle: tuple[str, ...]) -> None:
@@ -116,6 +122,32 @@ def test_a_grid_the_wrong_way_round_or_of_too_many_is_told_as_that() -> None:
     for text, says in (("1e-1:1e-4:3", reversed_), ("0:1:3", reversed_), ("1e-4:1:2000", too_many)):
         with pytest.raises(UsageError, match=says):
             log_grid(text)
+
+
+def test_a_lane_may_leave_matrices_of_muon_to_adamw() -> None:
+    lane = LaneSpec.from_text("muon:lr=0.02, no-muon=*qkv* + h.1.*")
+    assert str(lane) == "muon:lr=0.02,no_muon=*qkv*+h.1.*"
+    assert LaneSpec.from_text(str(lane)) == lane
+    assert lane.variant_of(Variant()) == Variant(optimizer="muon", no_muon="*qkv*,h.1.*")
+    params = [Param("h.0.qkv.weight", (4, 4)), Param("h.1.out.weight", (4, 4))]
+    check_forms([lane], Variant(), params)
+    with pytest.raises(UsageError, match=r"no_muon=h\.1\.\*, which names none of the 1 params"):
+        check_forms([lane], Variant(), params[:1])
+
+
+@pytest.mark.gpu
+def test_a_lane_with_patterns_steps_as_a_run_with_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "race.session"
+    lanes = ["--lane", "muon:no_muon=*qkv*+*out*", "--lane", "muon"]
+    raced = document_of(capsys, "race", TINY, *lanes, "--steps", "3", "--save", str(path))
+    alone = document_of(
+        capsys, "run", TINY, "--optimizer", "muon", "--no-muon", "*qkv*,*out*", "--steps", "3"
+    )
+    losses = [[row["loss"] for row in lane["history"]] for lane in raced["lanes"]]
+    assert losses[0] == [row["loss"] for row in alone["steps"]] != losses[1]
+    assert document_of(capsys, "race", str(path), "--verify")["bit_exact"] is True
 
 
 def test_a_sweep_runs_every_lane_at_every_rate_and_seed() -> None:
@@ -344,6 +376,7 @@ def test_recorded_gradients_are_an_open_loop(capsys: pytest.CaptureFixture[str])
 def test_what_is_no_race_is_told(
     arguments: list[str], names: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    (tmp_path / "note.txt").write_text("a folder of something else")
     source = str(tmp_path) if "--verify" in arguments else TINY
     assert run(["race", source, *arguments]) == 2
     said = capsys.readouterr().err

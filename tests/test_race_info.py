@@ -121,6 +121,23 @@ def test_a_race_that_began_later_is_not_said_to_run_again(call: Call, tmp_path: 
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("left", [None, ".race.json.4711.part"])
+@pytest.mark.parametrize("words", [("info",), ("race", "--verify"), ("sweep", "--resume"), ("replay",)])
+def test_of_a_race_that_was_killed_as_it_began_it_is_said_that_nothing_was_recorded(
+    call: Call, tmp_path: Path, words: tuple[str, ...], left: str | None
+) -> None:
+    path = tmp_path / "race.session"
+    path.mkdir()
+    if left is not None:
+        (path / left).mkdir()
+    code, out, err = call(words[0], path, *words[1:])
+    assert (code, out) == (2, "")
+    assert err == (
+        f"inspector: {path} is an empty folder, as a race leaves it that is killed as it begins: nothing was recorded, "
+        "delete it.\n"
+    )
+
+
 def test_sessions_of_a_sweep_are_counted_and_checked(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "sweep.session"
     swept = call("sweep", "surface:valley", "--lr", "0.1,0.2", "--steps", "3", "--save", path, "--json")

@@ -470,6 +470,20 @@ def test_bad_input_is_told_in_a_sentence(call: Call, tmp_path: Path) -> None:
     assert not (tmp_path / "x.session").exists()
 
 
+def test_a_schedule_that_was_written_with_another_exponent_is_gone_on_with(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.session"
+    words = ["synthetic:100", "--capture", "all", "--schedule", "cosine:9:floor=1e-05"]
+    with monkeypatch.context() as before:
+        before.setattr(Schedule, "__str__", lambda self: "cosine:9:floor=1e-05")
+        recorded_run(call, path, *words, "--steps", 1)
+    code, _, err = call("run", *words, "--steps", 2, "--save", path, "--resume")
+    assert code == 0, err
+    code, _, err = call("run", *words, "--steps", 3, "--save", path, "--resume", "--eps", 1e-6)
+    assert (code, "recorded with eps 1e-8 and would go on with 1e-6" in err) == (2, True)
+
+
 def test_a_full_disk_ends_the_run_with_a_sentence_and_all_so_far(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

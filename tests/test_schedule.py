@@ -53,7 +53,7 @@ def test_steps_count_from_one() -> None:
         ("cosine:1500", Schedule(total=1500)),
         ("cosine:1500:warmup=100", Schedule(warmup=100, total=1500)),
         ("cosine:1500:warmup=100:floor=0.1", Schedule(warmup=100, total=1500, floor=0.1)),
-        ("cosine:1500:floor=1e-05", Schedule(total=1500, floor=1e-5)),
+        ("cosine:1500:floor=1e-5", Schedule(total=1500, floor=1e-5)),
     ],
 )
 def test_text_and_schedule_are_the_same_thing(text: str, schedule: Schedule) -> None:

@@ -11,7 +11,7 @@ import pytest
 from gpu_helpers import make_engine, normal_state
 
 from inspector.adamw_settings import AdamwSettings, parse
-from inspector.cli import run
+from inspector.cli import bench, run
 from inspector.errors import UsageError
 from inspector.gpu.device import Gpu
 from inspector.hyper import Hyper
@@ -29,7 +29,7 @@ from inspector.variants import NO_CHANGE, all_choices
 
 SHAMPOO = Variant(optimizer="shampoo", root_block=16, root_every=2)
 PARAMS = [Param("embed.weight", (9, 4)), Param("h.weight", (4, 6)), Param("norm.weight", (4,))]
-SMALL = "charlm:width=16,layers=1,heads=2"
+SMALL = "charlm:width=16,layers=1,heads=2,ffn=16,context=16,rows=2"
 FORM = ("--optimizer", "shampoo", "--root-block", "32", "--root-every", "2")
 
 
@@ -156,17 +156,20 @@ def test_bench_tells_steps_between_apart(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("inspector.gpu.bench.copy_gbps", lambda gpu, **_: 10.0)
-    words = ("bench", "--elements", "5000", *FORM, "--samples", "6", "--seconds", "1")
-    found = document(capsys, *words)
+    words = ("bench", "--elements", "5000", *FORM, "--samples", "3", "--seconds", "0")
+    shown: list[dict[str, Any]] = []
+    show = bench.show
+    monkeypatch.setattr(bench, "show", lambda report: (shown.append(report), show(report)))
+    assert run(words) == 0
+    assert "steps between, which go without what only some do" in capsys.readouterr().out
+    (found,) = shown
     full, between = ({k["name"] for k in of["kernels"]} for of in (found, found["between"]))
     assert full - between == {f"{name} wd" for name in (
         "shampoo_eigenvalue", "shampoo_start", "shampoo_turn", "symmetric_product",
     )}  # fmt: skip
     assert between < full
     assert found["between"]["step"]["dispatches"] < found["step"]["dispatches"]
-    assert "between" not in document(capsys, "bench", "--elements", "600", "--samples", "3", "--seconds", "1")
-    assert run(words) == 0
-    assert "steps between, which go without what only some do" in capsys.readouterr().out
+    assert "between" not in document(capsys, "bench", "--elements", "600", "--samples", "3", "--seconds", "0")
 
 
 def test_every_line_of_its_update_is_lit_in_its_wgsl() -> None:

@@ -171,7 +171,7 @@ def test_a_row_a_state_and_the_values_of_the_one_that_is_chosen(qtbot: QtBot) ->
     )
     assert cell(view, 0, "buffer") == "row_var from byte 256"
     values = [[str(view.values_model.index(i, k).data()) for k in range(4)] for i in range(3)]
-    assert values[1] == ["1", "[1]", "1e−06", "2e−06"]
+    assert values[1] == ["1", "[1]", "1e−6", "2e−6"]
     assert view.said.text().startswith("a in step 2, after dispatch 5")
     assert not view.chart.message
     view.table.selectRow(1)

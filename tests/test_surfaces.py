@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import pytest
-from PySide6.QtTest import QTest
+from event_loop import let_run
 from pytestqt.qtbot import QtBot
 from test_race import started
 from ui_helpers import make_race, make_snapshot
@@ -113,13 +114,21 @@ def test_a_surface_is_opened_by_name() -> None:
     assert run(["run", "surface:rosenbrock", "--steps", "3"]) == 0
 
 
+AnyView = TypeVar("AnyView", SurfaceView, RaceView)
+
+
+def shown(qtbot: QtBot, kind: type[AnyView], width: int = 800) -> AnyView:
+    theme.apply(application(), "light")
+    view = kind()
+    qtbot.addWidget(view)
+    view.resize(width, 500)
+    view.show()
+    return view
+
+
 @pytest.mark.qt
 def test_each_lane_is_a_path_from_the_start(qtbot: QtBot) -> None:
-    theme.apply(application(), "light")
-    view = SurfaceView()
-    qtbot.addWidget(view)
-    view.resize(800, 500)
-    view.show()
+    view = shown(qtbot, SurfaceView)
     sent: list[Command] = []
     view.command.connect(sent.append)
     view.show_snapshot(make_snapshot(source="charlm"))
@@ -144,7 +153,7 @@ def test_each_lane_is_a_path_from_the_start(qtbot: QtBot) -> None:
     assert len(view.map.paths()) == 3
     # Where the view is low, what the lanes are called is beside the map.
     view.resize(900, 160)
-    QTest.qWait(1)
+    let_run(1)
     assert view.map.height() > 110
     assert view.map.width() > 300
 
@@ -196,10 +205,7 @@ def test_commands_say_so_once(capsys: pytest.CaptureFixture[str], words: tuple[s
 
 @pytest.mark.qt
 def test_the_legend_of_a_surface_says_so(qtbot: QtBot) -> None:
-    view = SurfaceView()
-    qtbot.addWidget(view)
-    view.resize(800, 500)
-    view.show()
+    view = shown(qtbot, SurfaceView)
     history = HistoryRecorder().freeze()
     lanes = (LanePicture("sgd", "sgd", 2, history), LanePicture("muon", "muon", 2, history, runs_as=MUON_AS))
     view.show_snapshot(make_snapshot(source="surface:valley", race=RacePicture(lanes, 0, True, True)))
@@ -209,13 +215,10 @@ def test_the_legend_of_a_surface_says_so(qtbot: QtBot) -> None:
 
 @pytest.mark.qt
 def test_a_race_says_so_of_lanes_that_are_written_and_of_those_that_run(qtbot: QtBot) -> None:
-    view = RaceView()
-    qtbot.addWidget(view)
-    view.resize(1200, 500)
-    view.show()
+    view = shown(qtbot, RaceView, width=1200)
     layout = make_layout([Param("xy", (2,))])
-    shown = make_snapshot(source="surface:valley", plan=plan_step(layout, Limits(), Variant()))
-    view.show_snapshot(shown)
+    moment = make_snapshot(source="surface:valley", plan=plan_step(layout, Limits(), Variant()))
+    view.show_snapshot(moment)
     assert view.words.text() == ""
     view.load("adamw muon:lr=0.1 muon:lr=0.2 sham")
     assert view.words.text() == "muon runs as AdamW: no param is a hidden matrix"
@@ -226,7 +229,7 @@ def test_a_race_says_so_of_lanes_that_are_written_and_of_those_that_run(qtbot: Q
         LanePicture("adamw", "adamw", 2, history),
         LanePicture("shampoo", "shampoo", 2, history, runs_as=SHAMPOO_AS),
     )
-    view.show_snapshot(replace(shown, race=RacePicture(lanes, 0, True, True)))
+    view.show_snapshot(replace(moment, race=RacePicture(lanes, 0, True, True)))
     # The row of the lane says it now.
     assert view.words.text() == "adamw in front"
     assert view.model.text(1, STATE) == "runs, as AdamW: no param is a matrix"

@@ -217,13 +217,25 @@ def test_the_rest_of_a_sweep_runs_as_a_process(tmp_path: Path) -> None:
     assert RaceFile.read(path) == saved
 
 
-@pytest.mark.qt
-def test_a_run_that_diverged_does_not_press_the_others_into_a_line(qtbot: QtBot) -> None:
+@pytest.fixture
+def view(qtbot: QtBot) -> SweepView:
     theme.apply(application(), "light")
-    view = SweepView()
-    qtbot.addWidget(view)
-    view.resize(1000, 400)
-    view.show()
+    made = SweepView()
+    qtbot.addWidget(made)
+    made.resize(1000, 400)
+    made.show()
+    return made
+
+
+@pytest.fixture
+def sent(view: SweepView) -> list[Command]:
+    commands: list[Command] = []
+    view.command.connect(commands.append)
+    return commands
+
+
+@pytest.mark.qt
+def test_a_run_that_diverged_does_not_press_the_others_into_a_line(view: SweepView) -> None:
     found = (
         Point("adamw", 0.0, (4.5,), 0, 1),
         Point("adamw", 1e-3, (2.0, 2.5), 0, 2),
@@ -247,13 +259,7 @@ def test_a_run_that_diverged_does_not_press_the_others_into_a_line(qtbot: QtBot)
 
 
 @pytest.mark.qt
-def test_a_sweep_that_was_ended_is_gone_on_with_by_a_button(qtbot: QtBot) -> None:
-    theme.apply(application(), "light")
-    view = SweepView()
-    qtbot.addWidget(view)
-    view.show()
-    sent: list[Command] = []
-    view.command.connect(sent.append)
+def test_a_sweep_that_was_ended_is_gone_on_with_by_a_button(view: SweepView, sent: list[Command]) -> None:
     found = (Point("adamw", 1e-3, (2.0,), 0, 1), Point("adamw", 1e-2, (), 0, 1))
     for running, shown in ((True, False), (False, True)):
         picture = SweepPicture("/a/s.session", "charlm", 300, found, 1, 2, running)
@@ -264,14 +270,9 @@ def test_a_sweep_that_was_ended_is_gone_on_with_by_a_button(qtbot: QtBot) -> Non
 
 
 @pytest.mark.qt
-def test_the_view_shows_points_and_starts_and_ends(qtbot: QtBot) -> None:
-    theme.apply(application(), "light")
-    view = SweepView()
-    qtbot.addWidget(view)
-    view.resize(1000, 400)
-    view.show()
-    sent: list[Command] = []
-    view.command.connect(sent.append)
+def test_the_view_shows_points_and_starts_and_ends(
+    qtbot: QtBot, view: SweepView, sent: list[Command]
+) -> None:
     view.show_snapshot(make_snapshot(source="charlm"))
     assert "Ctrl+Return" in view.chart.message
     view.button.click()

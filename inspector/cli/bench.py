@@ -22,6 +22,7 @@ from inspector.comparison import BenchReport, Comparison, StepCosts
 from inspector.cost import costs_csv
 from inspector.errors import UsageError
 from inspector.files import check_writable, write_text
+from inspector.floats import significant
 from inspector.gpu.bench import bench, compare, drift
 from inspector.gpu.device import Gpu
 from inspector.plan import Variant
@@ -204,8 +205,9 @@ def show(report: dict[str, Any]) -> None:
     for each in report["drift"]:
         console.print(
             f"{each['name']} against {report['variants'][0]['name']} after {each['steps']:,} steps: largest |Δw| "
-            f"{each['max_abs']:.3g} at {each['param']}[{each['index']}]; ‖Δw‖ is {each['relative']:.3g} of ‖w‖ and "
-            f"{each['relative_to_path']:.3g} of the way trained"
+            f"{significant(each['max_abs'], 3)} at {each['param']}[{each['index']}]; ‖Δw‖ is "
+            f"{significant(each['relative'], 3)} of ‖w‖ and "
+            f"{significant(each['relative_to_path'], 3)} of the way trained"
         )
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from inspector.cli.options import make_table
 from inspector.decay import deciles
+from inspector.floats import significant
 from inspector.runtime.decay_watch import DecayPicture
 
 
@@ -46,7 +47,7 @@ def show_decay(console: Console, lanes: Sequence[dict[str, Any]]) -> None:
         for k in range(len(watched[0]["decay"]["deciles"])):
             rows = [lane["decay"]["deciles"][k] for lane in watched]
             table.add_row(
-                str(k + 1), *(f"{row[key]:.3g}" for row in rows for key in ("rms_gradient", "share"))
+                str(k + 1), *(significant(row[key], 3) for row in rows for key in ("rms_gradient", "share"))
             )
         console.print(table)
     for lane in lanes:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from inspector.cli.options import as_dict, interruptible, make_console, make_table, print_json
+from inspector.floats import significant
 from inspector.session.compare import Difference
 from inspector.session.diff import diff as diff_sessions
 from inspector.session.diff_report import difference_words, value_text
@@ -151,7 +152,9 @@ def _show(document: dict[str, Any]) -> None:
         )
         for k in document["keyframes"][: -SHOWN_ROWS - 1 : -1]:
             w = k["w"]
-            table.add_row(str(k["step"]), f"{w['relative']:.3g}", f"{w['differing']:,}", f"{w['max_ulp']:,}")
+            table.add_row(
+                str(k["step"]), significant(w["relative"], 3), f"{w['differing']:,}", f"{w['max_ulp']:,}"
+            )
         console.print(table)
         _show_params(document)
     if document["timings"]:
@@ -175,7 +178,7 @@ def _show_params(document: dict[str, Any]) -> None:
             title=f"{len(worst)} of {len(last)} params, furthest apart at the end",
         )
         for relative, name in worst:
-            table.add_row(name, f"{relative:.3g}")
+            table.add_row(name, significant(relative, 3))
         make_console().print(table)
 
 

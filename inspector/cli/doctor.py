@@ -7,6 +7,7 @@ from typing import Any
 from inspector.byte_sizes import limit_text
 from inspector.cli.options import as_dict, make_console, make_table
 from inspector.errors import InspectorError
+from inspector.floats import significant
 from inspector.gpu.copying import copy_gbps
 from inspector.gpu.device import USED_FEATURES, Gpu, list_adapters
 
@@ -75,7 +76,7 @@ def show(report: dict[str, Any]) -> None:
     console.print(table)
     if report["selected"]:
         console.print(f"In use: {report['selected']['name']} ({report['selected']['backend']})")
-        console.print(f"One timestamp tick is {report['timestamp_period_ns']:g} ns.")
+        console.print(f"One timestamp tick is {significant(report['timestamp_period_ns'], 6)} ns.")
     if report["copy_gbps"]:
         console.print(f"A buffer copy moves {report['copy_gbps']:,.1f} GB/s (bytes read plus written).")
     for problem in report["problems"]:

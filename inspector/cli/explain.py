@@ -11,7 +11,7 @@ from inspector.cli.at_step import find_param, stepper_at
 from inspector.cli.options import as_dict, make_console, make_table
 from inspector.cli.shaders import shaders_of
 from inspector.errors import UsageError
-from inspector.floats import shortest
+from inspector.floats import shortest, significant
 from inspector.gpu.explain import explain_element
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
@@ -156,7 +156,7 @@ def show(document: dict[str, Any]) -> None:
                 str(c["code"]),
                 shortest(c["scale"]),
                 shortest(c["stored"]),
-                f"{error:.3g}",
+                significant(error, 3),
             )
         console.print(table)
     same = document["agrees_with_kernel"]

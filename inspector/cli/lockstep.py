@@ -8,6 +8,7 @@ from typing import Any
 from inspector.byte_sizes import size_text
 from inspector.coding_error import LaneCodingError, ParamCodingError
 from inspector.drift import ParamDrift
+from inspector.floats import significant
 from inspector.runtime.lockstep import EightBitPicture
 from inspector.statistics import EXPONENT_BIAS
 
@@ -50,7 +51,8 @@ def lockstep_words(document: dict[str, Any] | None) -> list[str]:
     drift, both = document["drift"], document["bytes"]
     lines = [
         f"Lockstep with {document['codec']}, on gradients of the first run (open loop): drift ‖Δw‖/‖w‖ "
-        f"{drift['relative']:.3g}, largest |Δw| {drift['largest']:.3g} at {drift['param']}[{drift['index']}].",
+        f"{significant(drift['relative'], 3)}, largest |Δw| {significant(drift['largest'], 3)} at "
+        f"{drift['param']}[{drift['index']}].",
         f"w, g, m, v take {size_text(both['f32']['total'])} in float32 and {size_text(both['8bit']['total'])} with "
         "8-bit state.",
     ]
@@ -58,7 +60,9 @@ def lockstep_words(document: dict[str, Any] | None) -> list[str]:
         m, v = (100 * document["coding"][lane]["relative"] for lane in ("m", "v"))
         lost = document["coding"]["lost"]
         lines.insert(
-            1, f"Rms error over rms: m {m:.3g} %, v {v:.3g} %; {lost:,} v became 0 under an m that did not."
+            1,
+            f"Rms error over rms: m {significant(m, 3)} %, v {significant(v, 3)} %; "
+            f"{lost:,} v became 0 under an m that did not.",
         )
     return lines
 

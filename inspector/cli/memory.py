@@ -10,6 +10,7 @@ from typing import Any
 from inspector.byte_sizes import GB, size_text
 from inspector.cli.options import make_console, make_table
 from inspector.files import anything_at
+from inspector.floats import significant
 from inspector.layout import Param
 from inspector.memory_bill import (
     DEVICE_GB,
@@ -119,7 +120,7 @@ def show(document: dict[str, Any]) -> None:
             row["precision"],
             *(size_text(row[kind]) if row[kind] else "–" for kind in KINDS),
             size_text(row["total"]),
-            f"{row['bytes_per_element']:.4g}",
+            significant(row["bytes_per_element"], 4),
             *((size_text(row["per_device"]),) if several else ()),
             *("none" if n is None else f"{n:,}" for n in row["devices_needed"].values()),
         )

@@ -16,7 +16,7 @@ from inspector.cli.at_step import find_param, stepper_at
 from inspector.cli.explain import flat_index
 from inspector.cli.options import make_console, make_table
 from inspector.errors import UsageError
-from inspector.floats import shortest
+from inspector.floats import shortest, significant
 from inspector.hyper import Hyper
 from inspector.number_words import nonfinite_counts
 from inspector.plan import Variant
@@ -227,4 +227,4 @@ def _show_element(console: Console, document: dict[str, Any]) -> None:
 
 
 def _digits(value: float) -> str:
-    return f"{value:.6g}" if math.isfinite(value) else shortest(value)
+    return significant(value, 6) if math.isfinite(value) else shortest(value)

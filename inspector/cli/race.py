@@ -23,7 +23,7 @@ from inspector.cli.options import (
 from inspector.cli.step_options import make_hyper, tell_runs_as, tell_seeds
 from inspector.cli.sweep_table import loss_text
 from inspector.errors import InspectorError, UsageError
-from inspector.floats import shortest
+from inspector.floats import shortest, significant
 from inspector.gpu.opener import StepperMaker
 from inspector.hyper import Hyper
 from inspector.optimizers import optimizer
@@ -112,7 +112,7 @@ def run_lanes(
     source = open_told(setup.source, setup.schedule, setup.seed)
     # What cannot run is told before anything does.
     _check_steps(source, setup.steps)
-    check_forms(lanes, Variant(**setup.form))
+    check_forms(lanes, Variant(**setup.form), source.params)
     if save is not None and begun is None:
         check_new(save)
     policy = Policy.from_text(setup.capture)
@@ -357,4 +357,4 @@ def show_ends(document: dict[str, Any]) -> None:
 
 
 def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    return "–" if value is None else significant(value, 4)

@@ -11,10 +11,12 @@ from pathlib import Path
 from inspector.byte_sizes import size_text
 from inspector.errors import InspectorError, UsageError
 from inspector.files import anything_at
+from inspector.floats import shortest
 from inspector.hyper import HYPER_NAMES, Hyper, scheduled
 from inspector.plan import Variant
 from inspector.runtime.engine import Engine
 from inspector.runtime.recording import Recording, described
+from inspector.schedule import Schedule
 from inspector.session.database import DATABASE_NAME
 from inspector.session.new_place import check_new
 from inspector.session.policy import Policy
@@ -135,7 +137,7 @@ def _check_settings(session: Session, at: int, source: Source, variant: Variant,
         was, form, now = about.hyper, about.variant, hyper
     pairs = [(name, getattr(was, name), getattr(now, name)) for name in HYPER_NAMES]
     pairs += [(name, getattr(form, name), getattr(variant, name)) for name in Variant.__dataclass_fields__]
-    if str(source.schedule) != about.schedule:
+    if source.schedule != Schedule.from_text(about.schedule):
         pairs.insert(0, ("schedule", about.schedule, str(source.schedule)))
     if was.per_param != now.per_param:
         raise UsageError(
@@ -144,8 +146,9 @@ def _check_settings(session: Session, at: int, source: Source, variant: Variant,
         )
     for name, old, new in pairs:
         if old != new:
+            then, then_on = (shortest(each) if isinstance(each, float) else each for each in (old, new))
             raise UsageError(
-                f"{session.path} was recorded with {name} {old} and would go on with {new}: give the same options."
+                f"{session.path} was recorded with {name} {then} and would go on with {then_on}: give the same options."
             )
 
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from inspector.cli.options import make_console, make_table
 from inspector.errors import UsageError
-from inspector.floats import shortest
+from inspector.floats import shortest, significant
 from inspector.runtime.reexecution import Reexecution
 from inspector.runtime.replay import MakeStepper
 from inspector.session.policy import Policy
@@ -193,7 +193,12 @@ def show(document: dict[str, Any]) -> None:
         )  # fmt: skip
         for p in params:
             ulps = (_ulp(p["max_ulp"].get(lane, 0.0)) for lane in ("w", "m", "v"))
-            table.add_row(p["param"], *ulps, f"{100 * p['share'].get('w', 0.0):.3g} %", ", ".join(p["kinds"]))
+            table.add_row(
+                p["param"],
+                *ulps,
+                f"{significant(100 * p['share'].get('w', 0.0), 3)} %",
+                ", ".join(p["kinds"]),
+            )
         console.print(table)
     console.print("\n".join(summary(document)), soft_wrap=True)
 
@@ -219,7 +224,9 @@ def summary(document: dict[str, Any]) -> Iterator[str]:
         "step and after it."
     )
     beyond = {lane: count for lane, count in document["beyond_2_ulp"].items() if count}
-    shares = (f"{100 * count / document['elements']:.2g} % of {lane}" for lane, count in beyond.items())
+    shares = (
+        f"{significant(100 * count / document['elements'], 2)} % of {lane}" for lane, count in beyond.items()
+    )
     yield f"More than 2 ULP apart: {', '.join(shares) or 'nothing'}, of {document['elements']:,} elements compared."
     if document["peer_ulp"]:
         left = ", ".join(f"{lane} {_ulp(ulp)}" for lane, ulp in document["peer_ulp"].items())
@@ -262,4 +269,4 @@ def first_words(first: dict[str, Any]) -> str:
 
 
 def _ulp(value: float) -> str:
-    return f"{value:.2g}" if value < 10 else f"{value:,.0f}" if value < float("inf") else "not finite"
+    return significant(value, 2) if value < 10 else f"{value:,.0f}" if value < float("inf") else "not finite"

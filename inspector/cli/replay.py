@@ -21,7 +21,7 @@ from inspector.cli.reexecute import show as show_reexecuted
 from inspector.cli.shaders import form_of, shaders_of
 from inspector.cli.step_options import tell_idle, tell_runs_as
 from inspector.errors import UsageError
-from inspector.floats import shortest
+from inspector.floats import shortest, significant
 from inspector.gpu.opener import StepperMaker
 from inspector.optimizers import optimizer
 from inspector.plan import Variant
@@ -344,7 +344,7 @@ def _show(document: dict[str, Any], request: Request) -> None:
                     for name in ("grad_norm", "clip_scale")
                     for text in (_f32(s[name]), _f32(was[name]), _text(s[f"{name}_ulp"]))
                 ),
-                f"{keyframe['w']['relative']:.3g}" if keyframe else "n/a",
+                significant(keyframe["w"]["relative"], 3) if keyframe else "n/a",
                 f"{keyframe['w']['differing']:,}" if keyframe else "n/a",
                 f"{s['max_ulp']:,}",
             )

@@ -24,7 +24,7 @@ from inspector.diagnosis.findings import Finding
 from inspector.diagnosis.stopping import Stopping
 from inspector.diagnosis.watchpoints import Condition
 from inspector.errors import InspectorError, UsageError
-from inspector.floats import F32Array, shortest
+from inspector.floats import F32Array, shortest, significant
 from inspector.gpu.opener import StepperMaker
 from inspector.gpu.stepper import GpuStepper
 from inspector.hyper import Hyper
@@ -325,9 +325,9 @@ def _show(document: dict[str, Any], request: Request) -> None:
         table.add_row(
             f"{s['step']:,}",
             "–" if s["loss"] is None else f"{s['loss']:.4f}",
-            f"{s['lr']:.3g}",
-            f"{s['grad_norm']:.6g}",
-            f"{s['clip_scale']:.6g}",
+            significant(s["lr"], 3),
+            significant(s["grad_norm"], 6),
+            significant(s["clip_scale"], 6),
             str(sum(s["nonfinite"].values())),
             f"{sum(known):.3f}" if len(known) == len(times) else "n/a",
             "cold" if any(k["cold"] for k in s["kernels"]) else "",
@@ -375,11 +375,11 @@ def _params_table(step: dict[str, Any]) -> Table:
             f"block {p['name'].replace('_', '-')}" if i >= len(shown) else p["name"],
             p["block"].replace("_", "-"),
             f"{p['numel']:,}",
-            f"{lanes['w']['norm']:.4g}",
-            f"{lanes['g']['norm']:.4g}",
-            f"{update['norm']:.4g}",
-            f"{_ratio(p):.4g}" if lanes["w"]["norm"] else "n/a",
-            f"{update['largest']:.4g}",
+            significant(lanes["w"]["norm"], 4),
+            significant(lanes["g"]["norm"], 4),
+            significant(update["norm"], 4),
+            significant(_ratio(p), 4) if lanes["w"]["norm"] else "n/a",
+            significant(update["largest"], 4),
             f"{sum(lanes['g'][kind] for kind in ('nan', 'posinf', 'neginf')):,}",
             *(f"{update[name]:,}" for name in ("below_eps", "lost", "f16_overflows", "f16_underflows")),
             end_section=i == len(shown) - 1,

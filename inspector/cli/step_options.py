@@ -6,7 +6,6 @@ import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -193,10 +192,11 @@ def variant_changes(old: plan.Variant, new: plan.Variant) -> dict[str, Any]:
 
 def form_for(context: typer.Context, source: Source, variant: plan.Variant) -> plan.Variant:
     """`variant`, or the form that a recording or a checkpoint comes with, with what was typed in its place."""
-    names = [p.name for p in source.params]
-    for glob in (each.strip() for each in variant.no_muon.split(",") if each.strip()):
-        if not any(fnmatchcase(name, glob) for name in names):
-            raise UsageError(f"--no-muon {glob!r} names none of the {len(names):,} params of {source.name}.")
+    glob = plan.unnamed_glob(variant.no_muon, (param.name for param in source.params))
+    if glob is not None:
+        raise UsageError(
+            f"--no-muon {glob!r} names none of the {len(source.params):,} params of {source.name}."
+        )
     recorded = form_of(source)
     if recorded is None:
         return variant

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from inspector.cli.options import make_table
-from inspector.floats import shortest
+from inspector.floats import plain_exponent, shortest
 from inspector.sweep import Point, best_of
 
 
@@ -50,4 +50,4 @@ def loss_text(value: float | None) -> str:
     if value is None:
         return "–"
     # A loss that has run away in float64 would be hundreds of digits.
-    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4e}"
+    return f"{value:.4f}" if abs(value) < 1e6 else plain_exponent(f"{value:.4e}")

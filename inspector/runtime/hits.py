@@ -12,7 +12,7 @@ from inspector.diagnosis.rules import multi_index
 from inspector.diagnosis.stopping import EACH_TIME, Stopping
 from inspector.diagnosis.watchpoints import Condition, Verdict
 from inspector.findings import Finding
-from inspector.floats import shortest
+from inspector.floats import shortest, significant
 from inspector.layout import Layout
 from inspector.number_words import true_minus
 from inspector.plan import Plan
@@ -76,7 +76,7 @@ class Hit:
         elif single or not math.isfinite(self.value):
             text = true_minus(shortest(np.float32(self.value)))
         else:
-            text = true_minus(f"{self.value:.6g}")
+            text = true_minus(significant(self.value, 6))
         return f"{text} {metric.unit}" if metric.unit in ("lr", "nats") else text
 
     @property

@@ -79,7 +79,8 @@ class Opening:
 
     def start_race(self, lanes: tuple[str, ...]) -> None:
         """Race from the start of the source that is open; UsageError for lanes that cannot."""
-        check_lanes(lanes, self._run.variant)
+        engine = self._run.engine
+        check_lanes(lanes, self._run.variant, () if engine is None else engine.source.params)
         saved = self._run.race.saved
         self.open(self._run.spec if saved is None else saved.file.source, lanes)
 

@@ -46,6 +46,11 @@ class Line:
         """True of what the history of a run has, so that nothing more is to be kept of it."""
         return not self.param and (self.metric in OF_RUN or "/" in self.metric)
 
+    @property
+    def exists(self) -> bool:
+        """False of a name that is none of a metric here, as of one that another version had or a person misspelled."""
+        return self.in_history or self.metric in MEASURES
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fall:

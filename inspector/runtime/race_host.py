@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from inspector.errors import InspectorError, UsageError
 from inspector.hyper import Hyper
+from inspector.layout import Param
 from inspector.plan import Variant
 from inspector.race import MAX_LANES, LaneSpec, check_forms
 from inspector.runtime.breakpoints import Breakpoints
@@ -87,7 +89,7 @@ class RaceHost:
         breakpoints: Breakpoints,
     ) -> Engine:
         """Put the lanes at the start of `source`; gives the engine of the first. UsageError for what cannot race."""
-        specs = check_lanes(texts, variant)
+        specs = check_lanes(texts, variant, source.params)
         hyper = opener.hyper(source)
         closed_loop = is_closed_loop(source)
         self._race = Race.start(
@@ -194,12 +196,13 @@ class RaceHost:
         return self._race.lanes[self._front]
 
 
-def check_lanes(texts: tuple[str, ...], variant: Variant) -> tuple[LaneSpec, ...]:
-    """The lanes that texts say; UsageError for one that is none or cannot run, or too few or too many."""
+def check_lanes(texts: tuple[str, ...], variant: Variant, params: Sequence[Param]) -> tuple[LaneSpec, ...]:
+    """The lanes that texts say, over a source with `params`; UsageError for one that is none or cannot run, or too few
+    or too many."""
     specs = tuple(LaneSpec.from_text(text) for text in texts)
     if not 2 <= len(specs) <= MAX_LANES:
         raise UsageError(f"A race has 2 to {MAX_LANES} lanes, not {len(specs)}.")
     if any(spec.seed is not None for spec in specs):
         raise UsageError("The lanes of a race in the window start alike: leave seed out of them.")
-    check_forms(specs, variant)
+    check_forms(specs, variant, params)
     return specs

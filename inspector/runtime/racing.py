@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inspector.errors import DeviceLostError, InspectorError
-from inspector.floats import F32Array
+from inspector.floats import F32Array, significant
 from inspector.history import History, HistoryRecorder
 from inspector.hyper import Hyper
 from inspector.optimizers import runs_as
@@ -242,7 +242,10 @@ class Lane:
         elif record.grad_norm == 0:
             why = "all of its gradients are 0, so that nothing is learned any more"
         elif mean > first + RISE * abs(first):
-            why = f"its loss is {mean:.4g} as the mean of {JUDGED_STEPS} steps, and was {first:.4g} at first"
+            mean_text, first_text = significant(mean, 4), significant(first, 4)
+            why = (
+                f"its loss is {mean_text} as the mean of {JUDGED_STEPS} steps, and was {first_text} at first"
+            )
         if why:
             self.diverged = record.step, why
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from inspector.diagnosis.diagnosis import Diagnosis
 from inspector.diagnosis.facts import StepFacts
 from inspector.findings import Finding
-from inspector.floats import F32Array
+from inspector.floats import F32Array, shortest
 from inspector.hyper import Hyper, with_value, with_values
 from inspector.layout import Layout, Param
 from inspector.param_hyper import placing
@@ -85,7 +85,8 @@ class Changes:
 
     def named(self) -> tuple[tuple[str, str], ...]:
         """What is set, by name, as text."""
-        parts = [(name, str(value)) for name, value in {**self.hyper, **self.variant}.items()]
+        parts = [(name, shortest(value)) for name, value in self.hyper.items()]
+        parts += [(name, str(value)) for name, value in self.variant.items()]
         if self.schedule is not None:
             parts.append(("schedule", str(self.schedule)))
         return tuple(parts)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from inspector.errors import UsageError
+from inspector.files import is_part
 from inspector.session.step_rows import checksum
 
 DATABASE_NAME = "session.sqlite"
@@ -125,6 +126,19 @@ def get_meta(connection: sqlite3.Connection, key: str) -> str | None:
     return data
 
 
+def check_begun(folder: Path) -> None:
+    """UsageError where a folder is as a race leaves it that is killed as it begins: empty, or with a part of a file."""
+    try:
+        inside = os.listdir(folder)
+    except OSError:  # None, or one that may not be looked into: whoever opens it says so.
+        return
+    if all(is_part(name) for name in inside):
+        raise UsageError(
+            f"{folder} is an empty folder, as a race leaves it that is killed as it begins: nothing was recorded, "
+            "delete it."
+        )
+
+
 def check_files(folder: Path) -> None:
     """UsageError unless the database is an ordinary file, with nothing beside it that no recording leaves."""
     for name in (DATABASE_NAME, *(f"{DATABASE_NAME}-{end}" for end in ("wal", "shm", "journal"))):
@@ -132,6 +146,7 @@ def check_files(folder: Path) -> None:
             status = (folder / name).lstat()
         except FileNotFoundError:
             if name == DATABASE_NAME:
+                check_begun(folder)
                 raise UsageError(f"{folder} is no session: it holds no {DATABASE_NAME}.") from None
             continue
         except OSError as error:

@@ -19,6 +19,7 @@ from inspector.floats import to_json
 from inspector.hyper import HYPER_NAMES, check_value
 from inspector.plan import Variant
 from inspector.race import MAX_LANES, MAX_SWEEP, LaneSpec
+from inspector.session.database import check_begun
 from inspector.session.jsonform import from_text, to_text
 
 RACE_NAME = "race.json"
@@ -108,6 +109,7 @@ class RaceFile:
                 raise UsageError(f"{path} is larger than any that a race writes: it is not opened.")
             document = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
+            check_begun(folder)
             raise UsageError(
                 f"{folder} is no saved race or sweep: name the session that 'inspector race … --save' made."
             ) from None

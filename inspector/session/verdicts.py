@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from inspector.floats import F32Array, bits
+from inspector.floats import F32Array, bits, significant
 from inspector.hyper import Hyper
 from inspector.layout import Param
 from inspector.optimizers.adamw.explaining import Explanation, explain_difference, explain_stretch
@@ -115,7 +115,7 @@ class ParamVerdict:
             return "Every bit is the same."
         if self.steps > 1:
             return f"The roundings of {self.steps:,} steps add up: it ran on from the state so many steps before."
-        return f"Rounding: at most {self.max_ulp:.2g} ULP."
+        return f"Rounding: at most {significant(self.max_ulp, 2)} ULP."
 
 
 @dataclass(frozen=True, slots=True, eq=False)

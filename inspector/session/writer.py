@@ -64,6 +64,16 @@ class DropState:
 Item = StepItem | Capture | Stored | Note | Rewind | AddParams | DropState
 
 
+def captures_of(items: Iterable[Item]) -> list[Capture]:
+    """Those that are written with the rows of `items`."""
+    return [
+        capture
+        for item in items
+        for capture in (item.captures if isinstance(item, StepItem) else (item,))
+        if isinstance(capture, Capture)
+    ]
+
+
 class SessionWriter:
     """A session that is being written, by one thread at a time. `last_step` is the last whose row is committed."""
 
@@ -139,7 +149,7 @@ class SessionWriter:
         stored = [item for item in items if isinstance(item, Stored)]
         numbers, last_file = self._rows.numbers(), self._last_file
         try:
-            stored += self._files.write(_captures(items))
+            stored += self._files.write(captures_of(items))
             with self._transaction():
                 for each in stored:
                     last_file += 1
@@ -252,13 +262,3 @@ class SessionWriter:
                 self._rows.note(note)
         elif isinstance(item, Note):
             self._rows.note(item)
-
-
-def _captures(items: Iterable[Item]) -> list[Capture]:
-    """Those that are written with the rows of `items`."""
-    return [
-        capture
-        for item in items
-        for capture in (item.captures if isinstance(item, StepItem) else (item,))
-        if isinstance(capture, Capture)
-    ]

@@ -18,7 +18,7 @@ from inspector.session.records import Note
 from inspector.session.tensor_files import Stored
 from inspector.session.tensor_store import Capture
 from inspector.session.write_queue import WriteQueue
-from inspector.session.writer import AddParams, DropState, Item, Rewind, SessionWriter, StepItem
+from inspector.session.writer import AddParams, DropState, Item, Rewind, SessionWriter, StepItem, captures_of
 
 FULL_BYTES = 1 << 20
 """A disk with less left than this is full: SQLite asks for so little at a time."""
@@ -159,10 +159,8 @@ class WritingThreads:
     def _write_batch(self, items: Sequence[Item]) -> None:
         if not items:
             return
-        captures = [item for item in items if isinstance(item, Capture)]
-        captures += [capture for item in items if isinstance(item, StepItem) for capture in item.captures]
         try:
-            with self._room_for(captures):
+            with self._room_for(captures_of(items)):
                 self._writer.write(items)
         except _FullError:
             self._writer.write(_without_captures(items, _DISK_FULL))

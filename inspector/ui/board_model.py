@@ -163,6 +163,10 @@ def absence(plot: Plot, snapshot: Snapshot | None) -> str:
     beside = plot.fall is not None or any(not line.in_history for line in plot.lines)
     if not plot.lines and plot.fall is None:
         return "An empty plot: L chooses what is in it."
+    if plot.lines and not any(line.exists for line in plot.lines):
+        missing = list(dict.fromkeys(line.metric for line in plot.lines))
+        of = " of params" if all(line.param for line in plot.lines) else ""
+        return f"There is no metric {' or '.join(missing)}{of}: Del takes the plot away, L chooses what is in it."
     if snapshot is None or snapshot.plan is None:
         return "Metrics of params over steps appear here once a source is open."
     if beside and snapshot.recorded is not None:
@@ -207,7 +211,7 @@ def needs_counting(plot: Plot, snapshot: Snapshot) -> bool:
     if snapshot.recorded is not None or snapshot.stats == "full":
         return False
     whole = all(not line.param and (m := MEASURES.get(line.metric)) and m.counts for line in plot.lines
-                if not line.in_history)  # fmt: skip
+                if line.exists and not line.in_history)  # fmt: skip
     return plot.fall is not None or not whole
 
 

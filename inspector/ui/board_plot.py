@@ -146,7 +146,7 @@ class BoardPlot(QFrame):
         """True where there is anything to draw."""
         if self.plot.fall is not None:
             return self._fall is not None and len(self._fall) > 0
-        return any(str(line) in h.series for line, h in self._histories.items())
+        return any(line.exists and str(line) in h.series for line, h in self._histories.items())
 
     def show_steps(self, start: float, stop: float) -> None:
         """Bring these steps into view, and draw."""
@@ -197,6 +197,8 @@ class BoardPlot(QFrame):
             else:
                 found = None if at is None else read_out_at(history, str(line), at)
                 text = "" if found is None else f"{value_text(found)} {shown}".rstrip()
+            if not line.exists:
+                text = "no such metric"
             entries.append(
                 Entry(names[line], text, meaning(line.metric) + (f" ({of})" if of else ""), colour, dash)
             )

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from inspector.floats import shortest
+from inspector.floats import plain_exponent, shortest
 from inspector.layout import StateType
 from inspector.number_words import true_minus
 
@@ -31,9 +31,9 @@ def number(value: float | None, digits: int = 4) -> str:
         text = f"{value:,.{decimals}f}"
         text = text.rstrip("0").rstrip(".") if "." in text else text
     else:
-        mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
+        mantissa, _, exponent = plain_exponent(f"{value:.{digits - 1}e}").partition("e")
         mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-        text = f"{mantissa}e{int(exponent)}"
+        text = f"{mantissa}e{exponent}"
     return true_minus(text)
 
 

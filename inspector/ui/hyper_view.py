@@ -11,7 +11,7 @@ from PySide6.QtGui import QFocusEvent, QKeyEvent, QMouseEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QLineEdit, QScrollArea, QVBoxLayout, QWidget
 
 from inspector.errors import UsageError
-from inspector.floats import parse_number, shortest
+from inspector.floats import parse_number, shortest, significant
 from inspector.hyper import Hyper, check_value
 from inspector.optimizers import optimizer
 from inspector.optimizers.definition import Optimizer
@@ -246,7 +246,7 @@ class HyperView(View):
         used = None if record is None else (record.step, record.lr)
         if used != self._used:
             self._used = used
-            text = "–" if record is None else f"{record.lr:.6g} at step {record.step:,}"
+            text = "–" if record is None else f"{significant(record.lr, 6)} at step {record.step:,}"
             self.used_label.setText(text)
         why_not = (snapshot.glance.missing if snapshot.glance else None) or ""
         name = snapshot.plan.variant.optimizer if snapshot.plan is not None else "adamw"
@@ -330,7 +330,7 @@ def next_step(cursor: Cursor | None) -> int:
 
 
 def number_text(value: float) -> str:
-    """A setting as a person would type it: 0.001, 1e-08, inf."""
+    """A setting as a person would type it: 0.001, 1e-8, inf."""
     text = shortest(value).replace("Infinity", "inf")
     return text.removesuffix(".0")
 

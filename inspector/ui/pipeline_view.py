@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QModelIndex, QSignalBlocker, Qt
+from PySide6.QtCore import QEvent, QModelIndex, QObject, QSignalBlocker, Qt, QTimer
 from PySide6.QtGui import QAction, QFont, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QLabel, QSplitter, QVBoxLayout, QWidget
 
+from inspector.floats import significant
 from inspector.plan import Dispatch, Plan
 from inspector.runtime.commands import RunToDispatch
 from inspector.runtime.snapshots import Snapshot
@@ -171,7 +172,7 @@ class PipelineView(View):
         self.clipped.setContentsMargins(theme.GRID, 0, theme.GRID, 0)
         self.clipped.hide()
         self.bindings = BindingTable()
-        lower = QWidget()
+        self._lower = lower = QWidget()
         column = QVBoxLayout(lower)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
@@ -188,6 +189,11 @@ class PipelineView(View):
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.empty.setWordWrap(True)
         self._splitter = splitter
+        # What a person moved stays.
+        self._moved = False
+        splitter.splitterMoved.connect(self._on_moved)
+        for watched in (splitter, self.table.viewport()):
+            watched.installEventFilter(self)
         splitter.hide()
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
@@ -220,8 +226,7 @@ class PipelineView(View):
             with QSignalBlocker(self.table.selectionModel()):
                 self.table.selectRow(row)
             if row >= 0:
-                hint = QAbstractItemView.ScrollHint.EnsureVisible
-                self.table.scrollTo(self.model.index(row, 0), hint)
+                self._show_current()
             self.table.viewport().update()
         if new_plan:
             self._share_height()
@@ -241,10 +246,30 @@ class PipelineView(View):
         self.clipped.setToolTip(sentences)
 
     def _share_height(self) -> None:
-        """The dispatches take what they need up to half, the bindings the rest."""
+        """The dispatches take what they need up to half, the bindings the rest. Where not all are seen at once, those
+        seen are seen whole, what runs next among them."""
         needed = (self.model.rowCount() + 1) * row_height() + 5 * theme.GRID
-        top = min(needed, self.height() // 2)
-        self._splitter.setSizes([top, self.height() - top])
+        total, lower = self.height(), self._lower.minimumSizeHint().height()
+        top = min(needed, total // 2, total - lower)
+        if top < needed:
+            around = self.table.height() - self.table.viewport().height()
+            top = around + max((top - around) // row_height(), 1) * row_height()
+        self._splitter.setSizes([top, total - top])
+        if self.table.currentIndex().row() == self.model.current_row():
+            self._show_current()
+
+    def _show_current(self) -> None:
+        index = self.model.index(self.model.current_row(), 0)
+        self.table.scrollTo(index, QAbstractItemView.ScrollHint.EnsureVisible)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Once the view or its list has another height, in a turn of its own: the splitter is not done with it yet."""
+        if event.type() == QEvent.Type.Resize and not self._moved:
+            QTimer.singleShot(0, self, self._share_height)
+        return super().eventFilter(watched, event)
+
+    def _on_moved(self) -> None:
+        self._moved = True
 
     def run_to_here(self) -> None:
         """Run until the step stands before the dispatch selected; at the gradients before the first."""
@@ -303,4 +328,4 @@ def time_tooltip(time: KernelTime | None) -> str:
     if time.clock == "cpu":
         clock = "CPU time: this device has no timestamp queries."
     cold = " Cold: measured after the GPU had idled, at low clocks; left out of means." if time.cold else ""
-    return f"{time.ms:.6g} ms. {clock}{cold}"
+    return f"{significant(time.ms, 6)} ms. {clock}{cold}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from inspector.floats import plain_exponent, significant
 from inspector.own_kernels import NO_OWN_KERNELS, OwnKernels
 from inspector.plan import Dispatch, Plan
 from inspector.runtime.shaders import ShadersPicture
@@ -186,13 +187,15 @@ def ulp_text(value: float) -> str:
         return fmt.NA
     if math.isinf(value):
         return "not finite"
-    return f"{value:.2f}" if value < 1000 else f"{value:,.0f}" if value < 1e7 else f"{value:.1e}"
+    return (
+        f"{value:.2f}" if value < 1000 else f"{value:,.0f}" if value < 1e7 else plain_exponent(f"{value:.1e}")
+    )
 
 
 def row_texts(row: LaneChange, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
     """The cells of a lane."""
     where = f"{row.param}{fmt.multi_index(row.index, shapes.get(row.param, ()))}" if row.param else ""
-    exact = fmt.NA if math.isnan(row.exact) else f"{row.exact:.10g}"
+    exact = fmt.NA if math.isnan(row.exact) else significant(row.exact, 10)
     return (
         row.lane, fmt.count(row.changed), ulp_text(row.apart_ulp), ulp_text(row.error_before), ulp_text(row.error_now),
         where, fmt.exact(row.before), fmt.exact(row.now), exact,

@@ -7,6 +7,7 @@ from typing import Any
 
 from PySide6.QtCore import Qt
 
+from inspector.floats import significant
 from inspector.session.verdicts import ParamVerdict, StepVerdict
 from inspector.stores import Lane
 from inspector.ui import format as fmt
@@ -34,7 +35,7 @@ def ulp_text(value: float) -> str:
     """So many ULP as people read them."""
     if math.isinf(value):
         return "NaN"
-    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
+    return significant(value, 2) if value < 10 else f"{value:,.0f}"
 
 
 class VerdictRows(ColumnsModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, QSignalBlocker, Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSplitter, QVBoxLayout, QWidget
 
+from inspector.floats import significant
 from inspector.runtime.beside import NOT_VERIFIED, VerifyPicture
 from inspector.runtime.commands import CancelVerify, Seek, VerifyAll, VerifyStep
 from inspector.runtime.snapshots import Snapshot
@@ -225,7 +226,7 @@ def words(picture: VerifyPicture) -> str:
 def first_words(first: FirstDifference) -> str:
     """The first difference in words."""
     nearer = {"recorded": ", recorded is nearer", "here": ", here is nearer", "neither": ""}[first.nearer]
-    truth = "" if first.truth != first.truth else f", float64 {first.truth:.10g}{nearer}"
+    truth = "" if first.truth != first.truth else f", float64 {significant(first.truth, 10)}{nearer}"
     values = f"{fmt.exact(first.recorded)} recorded, {fmt.exact(first.here)} here{truth}"
     return f"{first.buffer} {first.param}[{first.index:,}]: {values}"
 

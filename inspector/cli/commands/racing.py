@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from inspector.cli import options as o
 from inspector.cli.step_options import SettingOptions, checked, note_idle_lanes, refuse_all_but
 from inspector.errors import UsageError
+from inspector.race import LaneSpec
 
 
 def race(
@@ -57,20 +59,14 @@ def race(
     from inspector.cli.race import DEFAULT_STEPS, Setup, run_race, steps_of
     from inspector.cli.race_again import run_again
     from inspector.cli.recording import check_saved
-    from inspector.race import LaneSpec
 
     if verify:
-        refuse_all_but(
-            context,
-            ("source", "verify", "adapter", "json"),
-            "--verify runs a race again as it was saved: leave {option} out.",
-        )
+        _refuse_beside(context, "verify", "runs a race again as it was saved")
         return run_again(Path(source), adapter, json=json)
     if capture is not None:
         check_saved("--capture", save)
-    lanes = [LaneSpec.from_text(text) for text in lane or ("adamw", "adam-l2", "lion:lr=3e-4", "sgd:lr=0.1")]
-    given = checked(o.as_dict(settings))
-    note_idle_lanes(lanes, given)
+    lanes = _lanes(lane or ("adamw", "adam-l2", "lion:lr=3e-4", "sgd:lr=0.1"))
+    given = _settings_of(lanes, settings)
     if steps is None:
         there = steps_of(o.make_source(source, schedule, seed))
         steps = DEFAULT_STEPS if there is None else min(DEFAULT_STEPS, there)
@@ -90,6 +86,7 @@ def race(
 
 
 def sweep(
+    *,
     context: typer.Context,
     source: o.SourceArgument = "charlm",
     lane: Annotated[
@@ -107,11 +104,7 @@ def sweep(
     seeds: Annotated[int, typer.Option(help="Seeds 0, 1, …: so many runs at each learning rate.", min=1)] = 1,
     steps: Annotated[int, typer.Option(help="Steps of each run.")] = 300,
     numerics: o.Numerics = "published",
-    beta1: o.Beta1 = None,
-    beta2: o.Beta2 = None,
-    eps: o.Eps = None,
-    weight_decay: o.WeightDecay = None,
-    max_grad_norm: o.MaxGradNorm = None,
+    settings: SettingOptions,
     schedule: o.ScheduleText = None,
     adapter: o.Adapter = None,
     save: o.SavePath = None,
@@ -124,29 +117,33 @@ def sweep(
     """Run optimizers at each of several learning rates and seeds, and print final loss against learning rate."""
     from inspector.cli.race import Setup
     from inspector.cli.sweep import resume_sweep, run_sweep
-    from inspector.race import LaneSpec, log_grid, sweep_lanes
+    from inspector.race import log_grid, sweep_lanes
 
     if resume:
-        refuse_all_but(
-            context,
-            ("source", "resume", "adapter", "json"),
-            "--resume runs what is left of a sweep as it was saved: leave {option} out.",
-        )
+        _refuse_beside(context, "resume", "runs what is left of a sweep as it was saved")
         return resume_sweep(Path(source), adapter, json=json)
-    bases = [LaneSpec.from_text(text) for text in lane or ("adamw",)]
+    bases = _lanes(lane or ("adamw",))
     lanes = sweep_lanes(bases, log_grid(lr), range(seeds))
-    given = checked(
-        {
-            "beta1": beta1,
-            "beta2": beta2,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "max_grad_norm": max_grad_norm,
-        }
-    )
-    note_idle_lanes(bases, given)
+    given = _settings_of(bases, settings)
     o.whole_number("--steps", steps)
     if not steps:
         raise UsageError("--steps 0 leaves no loss to compare: give at least 1.")
     setup = Setup(source, steps, given, {"numerics": numerics}, schedule, None, adapter)
     return run_sweep(setup, lanes, save, json=json)
+
+
+def _refuse_beside(context: typer.Context, option: str, what: str) -> None:
+    """UsageError where an option that says how to run stands beside --verify or --resume, which does `what`."""
+    used = ("source", option, "adapter", "json")
+    refuse_all_but(context, used, f"--{option} {what}: leave {{option}} out.")
+
+
+def _lanes(texts: Iterable[str]) -> list[LaneSpec]:
+    return [LaneSpec.from_text(text) for text in texts]
+
+
+def _settings_of(lanes: Sequence[LaneSpec], settings: SettingOptions) -> dict[str, float]:
+    """The hyper-parameters that were typed for all lanes; what does nothing, there or in a lane, is told."""
+    given = checked(o.as_dict(settings))
+    note_idle_lanes(lanes, given)
+    return given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,11 @@ from inspector.cli.step_options import (
     note_idle,
 )
 from inspector.files import check_writable
+from inspector.plan import Variant
 from inspector.statistics import StatsLevel
+
+if TYPE_CHECKING:
+    from inspector.cli.window import RunOpener
 
 VIEWS = (
     "map, pipeline, plots, board, histograms, microscope, shaders, lockstep, timing, profile, memory, params, "
@@ -52,22 +56,21 @@ def window(
 ) -> int:
     """Open the window on SOURCE, paused before its first dispatch."""
     from inspector.cli.recording import level_of, make_save
-    from inspector.cli.window import RunOpener, open_window
+    from inspector.cli.window import open_window
 
     saved = make_save(save, capture)
-    variant = make_variant(chosen, form, shaders)
-    opener = RunOpener(
+    opener, variant = _opening(
+        context,
+        source,
+        make_variant(chosen, form, shaders),
+        settings,
+        adamw,
         adapter=adapter,
         undo_mb=undo_mb,
         schedule=schedule,
         seed=seed,
-        given=o.as_dict(settings),
         shaders=shaders,
     )
-    opened = opener.open_source(source)
-    variant = form_for(context, opened, variant)
-    opener = dataclasses.replace(opener, adamw=adamw_settings(variant, adamw))
-    note_idle(context, variant, opened)
     return open_window(
         opener,
         source,
@@ -116,23 +119,21 @@ def screenshot(
     adapter: o.Adapter = None,
 ) -> int:
     """Draw the window, or one view, without a display."""
-    from inspector.cli.window import RunOpener, take_picture
+    from inspector.cli.window import take_picture
 
     o.whole_number("--steps", steps)
     o.whole_number("--dispatches", dispatches)
-    variant = make_variant(chosen, form, shaders)
-    opener = RunOpener(
+    opener, variant = _opening(
+        context,
+        source,
+        make_variant(chosen, form, shaders),
+        settings,
+        adamw,
         adapter=adapter,
-        undo_mb=None,
         schedule=schedule,
         seed=seed,
-        given=o.as_dict(settings),
         shaders=shaders,
     )
-    opened = opener.open_source(source)
-    variant = form_for(context, opened, variant)
-    opener = dataclasses.replace(opener, adamw=adamw_settings(variant, adamw))
-    note_idle(context, variant, opened)
     take_picture(
         opener,
         source,
@@ -149,3 +150,34 @@ def screenshot(
         stats=stats,
     )
     return 0
+
+
+def _opening(
+    context: typer.Context,
+    source: str,
+    variant: Variant,
+    settings: SettingOptions,
+    adamw: str | None,
+    *,
+    adapter: str | None,
+    schedule: str | None,
+    seed: int | None,
+    shaders: Path | None,
+    undo_mb: int | None = None,
+) -> tuple[RunOpener, Variant]:
+    """What opens sources as was asked for, and the form that `source` is opened in; what does nothing is told."""
+    from inspector.cli.window import RunOpener
+
+    opener = RunOpener(
+        adapter=adapter,
+        undo_mb=undo_mb,
+        schedule=schedule,
+        seed=seed,
+        given=o.as_dict(settings),
+        shaders=shaders,
+    )
+    opened = opener.open_source(source)
+    variant = form_for(context, opened, variant)
+    opener = dataclasses.replace(opener, adamw=adamw_settings(variant, adamw))
+    note_idle(context, variant, opened)
+    return opener, variant

@@ -12,7 +12,7 @@ import numpy as np
 from inspector.diagnosis.facts import StepFacts
 from inspector.diagnosis.memory import Memory
 from inspector.findings import Severity
-from inspector.floats import BoolArray, F64Array, shortest
+from inspector.floats import BoolArray, F64Array, shortest, significant
 from inspector.layout import Layout
 from inspector.number_words import true_minus
 from inspector.statistics import StatsLevel
@@ -138,7 +138,7 @@ def number(value: float) -> str:
         return "NaN" if math.isnan(value) else true_minus("Infinity" if value > 0 else "-Infinity")
     if value.is_integer() and abs(value) < 1e6:
         return true_minus(f"{int(value):,}")
-    return true_minus(f"{value:.4g}")
+    return true_minus(significant(value, 4))
 
 
 def exact(value: float | np.floating[Any]) -> str:
@@ -151,7 +151,7 @@ def two_numbers(one: float, other: float) -> tuple[str, str]:
     if number(one) != number(other):
         return number(one), number(other)
     for digits in range(5, 10):
-        written = true_minus(f"{one:.{digits}g}"), true_minus(f"{other:.{digits}g}")
+        written = true_minus(significant(one, digits)), true_minus(significant(other, digits))
         if written[0] != written[1]:
             return written
     return number(one), number(other)
@@ -171,4 +171,4 @@ def percent(share: float) -> str:
     """A share as a message has it; what is there is never 0%."""
     if 0 < share < 1e-5:
         return "less than 0.001%"
-    return f"{100 * share:,.0f}%" if share >= 1 else f"{100 * share:.3g}%"
+    return f"{100 * share:,.0f}%" if share >= 1 else f"{significant(100 * share, 3)}%"

@@ -18,6 +18,7 @@ import torch
 from inspector.diagnosis.diagnosis import Diagnosis
 from inspector.errors import InspectorError
 from inspector.findings import Finding
+from inspector.floats import significant
 from inspector.integrations.torch.counting import Counted, table_of
 from inspector.integrations.torch.facts import facts_of, recorded_facts
 from inspector.integrations.torch.keeping import Keeping
@@ -265,7 +266,7 @@ class Writer:
         if item.broken_off:
             recorder.mark(item.step, "the run ended before this step was complete")
         elif skipped:
-            by = "" if item.scale is None else f", whose scale was {item.scale.read(arrays):g}"
+            by = "" if item.scale is None else f", whose scale was {significant(item.scale.read(arrays), 6)}"
             recorder.mark(
                 item.step, f"skipped by the loss scaler{by}: gradients were not finite, nothing was updated"
             )

@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from inspector.floats import BoolArray, F32Array, F64Array, bits
+from inspector.floats import BoolArray, F32Array, F64Array, bits, significant
 from inspector.optimizers.adamw.kinds import Named
 from inspector.optimizers.adamw.mistakes import (
     Array,
@@ -83,8 +83,9 @@ class Explanation:
                 parts.append(f"{lane} agrees within {_ulp_text(found.max_ulp)} ULP")
             else:
                 parts.append(
-                    f"{lane} differs by up to {_ulp_text(found.max_ulp)} ULP, in {100 * found.share:.3g} % of "
-                    f"elements, first at [{found.first}] and most at [{found.max_index}]"
+                    f"{lane} differs by up to {_ulp_text(found.max_ulp)} ULP, in "
+                    f"{significant(100 * found.share, 3)} % of elements, "
+                    f"first at [{found.first}] and most at [{found.max_index}]"
                 )
         known = " and ".join(str(named) for named in self.kinds)
         part = f"; a part of it is {known}" if known else ""
@@ -403,4 +404,6 @@ def _lanes(left: Mapping[str, float]) -> str:
 
 
 def _ulp_text(value: float) -> str:
-    return f"{value:.2g}" if value < 10 else f"{value:,.0f}" if np.isfinite(value) else "infinitely many"
+    return (
+        significant(value, 2) if value < 10 else f"{value:,.0f}" if np.isfinite(value) else "infinitely many"
+    )

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from inspector.floats import F64Array, shortest
+from inspector.floats import F64Array, shortest, significant
 from inspector.optimizers.adamw.kinds import Named
 from inspector.optimizers.adamw.peers import Given, Lanes
 from inspector.step_ulp import rounded, unit
@@ -308,4 +308,4 @@ def _is_other(found: float, own: float) -> bool:
 
 
 def _number(value: float) -> str:
-    return f"{value:.5g}"
+    return significant(value, 5)
