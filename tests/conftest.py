@@ -87,6 +87,16 @@ def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
     return run_it
 
 
+@pytest.fixture
+def square_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--elements` gives 5,000 in a square matrix, so that what takes roots of its sides is quick on a CPU."""
+    from inspector.layout import Param
+    from inspector.sources.synthetic import Synthetic
+
+    params = (Param("layer.0.weight", (64, 64)), Param("bias", (904,)))
+    monkeypatch.setattr(Synthetic, "of_size", lambda elements: Synthetic("synthetic:5000", params))
+
+
 @pytest.fixture(autouse=True)
 def fixed_seeds() -> None:
     random.seed(SEED)

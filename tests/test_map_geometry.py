@@ -146,7 +146,7 @@ def test_brackets_of_the_norm_and_of_an_update() -> None:
     plan = plan_step(small_layout(), Limits(), Variant())
     assert [(b.lane, b.slot, b.start) for b in brackets(plan, 0)] == [("g", 0, 0)]
     assert brackets(plan, 1) == ()
-    update = brackets(plan, 4)
+    update = brackets(plan, 3)
     no_wd = small_layout().block("no_wd")
     assert no_wd is not None
     assert [b.lane for b in update] == ["w", "g", "m", "v"]

@@ -542,7 +542,9 @@ def test_layout_shows_the_grid_without_a_device(call: Call, tmp_path: Path) -> N
     assert {d["file"] for d in update} == {f"{folder / 'a.wgsl'}:14"}
 
 
-def test_bench_measures_an_own_kernel_beside_the_built_in_one(call: Call, tmp_path: Path) -> None:
+def test_bench_measures_an_own_kernel_beside_the_built_in_one(
+    call: Call, tmp_path: Path, square_elements: None
+) -> None:
     folder = write(tmp_path, a=UPDATE)
     code, out, _ = call(
         "bench", "--elements", 5000, "--samples", 1, "--all", "--shaders", folder, "--json", "--seconds", 0

@@ -53,7 +53,6 @@ from inspector.plan import (
     required_placement,
 )
 from inspector.preset import drawn_gradients, drawn_state
-from inspector.sources.synthetic import Synthetic
 from inspector.stepping import KernelTime
 from inspector.variants import changes, comparable
 
@@ -426,11 +425,8 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, square_elements: None) -> Call:
     monkeypatch.setattr("inspector.gpu.bench.copy_gbps", lambda gpu, **_: 10.0)
-    # Square, so that all that takes roots of its sides is done in good time on a CPU.
-    params = (Param("layer.0.weight", (64, 64)), Param("bias", (904,)))
-    monkeypatch.setattr(Synthetic, "of_size", lambda elements: Synthetic("synthetic:5000", params))
 
     def run_it(*words: object) -> tuple[int, str, str]:
         capfd.readouterr()

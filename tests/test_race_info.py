@@ -133,8 +133,8 @@ def test_of_a_race_that_was_killed_as_it_began_it_is_said_that_nothing_was_recor
     code, out, err = call(words[0], path, *words[1:])
     assert (code, out) == (2, "")
     assert err == (
-        f"inspector: {path} is an empty folder, as a race leaves it that is killed as it begins: nothing was recorded, "
-        "delete it.\n"
+        f"inspector: {path} is no session but an empty folder, as a race leaves it that is killed as it begins: "
+        "nothing was recorded, delete it.\n"
     )
 
 

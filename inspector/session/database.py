@@ -134,8 +134,8 @@ def check_begun(folder: Path) -> None:
         return
     if all(is_part(name) for name in inside):
         raise UsageError(
-            f"{folder} is an empty folder, as a race leaves it that is killed as it begins: nothing was recorded, "
-            "delete it."
+            f"{folder} is no session but an empty folder, as a race leaves it that is killed as it begins: nothing was "
+            "recorded, delete it."
         )
 
 
